@@ -1,0 +1,35 @@
+# Every target sets up what it needs: the environment is rebuilt only when pyproject.toml changes.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: demo test bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/hesrpt plan examples/jobs.csv --servers 500 --p 0.5 --plot out/plan.png
+
+test: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest --quiet
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) install --editable '.[test]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(PIP) install --editable '.[bench]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out

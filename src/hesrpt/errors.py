@@ -1,0 +1,92 @@
+"""The errors a user can cause, and the checks at the door that raise them.
+
+Values are checked once, where they enter the library; the code behind the door trusts them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hesrpt.arrays import FloatArray
+
+__all__ = ["CertificateError", "FitError", "InputError"]
+
+
+class InputError(ValueError):
+    """A value given by the user is not what was expected; the message names both."""
+
+
+class FitError(InputError):
+    """The measured points do not determine the speedup that was asked for."""
+
+
+class CertificateError(ValueError):
+    """A plan or its certificate does not hold what it claims."""
+
+
+def number(name: str, value: object) -> float:
+    """Return ``value`` as a finite float, or raise an error that names it."""
+    try:
+        result = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, got {value!r}") from None
+    if not math.isfinite(result):
+        raise InputError(f"{name} must be finite, got {value!r}")
+    return result
+
+
+def positive(name: str, value: object) -> float:
+    """Return ``value`` as a float greater than zero."""
+    result = number(name, value)
+    if result <= 0:
+        raise InputError(f"{name} must be greater than 0, got {value!r}")
+    return result
+
+
+def vector(name: str, values: ArrayLike) -> FloatArray:
+    """Return ``values`` as a one-dimensional float array of its own, none of them NaN or infinite."""
+    try:
+        result = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be numbers, got {_brief(values)}") from None
+    if result.ndim != 1:
+        raise InputError(f"{name} must be a flat list of numbers, got {result.ndim} dimensions")
+    _reject(name, result, ~np.isfinite(result), "finite")
+    return result
+
+
+def positive_vector(name: str, values: ArrayLike) -> FloatArray:
+    """Return ``values`` as a float array, all of them greater than zero."""
+    result = vector(name, values)
+    _reject(name, result, result <= 0, "greater than 0")
+    return result
+
+
+def non_negative_vector(name: str, values: ArrayLike) -> FloatArray:
+    """Return ``values`` as a float array, none of them below zero."""
+    result = vector(name, values)
+    _reject(name, result, result < 0, "at least 0")
+    return result
+
+
+def same_length(name: str, values: Sequence[object] | FloatArray, jobs: int) -> None:
+    """Check that there is one of ``values`` for each job."""
+    if len(values) != jobs:
+        raise InputError(
+            f"{name} must have one entry per job: {jobs} expected, {len(values)} given"
+        )
+
+
+def _reject(name: str, values: FloatArray, bad: NDArray[np.bool_], expected: str) -> None:
+    if bad.any():
+        where = int(np.argmax(bad))
+        raise InputError(f"{name}[{where}] must be {expected}, got {float(values[where])!r}")
+
+
+def _brief(value: object, most: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 1] + "…"

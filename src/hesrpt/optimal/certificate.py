@@ -1,0 +1,249 @@
+"""The proof that a plan carries, and its check without the solver.
+
+A certificate gives each unit of work a value. If no phase earns more than it costs, the values of
+all the work together are a lower bound on the cost (weak duality), and a plan that costs no more than
+the bound is optimal. The check needs only the speedups, the record of the plan and this argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.errors import CertificateError
+from hesrpt.optimal.ordering import provably_shortest_first
+from hesrpt.speedup import PowerLaw, Speedup
+
+if TYPE_CHECKING:
+    from hesrpt.optimal.planner import Plan
+
+# Relative deviations that rounding may cause in a true certificate.
+_TOLERANCE = 1e-8
+# A plan with more phases × jobs than this is replayed for a sample of its phases and jobs only.
+_REPLAY_LIMIT = 200_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What is known about how good a plan is.
+
+    ``lower_bound`` is Σ v_i x_i in units of the objective (the total, not the mean). If the
+    plan is ``proven``, no schedule whatever costs less; otherwise no schedule that ends jobs in
+    the same order (``first_to_last``) does, and ``reason`` says why no more is known.
+    """
+
+    proven: bool
+    reason: str
+    first_to_last: IntArray
+    values_in_order: FloatArray
+    lower_bound: float
+    gap: float
+
+    @cached_property
+    def job_values(self) -> FloatArray:
+        """What a unit of each job's work is worth, in the order the jobs were given."""
+        values = np.empty_like(self.values_in_order)
+        values[self.first_to_last] = self.values_in_order
+        return values
+
+
+def verify(plan: Plan) -> float:
+    """Check a plan and its certificate from first principles, and return the gap.
+
+    Raises :class:`~hesrpt.errors.CertificateError` if anything that they claim does not hold. No
+    part of the solver is used. A plan of very many jobs is replayed for a sample of its phases and
+    jobs; its bound is checked for all of them.
+
+    >>> import hesrpt
+    >>> jobs = hesrpt.Workload(sizes=[9, 4, 1], speedup=hesrpt.PowerLaw(0.5))
+    >>> hesrpt.verify(hesrpt.plan(jobs, servers=10)) < 1e-12
+    True
+    """
+    _check_claim(plan)
+    _check_values(plan)
+    _check_record(plan)
+    return _check_gap(plan)
+
+
+def _check_claim(plan: Plan) -> None:
+    """Check that the certificate speaks of the right jobs, and claims no more than it may."""
+    certificate, jobs = plan.certificate, len(plan.workload)
+    order = certificate.first_to_last
+    if len(order) != jobs or not np.array_equal(np.sort(order), np.arange(jobs)):
+        raise CertificateError("the completion order of the certificate does not name each job once")
+    if plan.objective == "makespan":
+        return
+    if certificate.proven:
+        shortest_first = provably_shortest_first(
+            plan.workload.sizes, plan.workload.speedup, plan.weights
+        )
+        if shortest_first is None or not np.array_equal(shortest_first, order):
+            raise CertificateError("the plan is called proven, but its completion order is not")
+    else:
+        ends = plan.completion_times[order]
+        if np.any(ends[1:] < ends[:-1] * (1 - _TOLERANCE)):
+            raise CertificateError("jobs do not end in the order that the certificate speaks of")
+
+
+def _check_values(plan: Plan) -> None:
+    """Check that no phase can earn more than it costs."""
+    certificate = plan.certificate
+    values = certificate.job_values
+    if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
+        raise CertificateError("job values must be finite, at least 0, and one for each job")
+    if plan.objective == "makespan":
+        earned = _most_earned(plan.speedup, plan.servers, values, 1.0, price=1 / plan.servers)[0]
+        if earned > 1 + _TOLERANCE:
+            raise CertificateError(f"the servers can earn {earned!r} per second, more than 1")
+        return
+    present = certificate.first_to_last[::-1]
+    weights = np.ones(len(present)) if plan.weights is None else plan.weights[present]
+    cost = np.cumsum(weights)
+    too_much = (
+        f"with {jobs} jobs present the servers can earn {earned!r} per second, more than the "
+        f"{cost[jobs - 1]!r} that this costs"
+        for jobs, earned in _earnings(plan, present, cost * (1 + _TOLERANCE))
+        if earned > cost[jobs - 1] * (1 + _TOLERANCE)
+    )
+    if (problem := next(too_much, None)) is not None:
+        raise CertificateError(problem)
+
+
+def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tuple[int, float]]:
+    """Yield the number of jobs of each phase, and a bound on what it can earn per second."""
+    values = plan.certificate.job_values[present]
+    if isinstance(plan.speedup, PowerLaw):
+        # Hölder's inequality gives the maximum of Σ v_i n_i^p: N^p (Σ v_i^c)^(1−p), c = 1/(1−p).
+        p = plan.speedup.p
+        with np.errstate(divide="ignore"):
+            powers = np.logaddexp.accumulate(np.log(values) / (1 - p))
+        yield from enumerate((np.exp((1 - p) * powers) * plan.servers**p).tolist(), start=1)
+        return
+    speedup = plan.speedup.reordered(present)
+    price = float(enough[-1]) / plan.servers
+    for jobs in range(len(present), 0, -1):
+        earned, price = _most_earned(
+            speedup.first(jobs), plan.servers, values[:jobs], float(enough[jobs - 1]), price
+        )
+        yield jobs, earned
+
+
+def _most_earned(
+    speedup: Speedup, servers: float, values: FloatArray, enough: float, price: float
+) -> tuple[float, float]:
+    """Return a bound on max Σ v_i s_i(n_i) over Σ n_i ≤ N, and the price of a server that gives it.
+
+    Every price gives a bound: what the servers cost, and the most that jobs can earn beyond it.
+    The right price, at which the jobs want the servers there are, gives the least one. The search
+    may stop where the bound is below ``enough``.
+    """
+    worth = values > 0
+    with np.errstate(divide="ignore"):
+        price_of_work = np.where(worth, 1 / np.where(worth, values, 1.0), np.inf)
+
+    def bound_at(price: float) -> tuple[float, bool]:
+        wanted = np.where(worth, speedup.demand(price * price_of_work, servers), 0.0)
+        total = float(wanted.sum())
+        bound = price * (servers - total) + float(values @ speedup.rate(wanted))
+        return bound, total > servers
+
+    # Surround the right price from the one given, in growing steps; then halve the distance.
+    least, too_low = bound_at(price)
+    low, high, factor = (price, inf, 1.001) if too_low else (0.0, price, 1.001)
+    while least > enough and (high == inf or high - low > 1e-15 * high):
+        if high == inf:
+            price = low * factor
+        elif low == 0:
+            price = high / factor if high > 1e-250 else 0.0
+        else:
+            price = (low + high) / 2
+        if not low < price < high:
+            break
+        factor = min(factor**2, 1e30)
+        bound, too_low = bound_at(price)
+        low, high = (price, high) if too_low else (low, price)
+        least = min(least, bound)
+    return (least if least <= enough else min(least, bound_at(low)[0])), price
+
+
+def _check_record(plan: Plan) -> None:
+    """Replay the plan: are its allocations possible, and do they end the jobs when it says?"""
+    jobs, phases = len(plan.workload), len(plan.timeline.ends)
+    ends = plan.timeline.ends
+    lengths = np.diff(ends, prepend=0.0)
+    if np.any(lengths < 0):
+        raise CertificateError("the phases of the plan do not follow each other in time")
+    if not np.all(np.isfinite(plan.completion_times)):
+        raise CertificateError("completion times must be finite")
+    if jobs * phases > _REPLAY_LIMIT:
+        _check_sample(plan, lengths)
+        return
+    done, last_held = np.zeros(jobs), np.zeros(jobs)
+    for phase in np.flatnonzero(lengths > 0):
+        held = plan.timeline.servers(int(phase))
+        _check_allocation(plan, held, int(phase))
+        done += plan.speedup.rate(held) * lengths[phase]
+        last_held[held > 0] = ends[phase]
+    _check_work(plan, np.arange(jobs), done, last_held)
+
+
+def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
+    rng = np.random.default_rng(0)
+    jobs, phases = len(plan.workload), len(lengths)
+    extremes = plan.certificate.first_to_last[[0, -1]]
+    for phase in np.append(rng.integers(phases, size=size), [0, phases - 1]):
+        _check_allocation(plan, plan.timeline.servers(int(phase)), int(phase))
+    sample = np.append(rng.integers(jobs, size=size), extremes)
+    done, last_held = np.empty(len(sample)), np.empty(len(sample))
+    for place, job in enumerate(sample):
+        held = plan.timeline.servers_of(int(job))
+        done[place] = plan.speedup.of(int(job)).rate(held) @ lengths
+        last_held[place] = plan.timeline.ends[np.flatnonzero((held > 0) & (lengths > 0))[-1]]
+    _check_work(plan, sample, done, last_held)
+
+
+def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
+    if not np.all(held >= 0):
+        raise CertificateError(f"a job holds {held.min()!r} servers in phase {phase}")
+    if held.sum() > plan.servers * (1 + _TOLERANCE):
+        raise CertificateError(
+            f"{held.sum()!r} servers are handed out in phase {phase}, of {plan.servers!r}"
+        )
+    if plan.whole and np.any(held != np.rint(held)):
+        raise CertificateError(f"phase {phase} hands out parts of servers")
+
+
+def _check_work(plan: Plan, jobs: IntArray, done: FloatArray, last_held: FloatArray) -> None:
+    sizes, ends = plan.workload.sizes[jobs], plan.completion_times[jobs]
+    for wrong, what, got, expected in (
+        (np.abs(done - sizes) > _TOLERANCE * sizes, "does work of", done, sizes),
+        (np.abs(last_held - ends) > _TOLERANCE * ends, "ends at", last_held, ends),
+    ):
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            raise CertificateError(
+                f"job {plan.workload.names[jobs[place]]} {what} {got[place]!r} in the record, "
+                f"not {expected[place]!r}"
+            )
+
+
+def _check_gap(plan: Plan) -> float:
+    """Compare the cost of the plan with the bound of the certificate."""
+    certificate = plan.certificate
+    bound = float(certificate.job_values @ plan.workload.sizes)
+    gap = plan.cost / bound - 1
+    if abs(certificate.lower_bound - bound) > _TOLERANCE * bound:
+        raise CertificateError(
+            f"the job values give a bound of {bound!r}, not {certificate.lower_bound!r}"
+        )
+    if abs(certificate.gap - gap) > _TOLERANCE:
+        raise CertificateError(f"the gap is {gap!r}, not {certificate.gap!r}")
+    if certificate.proven and gap > _TOLERANCE:
+        raise CertificateError(f"the plan is called proven, but costs {gap:.3g} more than its bound")
+    return gap

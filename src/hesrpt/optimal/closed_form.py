@@ -1,0 +1,343 @@
+"""The theorems of the paper in closed form, one function an equation, for s(k) = k^p.
+
+    B. Berg, R. Vesilo, M. Harchol-Balter:
+    heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes.
+
+N servers are shared by M jobs. Job 1 is the largest and finishes last, job M is the smallest and
+finishes first; when m jobs are left, these are jobs 1 … m. With c = 1/(1 − p) and b_k = 1 −
+((k−1)/k)^c, the share that job k has of what it and the larger jobs hold together,
+
+    θ*_k = (k/m)^c b_k,     1 + ω*_k = 1/b_k,     Δ(k) = k b_k^(1−p),
+    s(N) T_k = b_k^(−p) x_k + Σ_{j>k} b_j^(−p) [1 − ((j−1)/j)^(c−1)] x_j.
+
+Every term is positive, so nothing cancels, and powers like k^c, which overflow, never occur.
+The same holds with weights if k is read as W_k = w_1 + … + w_k, and (k−1)/k as W_{k−1}/W_k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.errors import InputError, non_negative_vector, positive, positive_vector
+from hesrpt.speedup import PowerLaw
+
+__all__ = [
+    "OrderOptimum",
+    "best_in_order",
+    "coefficients",
+    "completion_times",
+    "flow_time_of_constants",
+    "makespan",
+    "makespan_shares",
+    "scale_free_constants",
+    "shares",
+    "total_flow_time",
+    "weighted_shares",
+]
+
+# Jobs that are worked on at a time: a handful of arrays of this length fit into the cache.
+_CHUNK = 1 << 15
+
+
+def shares(m: int, p: float) -> FloatArray:
+    """Return the optimal fractions of the system for ``m`` jobs, largest job first.
+
+    Theorem "Optimal Allocation Function": θ*_i = (i/m)^c − ((i−1)/m)^c.
+
+    >>> shares(2, 0.5)
+    array([0.25, 0.75])
+    """
+    return weighted_shares(np.ones(_jobs(m)), p)
+
+
+def weighted_shares(weights: ArrayLike, p: float) -> FloatArray:
+    """Return the fractions that minimise the weighted flow time, last job to finish first.
+
+    (W_i/W_m)^c − (W_{i−1}/W_m)^c, where W_i = w_1 + … + w_i; equal weights give :func:`shares`.
+
+    >>> weighted_shares([1, 3], 0.5)
+    array([0.0625, 0.9375])
+    """
+    c = _exponent(p)
+    weight = positive_vector("weights", weights)
+    up_to = np.cumsum(weight)
+    with np.errstate(divide="ignore", under="ignore"):
+        held_by_first = np.exp(c * np.log1p((up_to - up_to[-1]) / up_to[-1]))
+        return held_by_first * own_part(weight / up_to, p)
+
+
+def scale_free_constants(m: int, p: float) -> FloatArray:
+    """Return what the larger jobs hold together for each server that job k holds, k = 1 … m.
+
+    Theorem "Optimal Total Flow Time": ω*_k = 1 / ((k/(k−1))^c − 1), ω*_1 = 0.
+
+    >>> scale_free_constants(3, 0.5)
+    array([0.        , 0.33333333, 0.8       ])
+    """
+    c = _exponent(p)
+    k = np.arange(1, _jobs(m) + 1, dtype=np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        return 1 / np.expm1(-c * np.log1p(-1 / k))
+
+
+def coefficients(m: int, p: float) -> FloatArray:
+    """Return what a unit of work of job k costs in total flow time when s(N) = 1, k = 1 … m.
+
+    Theorem "Optimal Total Flow Time" and its appendix:
+    Δ(k) = k s(1 + ω*_k) − (k−1) s(ω*_k) = (k^c − (k−1)^c)^(1−p).
+
+    >>> coefficients(3, 0.5)
+    array([1.        , 1.73205081, 2.23606798])
+    """
+    k = np.arange(1, _jobs(m) + 1, dtype=np.float64)
+    return k * own_part(1 / k, p) ** (1 - p)
+
+
+def completion_times(sizes: ArrayLike, servers: float, p: float) -> FloatArray:
+    """Return when each job ends under heSRPT, in the order the jobs were given.
+
+    From the proof of the Lemma on T^P: the phase that job k ends lasts
+    [x_k s(1 + ω*_k) − x_{k+1} s(ω*_{k+1})] / s(N).
+
+    >>> completion_times([1, 1], servers=10, p=0.5)
+    array([0.36514837, 0.49913369])
+    """
+    x = positive_vector("sizes", sizes)
+    return solve(x, positive("servers", servers), p, None, shortest_first(x)).completion_times
+
+
+def total_flow_time(sizes: ArrayLike, servers: float, p: float) -> float:
+    """Return the optimal total flow time (Theorem "Optimal Total Flow Time").
+
+    T* = Σ_k x_k Δ(k) / s(N), where x_1 ≥ x_2 ≥ … ≥ x_M.
+
+    >>> total_flow_time([1, 1], servers=10, p=0.5)
+    0.86428205
+    """
+    x = -np.sort(-positive_vector("sizes", sizes))
+    return float(x @ coefficients(len(x), p)) / positive("servers", servers) ** p
+
+
+def flow_time_of_constants(
+    sizes: ArrayLike, constants: ArrayLike, servers: float, p: float
+) -> float:
+    """Return T^P as a function of scale-free constants ω^P, for any completion order (the Lemma).
+
+    T^P(ω) = Σ_k x_{c_k} [k s(1 + ω_k) − (k−1) s(ω_k)] / s(N), sizes from the last job to end to
+    the first. It is the total flow time of the shares that ω stands for, provided that these shares
+    do complete the jobs in that order.
+
+    >>> flow_time_of_constants([1, 1], scale_free_constants(2, 0.5), servers=10, p=0.5)
+    0.86428205
+    """
+    _exponent(p)
+    x = positive_vector("sizes", sizes)
+    omega = non_negative_vector("constants", constants)
+    if len(omega) != len(x):
+        raise InputError(f"constants must have one entry per job: {len(x)} expected, {len(omega)}")
+    k = np.arange(1, len(x) + 1)
+    each = k * (1 + omega) ** p - (k - 1) * omega**p
+    return float(x @ each) / positive("servers", servers) ** p
+
+
+@dataclass(frozen=True)
+class OrderOptimum:
+    """The best that can be done when jobs must end in a given order (see :func:`best_in_order`)."""
+
+    shares: FloatArray
+    completion_times: FloatArray
+    total_flow_time: float
+
+
+def best_in_order(sizes: ArrayLike, servers: float, p: float) -> OrderOptimum:
+    """Return the optimum among the schedules that end jobs in a given order (Lemma on T^P).
+
+    ``sizes`` lists the jobs from the last to end to the first, as the paper's order C does. The
+    relaxed minimum of the Lemma may end a job before its turn; the constraint then binds, and a run
+    of neighbours ends together. Jobs that end together share their servers as heLRPT does, and so
+    behave like one job of size ‖x‖_{1/p} whose weight is their number. Pooling neighbours that
+    violate the order, as in isotonic regression, therefore gives the exact optimum.
+
+    >>> best_in_order([9, 4, 1], servers=10, p=0.5).total_flow_time   # shortest first: optimal
+    5.74378107
+    >>> best_in_order([1, 4, 9], servers=10, p=0.5).total_flow_time   # longest first: all together
+    9.39148551
+    """
+    c = _exponent(p)
+    x = positive_vector("sizes", sizes)
+    blocks: list[_Block] = []
+    for k, log_size in enumerate(np.log(x).tolist()):
+        blocks.append(_Block(log_size, k, k + 1))
+        while len(blocks) > 1 and blocks[-2].end_time(c) < blocks[-1].end_time(c):
+            later = blocks.pop()
+            blocks[-1] = blocks[-1].joined(later, p)
+
+    block_of = np.repeat(np.arange(len(blocks)), [block.jobs for block in blocks])
+    pooled_sizes = np.exp([block.log_size for block in blocks])
+    weights = np.array([block.jobs for block in blocks], dtype=np.float64)
+    first_to_last = np.arange(len(blocks))[::-1]
+    ends = solve(
+        pooled_sizes, positive("servers", servers), p, weights, first_to_last
+    ).completion_times
+    with np.errstate(under="ignore"):
+        within_block = (x / pooled_sizes[block_of]) ** (1 / p)
+    times = ends[block_of]
+    return OrderOptimum(
+        weighted_shares(weights, p)[block_of] * within_block, times, float(times.sum())
+    )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Jobs ``first`` … ``stop − 1`` of an order, which end together."""
+
+    log_size: float
+    first: int
+    stop: int
+
+    @property
+    def jobs(self) -> int:
+        return self.stop - self.first
+
+    def end_time(self, c: float) -> float:
+        """Return the log of R = x / (W_k^c − W_{k−1}^c)^p, which must fall along the order."""
+        with np.errstate(divide="ignore"):
+            own = c * np.log(self.stop) + np.log(-np.expm1(c * np.log1p(-self.jobs / self.stop)))
+        return float(self.log_size - (1 - 1 / c) * own)
+
+    def joined(self, later: _Block, p: float) -> _Block:
+        log_size = p * float(np.logaddexp(self.log_size / p, later.log_size / p))
+        return _Block(log_size, self.first, later.stop)
+
+
+def makespan_shares(sizes: ArrayLike, p: float) -> FloatArray:
+    """Return the fractions of the system that end all jobs at the same, earliest time (heLRPT).
+
+    Theorem on the optimal makespan: γ*_i = x_i^(1/p) / Σ_j x_j^(1/p).
+
+    >>> makespan_shares([3, 1], 0.5)
+    array([0.9, 0.1])
+    """
+    scaled = _scaled_powers(positive_vector("sizes", sizes), p)
+    return scaled / scaled.sum()
+
+
+def makespan(sizes: ArrayLike, servers: float, p: float) -> float:
+    """Return the least time in which all jobs can end: ‖x‖_{1/p} / s(N).
+
+    The theorem on the optimal makespan, with the speed s(N) = N^p of the system, which its
+    statement leaves out.
+
+    >>> makespan([3, 4], servers=25, p=0.5)
+    1.0
+    """
+    x = positive_vector("sizes", sizes)
+    norm = float(x.max()) * float(_scaled_powers(x, p).sum()) ** p
+    return norm / positive("servers", servers) ** p
+
+
+@dataclass(frozen=True)
+class PowerLawOptimum:
+    """Everything about the optimum of a batch, for the planner."""
+
+    first_to_last: IntArray  # the jobs in the order of their completion
+    ends: FloatArray  # when they end, in that order
+    values: FloatArray  # of a unit of their work, in that order
+    value_of_all: float  # Σ v_i x_i
+    completion_times: FloatArray  # when they end, in the order they were given
+    in_order: bool  # whether the formula does end them in that order
+
+
+def solve(
+    x: FloatArray,
+    servers: float,
+    p: float,
+    weights: FloatArray | None,
+    first_to_last: IntArray,
+) -> PowerLawOptimum:
+    """Return the optimum for jobs of sizes ``x`` that end in a given order, in one pass.
+
+    The pass goes by chunks that stay in the processor's cache: with millions of jobs it is memory
+    that takes the time.
+    """
+    jobs = len(x)
+    up_to = None if weights is None else np.cumsum(weights[first_to_last[::-1]])[::-1]
+    ends, values, completion_times = np.empty(jobs), np.empty(jobs), np.empty(jobs)
+    value_of_all = delay = 0.0
+    for start in range(0, jobs, _CHUNK):
+        here = slice(start, min(start + _CHUNK, jobs))
+        order = first_to_last[here]
+        if up_to is None:
+            up_to_here = np.arange(jobs - start, jobs - here.stop, -1, dtype=np.float64)
+            part = 1 / up_to_here
+        else:
+            up_to_here = up_to[here]
+            part = np.asarray(weights)[order] / up_to_here
+        size = x[order]
+        own_time, delays, value = _terms(size, part, up_to_here, servers, p)
+        values[here] = value
+        value_of_all += float(value @ size)
+        delayed = delay + np.cumsum(delays)
+        ends[here] = own_time + (delayed - delays)
+        completion_times[order] = ends[here]
+        delay = float(delayed[-1])
+
+    in_order = True
+    if np.any(ends[1:] < ends[:-1]):
+        # Rounding may put neighbours that end together out of order by the last digit.
+        times, ends = ends, np.maximum.accumulate(ends)
+        completion_times[first_to_last] = ends
+        in_order = bool(np.all(times >= ends * (1 - 1e-12)))
+    return PowerLawOptimum(first_to_last, ends, values, value_of_all, completion_times, in_order)
+
+
+def _terms(
+    x: FloatArray, part: FloatArray, up_to: FloatArray, servers: float, p: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the terms of T_k: its own, and the delay of all jobs that end later; and v_k.
+
+    ``part`` is w_k / W_k and ``up_to`` is W_k.
+    """
+    with np.errstate(divide="ignore", under="ignore"):
+        log_rest = np.log1p(-part)
+        own = -np.expm1(log_rest * _exponent(p))
+        slowness = own**-p / servers**p
+        own_time = slowness * x
+        delays = -np.expm1(log_rest * (p / (1 - p))) * own_time
+        return own_time, delays, up_to * own * slowness
+
+
+def shortest_first(x: FloatArray) -> IntArray:
+    """Return the jobs by size, shortest first, equal sizes in the order they were given."""
+    order = np.argsort(x)
+    sorted_x = x[order]
+    # The unstable sort is the fast one; only equal sizes need the stable one.
+    if np.any(sorted_x[1:] == sorted_x[:-1]):
+        order = np.argsort(x, kind="stable")
+    return order
+
+
+def own_part(part: FloatArray, p: float) -> FloatArray:
+    """Return b = 1 − (1 − part)^c, exactly for small parts and large c."""
+    with np.errstate(divide="ignore", under="ignore"):
+        return -np.expm1(_exponent(p) * np.log1p(-part))
+
+
+def _scaled_powers(x: FloatArray, p: float) -> FloatArray:
+    _exponent(p)
+    with np.errstate(under="ignore"):
+        return (x / x.max()) ** (1 / p)
+
+
+def _exponent(p: float) -> float:
+    return 1 / (1 - PowerLaw(p).p)
+
+
+def _jobs(m: int) -> int:
+    if m < 1:
+        raise InputError(f"m must be at least 1, got {m!r}")
+    return m

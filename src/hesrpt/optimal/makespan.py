@@ -1,0 +1,99 @@
+"""The least makespan for any concave speedups: all jobs end together.
+
+To end at time T, job i must run at rate x_i/T, which takes s_i⁻¹(x_i/T) servers; the optimal T is the
+least one for which that many exist. Its proof: give a unit of job i's work the value y_i, such that
+N servers never earn more than 1 per second. Then T ≥ Σ y_i x_i for every schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.schedule import Timeline
+from hesrpt.speedup import Speedup
+
+# A job within this of a whole number of servers holds that number, and does not switch.
+_SAME_COUNT = 1e-12
+
+
+@dataclass(frozen=True)
+class MakespanOptimum:
+    """The least makespan, the servers of each job (time averages), and the values that prove it."""
+
+    makespan: float
+    held: FloatArray
+    job_values: FloatArray
+
+
+def solve(sizes: FloatArray, speedup: Speedup, servers: float) -> MakespanOptimum:
+    """Return the least makespan of jobs of these sizes."""
+    rate_alone = speedup.rate(np.minimum(_most(speedup, len(sizes), servers), servers))
+    times_alone = sizes / rate_alone
+    slowest = int(np.argmax(times_alone))
+    shortest = float(times_alone[slowest])
+    held = speedup.inverse(sizes / shortest)
+    if held.sum() <= servers:  # the slowest job sets the time, even with all it can use
+        values = np.zeros(len(sizes))
+        values[slowest] = 1 / rate_alone[slowest]
+        return MakespanOptimum(shortest, held, values)
+
+    # One after the other is always possible, and by concavity side by side is no slower.
+    low, high = shortest, float(times_alone.sum()) * (1 + 1e-12)
+    while low < (middle := (low + high) / 2) < high:
+        enough = speedup.inverse(sizes / middle).sum() <= servers
+        low, high = (low, middle) if enough else (middle, high)
+    held = speedup.inverse(sizes / high)
+    # A server has the same marginal value wherever it is, so a unit of work is worth 1/slope.
+    values = 1 / speedup.slope_before(held)
+    return MakespanOptimum(high, held, values / (values @ speedup.rate(held)))
+
+
+def _most(speedup: Speedup, jobs: int, servers: float) -> FloatArray:
+    return speedup.demand(np.zeros(jobs), servers)
+
+
+class ConstantTimeline(Timeline):
+    """One phase, in which everybody holds the same servers to the end."""
+
+    def __init__(self, end: float, held: FloatArray) -> None:
+        self.ends, self.held = np.array([end]), held
+
+    def servers(self, phase: int) -> FloatArray:
+        return self.held.copy()
+
+
+class SwitchingTimeline(Timeline):
+    """Whole servers that are on average the given fractions, by switching one server at a time.
+
+    Job i holds ⌊n_i⌋ servers always and one more during a fraction of the time. These fractions are
+    laid end to end around a clock (the wrap-around rule of McNaughton), so that at every moment as
+    many extra servers are in use as are left, and no job meets itself.
+    """
+
+    def __init__(self, end: float, held: FloatArray, servers: float) -> None:
+        nearest = np.rint(held)
+        held = np.where(np.abs(held - nearest) <= _SAME_COUNT * np.maximum(held, 1), nearest, held)
+        self.always = np.floor(held)
+        # Rounding must not hand out a server that does not exist.
+        turns = np.minimum(np.cumsum(held - self.always), servers - self.always.sum())
+        before = np.concatenate(([0.0], turns[:-1]))
+        self.switches = turns > before
+        self.start, self.stop = before % 1.0, turns % 1.0
+        self.moments = np.unique(np.concatenate((self.start, self.stop, [0.0])))
+        self.ends = end * np.append(self.moments[1:], 1.0)
+
+    def servers(self, phase: int) -> FloatArray:
+        now = self.moments[phase]
+        begun, not_ended = self.start <= now, now < self.stop
+        wraps = self.stop <= self.start
+        extra = np.where(wraps, begun | not_ended, begun & not_ended)
+        return self.always + (extra & self.switches)
+
+    @property
+    def completion_times(self) -> FloatArray:
+        """When each job ends: with all others, unless it holds its only server once and early."""
+        early = (self.always == 0) & (self.stop > self.start)
+        return np.where(early, self.stop * self.ends[-1], self.ends[-1])

@@ -1,0 +1,237 @@
+"""The optimal plan of a batch of jobs, with its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.errors import InputError, positive, same_length
+from hesrpt.optimal import closed_form, makespan
+from hesrpt.optimal.certificate import Certificate
+from hesrpt.optimal.decisions import decide
+from hesrpt.optimal.ordering import promising_order, provably_shortest_first
+from hesrpt.optimal.power_law import PowerLawTimeline
+from hesrpt.optimal.recursion import job_values
+from hesrpt.schedule import Schedule, Timeline
+from hesrpt.speedup import PowerLaw, Speedup
+from hesrpt.workload import Workload
+
+Objective = Literal["flow", "slowdown", "weighted", "makespan"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Schedule):
+    """A schedule with what is known about how good it is."""
+
+    objective: Objective
+    whole: bool
+    certificate: Certificate
+
+    @property
+    def speedup(self) -> Speedup:
+        """The speedup of the jobs, on whole servers if the plan is for those."""
+        speedup = self.workload.speedup
+        return speedup.on_whole_servers() if self.whole else speedup
+
+    @cached_property
+    def weights(self) -> FloatArray | None:
+        """What a second of each job's flow time costs, if that is not 1 for all."""
+        return _weights(self.workload, self.objective)
+
+    @property
+    def cost(self) -> float:
+        """What the plan minimises: the total over all jobs, or the makespan."""
+        return _cost(self.completion_times, self.objective, self.weights)
+
+
+def plan(
+    workload: Workload,
+    servers: float,
+    *,
+    objective: Objective = "flow",
+    whole: bool = False,
+    order: Sequence[int] | None = None,
+) -> Plan:
+    """Return the optimal plan for jobs that are all present at time 0.
+
+    Parameters
+    ----------
+    workload
+        The jobs. With one speedup for all, and smaller jobs weighing no less than larger ones
+        (always so for "flow" and "slowdown"), the plan is optimal and its certificate proves it.
+        Otherwise it is very good, and ``certificate.proven`` is False.
+    servers
+        How many servers there are.
+    objective
+        "flow" minimises the mean flow time, "slowdown" the mean of flow time over size,
+        "weighted" the flow times times the jobs' weights, "makespan" the time of the last end.
+    whole
+        Whether servers are handed out whole. The plan is then optimal even against schedules that
+        share servers in time.
+    order
+        The jobs from the first to end to the last, where another order is wanted than the best
+        one. A job may still end before its turn, if holding it back would help nobody.
+
+    >>> from hesrpt import PowerLaw, Workload, plan
+    >>> best = plan(Workload(sizes=[9, 4, 1], speedup=PowerLaw(0.5)), servers=10)
+    >>> best.completion_times
+    array([3.71776799, 1.60201484, 0.42426407])
+    >>> best.servers_at(0.0)
+    array([1.11111111, 3.33333333, 5.55555556])
+    """
+    servers = _check(workload, servers, objective, whole)
+    speedup = workload.speedup.on_whole_servers() if whole else workload.speedup
+    if objective == "makespan":
+        if order is not None:
+            raise InputError("order has no meaning for the makespan: all jobs end together")
+        solved = _shortest_makespan(workload, speedup, servers, whole)
+    else:
+        wished = None if order is None else _permutation(order, len(workload))
+        solved = _least_flow_time(workload, speedup, servers, objective, wished)
+
+    weights = _weights(workload, objective)
+    certificate = Certificate(
+        proven=solved.reason == _PROVEN,
+        reason=solved.reason,
+        first_to_last=solved.first_to_last,
+        values_in_order=solved.values,
+        lower_bound=solved.bound,
+        gap=_cost(solved.completion_times, objective, weights) / solved.bound - 1,
+    )
+    return Plan(
+        workload, servers, solved.completion_times, solved.timeline, objective, whole, certificate
+    )
+
+
+_PROVEN = "no schedule does better"
+_MIXED = "jobs have different speedups, so the best order of completion is not known"
+_WEIGHTS = "a larger job weighs more than a smaller one, so the best order is not known"
+_WISHED = "the order of completion was given"
+
+
+@dataclass(frozen=True)
+class _Solution:
+    completion_times: FloatArray
+    timeline: Timeline
+    first_to_last: IntArray
+    values: FloatArray  # in that order
+    bound: float
+    reason: str
+
+
+def _least_flow_time(
+    workload: Workload,
+    speedup: Speedup,
+    servers: float,
+    objective: Objective,
+    wished: IntArray | None,
+) -> _Solution:
+    sizes, weights = workload.sizes, _weights(workload, objective)
+    best = provably_shortest_first(sizes, speedup, weights)
+    if wished is not None:
+        order = wished
+        reason = _PROVEN if best is not None and np.array_equal(best, wished) else _WISHED
+    elif best is not None:
+        order, reason = best, _PROVEN
+    else:
+        order = promising_order(sizes, speedup, servers, _each(weights, sizes))
+        reason = _WEIGHTS if workload.shared else _MIXED
+
+    if isinstance(speedup, PowerLaw):
+        optimum = closed_form.solve(sizes, servers, speedup.p, weights, order)
+        if optimum.in_order:
+            timeline = PowerLawTimeline(servers, speedup.p, weights, optimum)
+            return _Solution(
+                optimum.completion_times,
+                timeline,
+                order,
+                optimum.values,
+                optimum.value_of_all,
+                reason,
+            )
+
+    each_weight = _each(weights, sizes)
+    outcome = decide(sizes, speedup, servers, each_weight, order)
+    values = outcome.values
+    if not np.array_equal(outcome.first_to_last, order):
+        # The bound of an order holds for that order: take the one that came about.
+        order = outcome.first_to_last
+        last_to_first = order[::-1]
+        reordered = speedup.reordered(last_to_first)
+        values = job_values(reordered, servers, each_weight[last_to_first])
+    value = values.values[::-1]
+    return _Solution(
+        outcome.completion_times,
+        outcome.timeline,
+        order,
+        value,
+        float(value @ sizes[order]),
+        reason,
+    )
+
+
+def _shortest_makespan(
+    workload: Workload, speedup: Speedup, servers: float, whole: bool
+) -> _Solution:
+    sizes = workload.sizes
+    optimum = makespan.solve(sizes, speedup, servers)
+    timeline: Timeline
+    if whole:
+        timeline = makespan.SwitchingTimeline(optimum.makespan, optimum.held, servers)
+        times = timeline.completion_times
+    else:
+        timeline = makespan.ConstantTimeline(optimum.makespan, optimum.held)
+        times = np.full(len(sizes), optimum.makespan)
+    order = np.argsort(times, kind="stable")
+    value = optimum.job_values
+    return _Solution(times, timeline, order, value[order], float(value @ sizes), _PROVEN)
+
+
+def _weights(workload: Workload, objective: Objective) -> FloatArray | None:
+    if objective == "slowdown":
+        return 1 / workload.sizes
+    return workload.weights if objective == "weighted" else None
+
+
+def _each(weights: FloatArray | None, sizes: FloatArray) -> FloatArray:
+    return np.ones(len(sizes)) if weights is None else weights
+
+
+def _cost(times: FloatArray, objective: Objective, weights: FloatArray | None) -> float:
+    if objective == "makespan":
+        return float(times.max())
+    return float(times.sum() if weights is None else weights @ times)
+
+
+def _check(workload: Workload, servers: float, objective: str, whole: bool) -> float:
+    if not isinstance(workload, Workload):
+        raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
+    servers = positive("servers", servers)
+    if objective not in get_args(Objective):
+        expected = ", ".join(get_args(Objective))
+        raise InputError(f"objective must be one of {expected}, got {objective!r}")
+    if whole and servers != int(servers):
+        raise InputError(f"servers must be a whole number when whole=True, got {servers!r}")
+    if objective == "weighted" and workload.weights is None:
+        raise InputError('objective "weighted" needs a workload with weights')
+    if workload.arrivals is not None and workload.arrivals.any():
+        job = int(np.argmax(workload.arrivals > 0))
+        raise InputError(
+            f"job {workload.names[job]} arrives at {workload.arrivals[job]:g}, but a plan is for "
+            "jobs that are all present at time 0: use hesrpt.simulate for jobs that arrive later"
+        )
+    workload.speedup.check(servers)
+    return servers
+
+
+def _permutation(order: Sequence[int], jobs: int) -> IntArray:
+    same_length("order", list(order), jobs)
+    result = np.asarray(order)
+    if not np.array_equal(np.sort(result), np.arange(jobs)):
+        raise InputError(f"order must name each of the jobs 0 to {jobs - 1} once, got {order!r}")
+    return result.astype(np.int64)

@@ -1,0 +1,66 @@
+"""The record of a plan in closed form: who holds what is a formula of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal.closed_form import PowerLawOptimum, weighted_shares
+from hesrpt.schedule import Timeline
+from hesrpt.workload import Workload
+
+
+class PowerLawTimeline(Timeline):
+    """heSRPT: phase j begins when j jobs have ended, and shares depend on nothing but j."""
+
+    def __init__(
+        self, servers: float, p: float, weights: FloatArray | None, optimum: PowerLawOptimum
+    ) -> None:
+        self.total, self.p, self.weights = servers, p, weights
+        self.first_to_last, self.ends = optimum.first_to_last, optimum.ends
+
+    def _weights_present(self, phase: int) -> FloatArray:
+        """Return the weights of the jobs of a phase, from the last to end to the first."""
+        present = self.first_to_last[phase:][::-1]
+        return np.ones(len(present)) if self.weights is None else self.weights[present]
+
+    def servers(self, phase: int) -> FloatArray:
+        held = self.total * weighted_shares(self._weights_present(phase), self.p)
+        return self._in_given_order(phase, held[::-1])
+
+    def _in_given_order(self, phase: int, values: FloatArray) -> FloatArray:
+        result = np.zeros(len(self.ends))
+        result[self.first_to_last[phase:]] = values
+        return result
+
+    def servers_of(self, job: int) -> FloatArray:
+        place = int(np.flatnonzero(self.first_to_last == job)[0])
+        up_to = np.cumsum(self._weights_present(0))[::-1]
+        # Its share of what it and the jobs after it hold together never changes.
+        own = weighted_shares(self._weights_present(place), self.p)[-1]
+        with np.errstate(under="ignore"):
+            held_by_these = (up_to[place] / up_to[: place + 1]) ** (1 / (1 - self.p))
+        held = np.zeros(len(self.ends))
+        held[: place + 1] = self.total * own * held_by_these
+        return held
+
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        for time in times:
+            phase = int(np.searchsorted(self.ends, time, side="right"))
+            if phase == len(self.ends):
+                yield np.zeros(len(self.ends))
+                continue
+            shares = weighted_shares(self._weights_present(phase), self.p)[::-1]
+            start, done = 0.0, np.zeros(len(shares))
+            if phase:
+                # Rates keep their proportions while two jobs run, so the work done by the end of
+                # a job is known from its own.
+                start = float(self.ends[phase - 1])
+                before = weighted_shares(self._weights_present(phase - 1), self.p)[::-1]
+                last_ended = workload.sizes[self.first_to_last[phase - 1]]
+                done = last_ended * (before[1:] / before[0]) ** self.p
+            done += (time - start) * (self.total * shares) ** self.p
+            left = workload.sizes[self.first_to_last[phase:]] - done
+            yield self._in_given_order(phase, np.maximum(left, 0.0))

@@ -1,0 +1,148 @@
+"""The record of who held how many servers when, and who ended when, with its metrics.
+
+A plan, a simulation and a real run all end in a :class:`Schedule`; every table, figure and report
+reads one and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError, number
+from hesrpt.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Timeline(ABC):
+    """Who holds how many servers when: phases, within which nothing changes.
+
+    Phases are computed when they are asked for. A schedule of M jobs has about M phases of up to M
+    jobs each, which nobody should hold in memory at once.
+    """
+
+    #: When each phase ends, in ascending order; the first one starts at time 0.
+    ends: FloatArray
+
+    @abstractmethod
+    def servers(self, phase: int) -> FloatArray:
+        """Return the servers of each job in one phase, in the order the jobs were given."""
+
+    def servers_of(self, job: int) -> FloatArray:
+        """Return the servers of one job in each phase."""
+        return np.array([self.servers(phase)[job] for phase in range(len(self.ends))])
+
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        """Yield the remaining sizes at each of ``times``, which ascend."""
+        rates = workload.speedup.rate
+        left = np.array(workload.sizes)
+        phase, at = 0, 0.0
+        rate = rates(self.servers(0))
+        for time in times:
+            while phase < len(self.ends) - 1 and self.ends[phase] <= time:
+                left -= rate * (self.ends[phase] - at)
+                at, phase = float(self.ends[phase]), phase + 1
+                rate = rates(self.servers(phase))
+            yield np.maximum(left - rate * (min(float(time), float(self.ends[-1])) - at), 0.0)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A time during which no allocation changes."""
+
+    start: float
+    end: float
+    servers: FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule:
+    """Who held how many servers when, and who ended when."""
+
+    workload: Workload
+    servers: float
+    completion_times: FloatArray
+    timeline: Timeline
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {len(self.workload)} jobs on {self.servers:g} servers, "
+            f"mean flow time {self.mean_flow_time:.6g}>"
+        )
+
+    @cached_property
+    def flow_times(self) -> FloatArray:
+        """How long each job was in the system."""
+        arrivals = self.workload.arrivals
+        return self.completion_times if arrivals is None else self.completion_times - arrivals
+
+    @property
+    def slowdowns(self) -> FloatArray:
+        """The flow time of each job for each unit of its size."""
+        return self.flow_times / self.workload.sizes
+
+    @property
+    def total_flow_time(self) -> float:
+        """The sum of all flow times."""
+        return float(self.flow_times.sum())
+
+    @property
+    def mean_flow_time(self) -> float:
+        """The mean of all flow times."""
+        return float(self.flow_times.mean())
+
+    @property
+    def mean_slowdown(self) -> float:
+        """The mean of all slowdowns."""
+        return float(self.slowdowns.mean())
+
+    @property
+    def weighted_flow_time(self) -> float:
+        """The sum of all flow times, each times the weight of its job (1 where none is given)."""
+        weights = self.workload.weights
+        return self.total_flow_time if weights is None else float(weights @ self.flow_times)
+
+    @property
+    def makespan(self) -> float:
+        """When the last job ends."""
+        return float(self.completion_times.max())
+
+    def servers_at(self, time: float) -> FloatArray:
+        """Return the servers of each job at a time, in the order the jobs were given."""
+        if number("time", time) < 0:
+            raise InputError(f"time must be at least 0, got {time!r}")
+        phase = int(np.searchsorted(self.timeline.ends, time, side="right"))
+        if phase == len(self.timeline.ends):
+            return np.zeros(len(self.workload))
+        return self.timeline.servers(phase)
+
+    def remaining_at(self, time: float) -> FloatArray:
+        """Return the remaining size of each job at a time, in the order the jobs were given."""
+        if number("time", time) < 0:
+            raise InputError(f"time must be at least 0, got {time!r}")
+        return next(self.timeline.remaining(self.workload, np.array([time])))
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the phases of the schedule, those of no length left out."""
+        start = 0.0
+        for phase, end in enumerate(self.timeline.ends.tolist()):
+            if end > start:
+                yield Phase(start, end, self.timeline.servers(phase))
+            start = end
+
+    def plot(self, path: str | None = None) -> Figure:
+        """Draw remaining sizes above and the shared servers below; save them where asked."""
+        from hesrpt import plots  # figures are an outer room: imported only when wanted
+
+        figure = plots.schedule(self)
+        if path is not None:
+            plots.save(figure, path)
+        return figure

@@ -1,0 +1,124 @@
+"""Speedups made from other speedups: limited, time-shared, on whole servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import positive
+from hesrpt.speedup.base import Speedup
+
+
+@dataclass(frozen=True)
+class Limited(Speedup):
+    """``base`` for a job that cannot use more than ``limit`` servers: flat beyond."""
+
+    base: Speedup
+    limit: float
+
+    def __post_init__(self) -> None:
+        positive("the limit of a speedup", self.limit)
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return self.base.rate(np.minimum(servers, self.limit))
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return np.where(servers < self.limit, self.base.slope(servers), 0.0)
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return np.where(servers <= self.limit, self.base.slope_before(servers), 0.0)
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        return np.minimum(self.base.demand(price, most), self.limit)
+
+    def inverse(self, rate: FloatArray) -> FloatArray:
+        servers = self.base.inverse(rate)
+        # A rate within rounding of the greatest one is attained at the limit.
+        attained = rate <= self.base.rate(np.asarray(self.limit)) * (1 + 4e-16)
+        return np.where(attained, np.minimum(servers, self.limit), np.inf)
+
+    def check(self, servers: float) -> None:
+        self.base.check(min(servers, self.limit))
+
+
+@dataclass(frozen=True)
+class TimeShared(Speedup):
+    """``base`` made linear below one server, where servers are shared in time."""
+
+    base: Speedup
+
+    @cached_property
+    def _at_one(self) -> FloatArray:
+        return self.base.rate(np.asarray(1.0))
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return np.where(
+            servers < 1, servers * self._at_one, self.base.rate(np.maximum(servers, 1.0))
+        )
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return np.where(servers < 1, self._at_one, self.base.slope(np.maximum(servers, 1.0)))
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return np.where(
+            servers <= 1, self._at_one, self.base.slope_before(np.maximum(servers, 1.0))
+        )
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        at_least_one = np.maximum(self.base.demand(price, most), 1.0)
+        return np.where(price < self._at_one, np.minimum(at_least_one, most), 0.0)
+
+    def inverse(self, rate: FloatArray) -> FloatArray:
+        return np.where(
+            rate < self._at_one,
+            rate / self._at_one,
+            self.base.inverse(np.maximum(rate, self._at_one)),
+        )
+
+    def check(self, servers: float) -> None:
+        self.base.check(max(servers, 1.0))
+
+
+@dataclass(frozen=True)
+class WholeServers(Speedup):
+    """``base`` on whole servers, and its chords between them: switching back and forth in time.
+
+    The chords make it concave again, so the planner needs no second method for whole servers: its
+    demand is always a whole number, and so is every allocation that it leads to.
+    """
+
+    base: Speedup
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        below = np.floor(servers)
+        at_floor = self.base.rate(below)
+        return at_floor + (servers - below) * (self.base.rate(below + 1) - at_floor)
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        below = np.floor(servers)
+        return self.base.rate(below + 1) - self.base.rate(below)
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        above = np.maximum(np.ceil(servers), 1.0)
+        return self.base.rate(above) - self.base.rate(above - 1)
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        # By concavity the last worthwhile server is the one below or above the continuous demand.
+        below = np.floor(self.base.demand(price, most))
+        one_more = self.base.rate(below + 1) - self.base.rate(below) > price
+        return np.minimum(below + one_more, most)
+
+    def inverse(self, rate: FloatArray) -> FloatArray:
+        # The chord lies below the function, so its inverse ends in the same interval or the next.
+        exact = self.base.inverse(rate)
+        below = np.floor(np.where(np.isfinite(exact), exact, 0.0))
+        low, high = self.base.rate(below), self.base.rate(below + 1)
+        gain = np.where(high > low, high - low, 1.0)
+        servers = below + np.clip((rate - low) / gain, 0.0, 1.0)
+        return np.where(np.isfinite(exact), servers, np.inf)
+
+    def check(self, servers: float) -> None:
+        self.base.check(servers)
