@@ -14,6 +14,7 @@ from hesrpt.speedup import (
     fit_amdahl,
     fit_power_law,
 )
+from hesrpt.traces import read_jobs, read_speedup
 from hesrpt.workload import Workload
 
 __all__ = [
@@ -33,5 +34,7 @@ __all__ = [
     "fit_amdahl",
     "fit_power_law",
     "plan",
+    "read_jobs",
+    "read_speedup",
     "verify",
 ]

@@ -48,7 +48,7 @@ def positive(name: str, value: object) -> float:
 
 
 def vector(name: str, values: ArrayLike) -> FloatArray:
-    """Return ``values`` as a one-dimensional float array of its own, none of them NaN or infinite."""
+    """Return ``values`` as a flat float array of its own, none of them NaN or infinite."""
     try:
         result = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

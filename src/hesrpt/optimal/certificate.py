@@ -1,8 +1,9 @@
 """The proof that a plan carries, and its check without the solver.
 
-A certificate gives each unit of work a value. If no phase earns more than it costs, the values of
-all the work together are a lower bound on the cost (weak duality), and a plan that costs no more than
-the bound is optimal. The check needs only the speedups, the record of the plan and this argument.
+A certificate gives each unit of work a value. If no phase can earn more than it costs, the values
+of all the work together are a lower bound on the cost (weak duality), and a plan that costs no more
+than the bound is optimal. The check needs only the speedups, the record of the plan and this
+argument.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def _check_claim(plan: Plan) -> None:
     certificate, jobs = plan.certificate, len(plan.workload)
     order = certificate.first_to_last
     if len(order) != jobs or not np.array_equal(np.sort(order), np.arange(jobs)):
-        raise CertificateError("the completion order of the certificate does not name each job once")
+        raise CertificateError(
+            "the completion order of the certificate does not name each job once"
+        )
     if plan.objective == "makespan":
         return
     if certificate.proven:
@@ -173,7 +176,7 @@ def _most_earned(
 
 
 def _check_record(plan: Plan) -> None:
-    """Replay the plan: are its allocations possible, and do they end the jobs when it says?"""
+    """Replay the plan: its allocations must be possible, and end the jobs when it says."""
     jobs, phases = len(plan.workload), len(plan.timeline.ends)
     ends = plan.timeline.ends
     lengths = np.diff(ends, prepend=0.0)
@@ -245,5 +248,7 @@ def _check_gap(plan: Plan) -> float:
     if abs(certificate.gap - gap) > _TOLERANCE:
         raise CertificateError(f"the gap is {gap!r}, not {certificate.gap!r}")
     if certificate.proven and gap > _TOLERANCE:
-        raise CertificateError(f"the plan is called proven, but costs {gap:.3g} more than its bound")
+        raise CertificateError(
+            f"the plan is called proven, but costs {gap:.3g} more than its bound"
+        )
     return gap

@@ -1,8 +1,8 @@
 """The least makespan for any concave speedups: all jobs end together.
 
-To end at time T, job i must run at rate x_i/T, which takes s_i⁻¹(x_i/T) servers; the optimal T is the
-least one for which that many exist. Its proof: give a unit of job i's work the value y_i, such that
-N servers never earn more than 1 per second. Then T ≥ Σ y_i x_i for every schedule.
+To end at time T, job i must run at rate x_i/T, which takes s_i⁻¹(x_i/T) servers; the optimal T is
+the least one for which that many exist. Its proof: give a unit of job i's work the value y_i, such
+that N servers never earn more than 1 per second. Then T ≥ Σ y_i x_i for every schedule.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.optimal import closed_form
 from hesrpt.schedule import Timeline
-from hesrpt.speedup import Speedup
+from hesrpt.speedup import PowerLaw, Speedup
 
+# Jobs far smaller than the others need fewer servers than a float can tell from none. They get so
+# many, and end before the others.
+_FEWEST = 1e-300
 # A job within this of a whole number of servers holds that number, and does not switch.
 _SAME_COUNT = 1e-12
 
@@ -30,39 +34,51 @@ class MakespanOptimum:
 
 def solve(sizes: FloatArray, speedup: Speedup, servers: float) -> MakespanOptimum:
     """Return the least makespan of jobs of these sizes."""
-    rate_alone = speedup.rate(np.minimum(_most(speedup, len(sizes), servers), servers))
+    rate_alone = speedup.rate(speedup.demand(np.zeros(len(sizes)), servers))
     times_alone = sizes / rate_alone
     slowest = int(np.argmax(times_alone))
     shortest = float(times_alone[slowest])
-    held = speedup.inverse(sizes / shortest)
+    held = speedup.inverse(sizes / shortest, servers)
     if held.sum() <= servers:  # the slowest job sets the time, even with all it can use
         values = np.zeros(len(sizes))
         values[slowest] = 1 / rate_alone[slowest]
         return MakespanOptimum(shortest, held, values)
 
-    # One after the other is always possible, and by concavity side by side is no slower.
-    low, high = shortest, float(times_alone.sum()) * (1 + 1e-12)
-    while low < (middle := (low + high) / 2) < high:
-        enough = speedup.inverse(sizes / middle).sum() <= servers
-        low, high = (low, middle) if enough else (middle, high)
-    held = speedup.inverse(sizes / high)
+    if isinstance(speedup, PowerLaw):
+        makespan = closed_form.makespan(sizes, servers, speedup.p)
+        held = servers * closed_form.makespan_shares(sizes, speedup.p)
+    else:
+        makespan = _search(sizes, speedup, servers, shortest, float(times_alone.sum()))
+        held = speedup.inverse(sizes / makespan, servers)
+    held = np.maximum(held, _FEWEST)
     # A server has the same marginal value wherever it is, so a unit of work is worth 1/slope.
     values = 1 / speedup.slope_before(held)
-    return MakespanOptimum(high, held, values / (values @ speedup.rate(held)))
+    return MakespanOptimum(makespan, held, values / (values @ speedup.rate(held)))
 
 
-def _most(speedup: Speedup, jobs: int, servers: float) -> FloatArray:
-    return speedup.demand(np.zeros(jobs), servers)
+def _search(
+    sizes: FloatArray, speedup: Speedup, servers: float, shortest: float, one_by_one: float
+) -> float:
+    """Return the least time for which there are enough servers, by bisection.
+
+    One job after the other is always possible, and by concavity side by side is no slower.
+    """
+    low, high = shortest, one_by_one * (1 + 1e-12)
+    while low < (middle := (low + high) / 2) < high:
+        enough = speedup.inverse(sizes / middle, servers).sum() <= servers
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 class ConstantTimeline(Timeline):
-    """One phase, in which everybody holds the same servers to the end."""
+    """Everybody holds the same servers to the end."""
 
-    def __init__(self, end: float, held: FloatArray) -> None:
-        self.ends, self.held = np.array([end]), held
+    def __init__(self, held: FloatArray, completion_times: FloatArray) -> None:
+        self.held, self.completion_times = held, completion_times
+        self.ends = np.unique(completion_times)
 
     def servers(self, phase: int) -> FloatArray:
-        return self.held.copy()
+        return np.where(self.completion_times >= self.ends[phase], self.held, 0.0)
 
 
 class SwitchingTimeline(Timeline):
@@ -90,10 +106,12 @@ class SwitchingTimeline(Timeline):
         begun, not_ended = self.start <= now, now < self.stop
         wraps = self.stop <= self.start
         extra = np.where(wraps, begun | not_ended, begun & not_ended)
-        return self.always + (extra & self.switches)
+        held: FloatArray = self.always + (extra & self.switches)
+        return held
 
     @property
     def completion_times(self) -> FloatArray:
         """When each job ends: with all others, unless it holds its only server once and early."""
         early = (self.always == 0) & (self.stop > self.start)
-        return np.where(early, self.stop * self.ends[-1], self.ends[-1])
+        times: FloatArray = np.where(early, self.stop * self.ends[-1], self.ends[-1])
+        return times

@@ -1,12 +1,12 @@
 """In which order jobs should end.
 
-With one speedup for all jobs, let b be no larger than a and weigh no less. If a ends first, swap what
-the two hold during just so much of the time before that b ends then instead; what is left of a is
-what was left of b, so a can end when b did. Nobody else notices, and the cost does not rise: where
-smaller jobs weigh no less, shortest-first is optimal for *every* speedup.
+With one speedup for all jobs, let b be no larger than a and weigh no less. If a ends first, swap
+what the two hold during just so much of the time before that b ends then instead; what is left of a
+is what was left of b, so a can end when b did. Nobody else notices, and the cost does not rise:
+where smaller jobs weigh no less, shortest-first is optimal for *every* speedup.
 
-In all other cases the best order is not known. Jobs are then listed by their time alone on the whole
-system per weight, and neighbours exchanged as long as the bound Σ v_i x_i falls.
+In all other cases the best order is not known. Jobs are then listed by their time alone on the
+whole system per weight, and neighbours exchanged as long as the bound Σ v_i x_i falls.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def promising_order(
     while untried.any():
         values: Values | None = None
         known = 0  # how many of `values` hold for the present order
-        for place in np.flatnonzero(untried):
+        for place in np.flatnonzero(untried).tolist():
             stop = min(place + 2 + horizon, len(order))
             listed = order[:stop]
             values = values_of(listed, values, known)

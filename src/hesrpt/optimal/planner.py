@@ -185,8 +185,9 @@ def _shortest_makespan(
         timeline = makespan.SwitchingTimeline(optimum.makespan, optimum.held, servers)
         times = timeline.completion_times
     else:
-        timeline = makespan.ConstantTimeline(optimum.makespan, optimum.held)
-        times = np.full(len(sizes), optimum.makespan)
+        early = sizes / speedup.rate(optimum.held)
+        times = np.where(early < optimum.makespan * (1 - 1e-9), early, optimum.makespan)
+        timeline = makespan.ConstantTimeline(optimum.held, times)
     order = np.argsort(times, kind="stable")
     value = optimum.job_values
     return _Solution(times, timeline, order, value[order], float(value @ sizes), _PROVEN)

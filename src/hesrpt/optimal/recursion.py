@@ -93,7 +93,7 @@ def job_values(
 ) -> Values:
     """Return the values of jobs listed from the last to end to the first.
 
-    The values of the first ``known`` jobs, which do not depend on the others, are those in ``keep``.
+    The values of the first ``known`` jobs, which do not depend on the others, stand in ``keep``.
     """
     if isinstance(speedup, PowerLaw):
         return _power_law_values(speedup, servers, weights)

@@ -55,11 +55,12 @@ class Speedup(ABC):
         """Return the fewest servers in [0, most] that maximise s(k) − price·k."""
 
     @abstractmethod
-    def inverse(self, rate: FloatArray) -> FloatArray:
-        """Return the fewest servers that give ``rate``, infinitely many where none do."""
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        """Return the fewest servers that give ``rate``; more than ``most`` if no fewer do."""
 
     def check(self, servers: float) -> None:
-        """Raise an error if this is no concave speedup on [0, servers]. The families all are."""
+        """Raise an error if this is no concave speedup on [0, servers]."""
+        return  # the families are concave by construction
 
     # The speedup of a list of jobs: one and the same for all of them, unless it is `Mixed`.
 

@@ -58,7 +58,8 @@ class Custom(Speedup):
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         grid, _, slopes = _grid_of(self, float(most))
         # The maximum lies between the neighbours of the best grid point.
-        best = np.searchsorted(-slopes, -np.asarray(price), side="left")
+        falling = np.minimum.accumulate(slopes)
+        best = np.searchsorted(-falling, -np.asarray(price), side="left")
         low = grid[np.maximum(best - 1, 0)]
         high = grid[np.minimum(best + 1, len(grid) - 1)]
         return self._golden_section(price, low, high)
@@ -88,14 +89,11 @@ class Custom(Speedup):
             middle = np.where(profit(end) >= profit(middle), end, middle)
         return middle
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
-        low, high = np.zeros_like(rate), np.ones_like(rate)
-        for _ in range(64):
-            short = self.rate(high) < rate
-            if not short.any():
-                break
-            high = np.where(short, 2 * high, high)
-        reached = self.rate(high) >= rate
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        peak = self.demand(np.zeros_like(rate), most)
+        # Near the peak a rate is as good as reached.
+        reached = rate <= self.rate(peak) * (1 + 1e-14)
+        low, high = np.zeros_like(rate), peak
         for _ in range(120):
             middle = (low + high) / 2
             enough = self.rate(middle) >= rate
@@ -109,10 +107,16 @@ class Custom(Speedup):
         finite = np.isfinite(values)
         if not finite.all():
             at = float(grid[np.argmin(finite)])
-            raise InputError(f"a speedup function must be finite, but it is not at {at:.6g} servers")
+            raise InputError(
+                f"a speedup function must be finite, but it is not at {at:.6g} servers"
+            )
         if slopes[0] <= 0:
             raise InputError("a speedup function must grow from 0, but it does not")
-        rises = slopes[1:] > slopes[:-1] + 1e-9 * np.abs(values[1:-1]) / grid[1:-1]
+        # A chord is no more exact than the values at its ends, which may come from differences of
+        # numbers as large as the function gets (as in 1 − exp(−k)).
+        rounding = 1e-15 * np.abs(values).max() / np.diff(grid)
+        tolerance = 1e-9 * np.abs(values[1:-1]) / grid[1:-1] + rounding[1:] + rounding[:-1]
+        rises = slopes[1:] > slopes[:-1] + tolerance
         if rises.any():
             at = int(np.argmax(rises))
             raise InputError(

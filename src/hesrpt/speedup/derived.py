@@ -34,8 +34,8 @@ class Limited(Speedup):
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         return np.minimum(self.base.demand(price, most), self.limit)
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
-        servers = self.base.inverse(rate)
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        servers = self.base.inverse(rate, most)
         # A rate within rounding of the greatest one is attained at the limit.
         attained = rate <= self.base.rate(np.asarray(self.limit)) * (1 + 4e-16)
         return np.where(attained, np.minimum(servers, self.limit), np.inf)
@@ -71,11 +71,11 @@ class TimeShared(Speedup):
         at_least_one = np.maximum(self.base.demand(price, most), 1.0)
         return np.where(price < self._at_one, np.minimum(at_least_one, most), 0.0)
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         return np.where(
             rate < self._at_one,
             rate / self._at_one,
-            self.base.inverse(np.maximum(rate, self._at_one)),
+            self.base.inverse(np.maximum(rate, self._at_one), most),
         )
 
     def check(self, servers: float) -> None:
@@ -109,11 +109,12 @@ class WholeServers(Speedup):
         # By concavity the last worthwhile server is the one below or above the continuous demand.
         below = np.floor(self.base.demand(price, most))
         one_more = self.base.rate(below + 1) - self.base.rate(below) > price
-        return np.minimum(below + one_more, most)
+        wanted: FloatArray = np.minimum(below + one_more, most)
+        return wanted
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         # The chord lies below the function, so its inverse ends in the same interval or the next.
-        exact = self.base.inverse(rate)
+        exact = self.base.inverse(rate, most)
         below = np.floor(np.where(np.isfinite(exact), exact, 0.0))
         low, high = self.base.rate(below), self.base.rate(below + 1)
         gain = np.where(high > low, high - low, 1.0)

@@ -37,7 +37,7 @@ class PowerLaw(Speedup):
         with np.errstate(divide="ignore", over="ignore", under="ignore"):
             return np.minimum((self.p / price) ** (1 / (1 - self.p)), most)
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         with np.errstate(over="ignore", under="ignore"):
             return rate ** (1 / self.p)
 
@@ -75,8 +75,10 @@ class Amdahl(Speedup):
         # NaN stands for 0/0: f = 1 below its price, where every server is worth having.
         return np.where(price * f < 1, np.fmin(wanted, most), 0.0)
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         f = self.parallel_fraction
         serial_time_left = 1 - (1 - f) * rate
         with np.errstate(divide="ignore"):
-            return np.where(serial_time_left > 0, f * rate / np.maximum(serial_time_left, 0), np.inf)
+            return np.where(
+                serial_time_left > 0, f * rate / np.maximum(serial_time_left, 0), np.inf
+            )

@@ -56,9 +56,7 @@ def _points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatA
             f"servers and speedups must have the same length, got {len(k)} and {len(measured)}"
         )
     if not (k > 1).any():
-        raise FitError(
-            f"a fit needs a point on more than one server, got servers {k.tolist()}"
-        )
+        raise FitError(f"a fit needs a point on more than one server, got servers {k.tolist()}")
     on_one = float(np.median(measured[k == 1])) if (k == 1).any() else 1.0
     if not 0.5 < on_one < 2:
         raise FitError(

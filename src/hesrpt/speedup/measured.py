@@ -69,13 +69,14 @@ class Measured(Speedup):
         return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="left"))
 
     def _slope_of_piece(self, piece: IntArray) -> FloatArray:
-        return np.append(self._slopes, 0.0)[np.maximum(piece, 1) - 1]
+        slopes: FloatArray = np.append(self._slopes, 0.0)[np.maximum(piece, 1) - 1]
+        return slopes
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         worthwhile = np.searchsorted(-self._slopes, -price, side="left")
         return np.minimum(self.knots[0][worthwhile], most)
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         at, height = self.knots
         return np.where(rate <= height[-1], np.interp(rate, height, at), np.inf)
 

@@ -59,8 +59,8 @@ class Mixed(Speedup):
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         return self._each(price, lambda speedup, each: speedup.demand(each, most))
 
-    def inverse(self, rate: FloatArray) -> FloatArray:
-        return self._each(rate, lambda speedup, each: speedup.inverse(each))
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        return self._each(rate, lambda speedup, each: speedup.inverse(each, most))
 
     def check(self, servers: float) -> None:
         for speedup in set(self.members):

@@ -1,0 +1,122 @@
+"""Figures of a schedule. Nothing is drawn on a screen: figures are returned, or saved."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hesrpt._version import __version__
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.errors import InputError
+from hesrpt.schedule import Schedule
+
+# More jobs than this are drawn as so many bands of jobs that end one after the other.
+_MOST_BANDS = 20
+# More phases than this are drawn at so many of their ends.
+_MOST_PHASES = 300
+_FORMATS = (".pdf", ".png", ".svg")
+
+
+def schedule(record: Schedule) -> Figure:
+    """Draw the remaining sizes over time, and below them how the servers are shared."""
+    first_to_last = np.argsort(record.completion_times, kind="stable")
+    bands = np.array_split(first_to_last, min(len(first_to_last), _MOST_BANDS))
+    starts, ends = _phases(record)
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    above, below = figure.subplots(2, sharex=True)
+    colours = colormaps["viridis"](np.linspace(0.08, 0.92, len(bands)))
+
+    moments = np.append(0.0, ends)
+    remaining = _sums(record.timeline.remaining(record.workload, moments), bands)
+    for left, colour, band in zip(remaining, colours, bands, strict=True):
+        over = int(np.searchsorted(moments, record.completion_times[band].max())) + 1
+        above.plot(moments[:over], left[:over], color=colour, label=_label(record, band))
+    above.set_ylabel("remaining size")
+    above.set_ylim(bottom=0)
+
+    servers = _sums((record.servers_at(start) for start in starts), bands)
+    # Each allocation lasts from the start of its phase to the end.
+    edges = np.repeat(moments, 2)[1:-1]
+    below.stackplot(edges, np.repeat(servers, 2, axis=1), colors=colours, linewidth=0)
+    below.set_ylabel("servers")
+    below.set_xlabel("time")
+    below.set_ylim(0, record.servers)
+    below.set_xlim(0, record.makespan)
+    _legend(figure, above)
+    above.set_title(
+        f"{len(record.workload)} jobs on {record.servers:g} servers, "
+        f"mean flow time {record.mean_flow_time:.4g}"
+    )
+    return figure
+
+
+def save(figure: Figure, path: str | Path, description: str = "") -> None:
+    """Save a figure as PNG, SVG or PDF, whole or not at all, with what made it in its metadata."""
+    target = check_path(path)
+    metadata = {"Creator" if target.suffix != ".png" else "Software": f"hesrpt {__version__}"}
+    if description:
+        field = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}[target.suffix]
+        metadata[field] = description
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
+        os.close(handle)
+        try:
+            figure.savefig(draft, dpi=150, metadata=metadata)
+            os.chmod(draft, 0o666 & ~_umask())
+            os.replace(draft, target)
+        except BaseException:
+            os.unlink(draft)
+            raise
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written: {error.strerror or error}") from None
+
+
+def check_path(path: str | Path) -> Path:
+    """Return the path of a figure, or raise an error if its ending names no known format."""
+    target = Path(path)
+    if target.suffix.lower() not in _FORMATS:
+        raise InputError(f"a figure must end in {', '.join(_FORMATS)}, got {str(path)!r}")
+    return target.with_suffix(target.suffix.lower())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _phases(record: Schedule) -> tuple[FloatArray, FloatArray]:
+    """Return when phases start and end, a selection if there are very many."""
+    ends = np.unique(record.timeline.ends)
+    ends = ends[ends > 0]
+    if len(ends) > _MOST_PHASES:
+        ends = np.unique(np.append(np.quantile(ends, np.linspace(0, 1, _MOST_PHASES)), ends[-1]))
+    return np.append(0.0, ends[:-1]), ends
+
+
+def _sums(rows: Iterable[FloatArray], bands: list[IntArray]) -> FloatArray:
+    """Return the sum over each band of jobs (first axis) of each row (second axis)."""
+    return np.array([[row[band].sum() for band in bands] for row in rows]).T
+
+
+def _label(record: Schedule, band: IntArray) -> str:
+    sizes = record.workload.sizes[band]
+    if len(band) == 1:
+        return f"{record.workload.names[band[0]]} (size {sizes[0]:.3g})"
+    return f"{len(band)} jobs (sizes {sizes.min():.3g} to {sizes.max():.3g})"
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) <= 6:  # few jobs leave the upper right corner empty
+        axes.legend(handles, labels, loc="upper right")
+    else:
+        figure.legend(handles, labels, loc="outside right upper", fontsize="small")

@@ -1,0 +1,130 @@
+"""Schedules as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from hesrpt._version import __version__
+from hesrpt.optimal.planner import Plan
+from hesrpt.schedule import Phase
+
+_MOST_ROWS = 20
+_MOST_PHASES = 5
+# JSON lists who holds what in every phase, unless that would be more numbers than this.
+_MOST_NUMBERS = 2_000_000
+
+_COST = {
+    "flow": "total flow time",
+    "slowdown": "total slowdown",
+    "weighted": "weighted flow time",
+    "makespan": "makespan",
+}
+
+
+def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
+    """Print who holds how many servers in which phase, when each job ends, and the proof."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_table(plan, list(islice(plan.phases(), _MOST_PHASES + 1))))
+    omitted = len(plan.workload) - _MOST_ROWS
+    if omitted > 0:
+        console.print(f"… and {omitted} jobs that end later; --json lists all.")
+    console.print()
+    console.print(f"mean flow time  [bold]{plan.mean_flow_time:.6g}[/]")
+    console.print(f"mean slowdown   {plan.mean_slowdown:.6g}")
+    if plan.objective == "weighted":
+        console.print(f"weighted flow   {plan.weighted_flow_time:.6g}")
+    console.print(f"makespan        {plan.makespan:.6g}")
+    console.print(_proof(plan, verified_gap))
+
+
+def _table(plan: Plan, phases: list[Phase]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("job")
+    table.add_column("size", justify="right")
+    table.add_column("ends", justify="right", style="bold")
+    for phase in phases[:_MOST_PHASES]:
+        table.add_column(f"servers\nfrom {phase.start:.4g}", justify="right")
+    if len(phases) > _MOST_PHASES:
+        table.add_column("…")
+        phases = phases[:_MOST_PHASES]
+    for job in np.argsort(plan.completion_times, kind="stable")[:_MOST_ROWS]:
+        table.add_row(
+            plan.workload.names[job],
+            f"{plan.workload.sizes[job]:.6g}",
+            f"{plan.completion_times[job]:.6g}",
+            *(f"{held:.4g}" if (held := phase.servers[job]) else "" for phase in phases),
+        )
+    return table
+
+
+def _proof(plan: Plan, verified_gap: float | None) -> str:
+    certificate = plan.certificate
+    cost = _COST[plan.objective]
+    by = "" if verified_gap is None else ", checked again without the solver"
+    if certificate.proven:
+        return (
+            f"[green]proven optimal[/]: no schedule has a {cost} below "
+            f"{certificate.lower_bound:.10g} (gap {_gap(certificate.gap)}{by})"
+        )
+    return (
+        f"[yellow]not proven optimal[/]: {certificate.reason}. No schedule that ends jobs in this "
+        f"order has a {cost} below {certificate.lower_bound:.10g} (gap {_gap(certificate.gap)}{by})"
+    )
+
+
+def _gap(gap: float) -> str:
+    return "below 1e-12" if gap < 1e-12 else f"{gap:.2g}"
+
+
+def plan_as_json(plan: Plan, verified_gap: float | None = None) -> dict[str, Any]:
+    """Return everything about a plan as JSON values; jobs stand in the order they were given."""
+    certificate, workload = plan.certificate, plan.workload
+    result: dict[str, Any] = {
+        "hesrpt": __version__,
+        "objective": plan.objective,
+        "servers": plan.servers,
+        "whole": plan.whole,
+        "mean_flow_time": plan.mean_flow_time,
+        "total_flow_time": plan.total_flow_time,
+        "weighted_flow_time": plan.weighted_flow_time,
+        "mean_slowdown": plan.mean_slowdown,
+        "makespan": plan.makespan,
+        "certificate": {
+            "proven": certificate.proven,
+            "reason": certificate.reason,
+            "lower_bound": certificate.lower_bound,
+            "gap": certificate.gap,
+            "verified_gap": verified_gap,
+        },
+        "jobs": [
+            {
+                "name": name,
+                "size": size,
+                "completion_time": end,
+                "flow_time": flow_time,
+                "slowdown": slowdown,
+                "value": value,
+            }
+            for name, size, end, flow_time, slowdown, value in zip(
+                workload.names,
+                workload.sizes.tolist(),
+                plan.completion_times.tolist(),
+                plan.flow_times.tolist(),
+                plan.slowdowns.tolist(),
+                certificate.job_values.tolist(),
+                strict=True,
+            )
+        ],
+        "phases": None,
+    }
+    if len(workload) * len(plan.timeline.ends) <= _MOST_NUMBERS:
+        result["phases"] = [
+            {"start": phase.start, "end": phase.end, "servers": phase.servers.tolist()}
+            for phase in plan.phases()
+        ]
+    return result

@@ -1,0 +1,177 @@
+"""Reading jobs and measured speedups from files, with errors that name the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import IO, Any
+
+from hesrpt.errors import InputError
+from hesrpt.speedup import Measured, PowerLaw, Speedup, as_speedup
+from hesrpt.workload import SpeedupLike, Workload
+
+STANDARD_INPUT = "-"
+
+
+def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
+    """Return the jobs in a CSV file.
+
+    Its header names the columns: ``size``, and if wanted ``name``, ``weight``, ``arrival``, ``p``
+    (the job's own power law in place of ``speedup``) and ``max_servers``. A single column of sizes
+    needs no header. A path of "-" reads standard input.
+    """
+    table = _read_table(path, _JOB_COLUMNS, required="size")
+    return Workload(
+        table.columns["size"],
+        _speedups(table, None if speedup is None else as_speedup(speedup)),
+        arrivals=table.columns.get("arrival"),
+        weights=table.columns.get("weight"),
+        names=table.columns.get("name"),
+    )
+
+
+def read_speedup(path: str | Path) -> Measured:
+    """Return the measured speedup in a CSV file with the columns ``servers`` and ``speedup``."""
+    table = _read_table(path, _SPEEDUP_COLUMNS, required="speedup")
+    if "servers" not in table.columns:
+        raise InputError(f"{table.place}:1: no column 'servers'")
+    return Measured(table.columns["servers"], table.columns["speedup"])
+
+
+@dataclass(frozen=True)
+class _Table:
+    place: str
+    lines: list[int]
+    columns: dict[str, list[Any]]  # of what the column's parser makes of its cells
+
+
+def _speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
+    """Return the speedup of all jobs, or a list with one for each where columns say so."""
+    rows = len(table.lines)
+    if "p" in table.columns:
+        each: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
+    elif shared is None:
+        raise InputError(
+            f"{table.place}: how do jobs speed up? Say it for all of them (p, Amdahl or measured), "
+            "or in a column 'p'"
+        )
+    elif "max_servers" not in table.columns:
+        return shared
+    else:
+        each = [shared] * rows
+    limits = table.columns.get("max_servers")
+    return each if limits is None else [s.limited(k) for s, k in zip(each, limits, strict=True)]
+
+
+def _read_table(
+    path: str | Path, parsers: dict[str, Callable[[str], object]], required: str
+) -> _Table:
+    place = "standard input" if str(path) == STANDARD_INPUT else str(path)
+    with _opened(path, place) as file:
+        rows = _rows(file, place)
+        first = next(rows, None)
+        if first is None:
+            raise InputError(f"{place}: is empty; a header or a column of numbers was expected")
+        _, names = first
+        headless = len(names) == 1 and _is_number(names[0])
+        header = [required] if headless else [name.lower() for name in names]
+        _check_header(header, parsers, required, place)
+        table = _Table(place, [], {name: [] for name in header})
+        for line, cells in [first, *rows] if headless else rows:
+            if len(cells) != len(header):
+                raise InputError(
+                    f"{place}:{line}: {len(header)} values expected ({', '.join(header)}), "
+                    f"got {len(cells)}"
+                )
+            table.lines.append(line)
+            for name, cell in zip(header, cells, strict=True):
+                try:
+                    table.columns[name].append(parsers[name](cell))
+                except ValueError as error:
+                    raise InputError(f"{place}:{line}: {name} {error}, got {cell!r}") from None
+    if not table.lines:
+        raise InputError(f"{place}: has a header but no rows")
+    return table
+
+
+def _check_header(
+    header: list[str], parsers: dict[str, Callable[[str], object]], required: str, place: str
+) -> None:
+    known = ", ".join(parsers)
+    for name in header:
+        if name not in parsers:
+            raise InputError(f"{place}:1: unknown column {name!r}; columns are: {known}")
+        if header.count(name) > 1:
+            raise InputError(f"{place}:1: column {name!r} stands twice")
+    if required not in header:
+        raise InputError(f"{place}:1: no column {required!r}; columns are: {known}")
+
+
+@contextmanager
+def _opened(path: str | Path, place: str) -> Iterator[IO[str]]:
+    if place == "standard input":
+        yield sys.stdin
+        return
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{place}: cannot be read: {error.strerror or error}") from None
+
+
+def _rows(file: IO[str], place: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the stripped cells of each row that is not blank."""
+    reader = csv.reader(file, skipinitialspace=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, [cell.strip() for cell in cells]
+    except UnicodeDecodeError:
+        raise InputError(f"{place}:{reader.line_num + 1}: is not UTF-8 text") from None
+    except csv.Error as error:
+        raise InputError(f"{place}:{reader.line_num}: {error}") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _positive(text: str) -> float:
+    if not _is_number(text) or not isfinite(float(text)) or float(text) <= 0:
+        raise ValueError("must be a number greater than 0")
+    return float(text)
+
+
+def _non_negative(text: str) -> float:
+    if not _is_number(text) or not isfinite(float(text)) or float(text) < 0:
+        raise ValueError("must be a number of at least 0")
+    return float(text)
+
+
+def _power(text: str) -> float:
+    if not _is_number(text) or not 0 < float(text) < 1:
+        raise ValueError("must lie in (0, 1)")
+    return float(text)
+
+
+_JOB_COLUMNS: dict[str, Callable[[str], object]] = {
+    "size": _positive,
+    "name": str,
+    "weight": _positive,
+    "arrival": _non_negative,
+    "p": _power,
+    "max_servers": _positive,
+}
+_SPEEDUP_COLUMNS: dict[str, Callable[[str], object]] = {
+    "servers": _positive,
+    "speedup": _non_negative,
+}

@@ -1,0 +1,74 @@
+"""Fitting recovers what is there, bears noise, and says when there is nothing to find."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hesrpt import Amdahl, FitError, PowerLaw, fit_amdahl, fit_power_law
+
+SERVERS = np.array([1, 2, 4, 8, 16, 32])
+
+
+@given(st.floats(0.01, 0.99))
+def test_an_exact_power_law_is_recovered(p: float) -> None:
+    fit = fit_power_law(SERVERS, PowerLaw(p)(SERVERS))
+    assert fit.p == pytest.approx(p, abs=1e-6)
+    assert fit.r_squared == pytest.approx(1, abs=1e-9)
+
+
+@given(st.floats(0.05, 1.0))
+def test_an_exact_amdahl_curve_is_recovered(f: float) -> None:
+    fit = fit_amdahl(SERVERS, Amdahl(f)(SERVERS))
+    assert fit.parallel_fraction == pytest.approx(f, abs=1e-6)
+    assert fit.r_squared == pytest.approx(1, abs=1e-9)
+
+
+@given(st.floats(0.2, 0.9), st.integers(0, 10_000))
+def test_noise_and_an_outlier_hardly_move_the_fit(p: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k = np.tile(SERVERS, 3)
+    measured = np.asarray(PowerLaw(p)(k)) * rng.lognormal(0, 0.03, len(k))
+    measured[rng.integers(6, len(k))] *= 0.4
+    assert fit_power_law(k, measured).p == pytest.approx(p, abs=0.05)
+
+
+def test_a_curve_that_turns_down_is_fitted_up_to_its_peak_and_flat_beyond() -> None:
+    turned = fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 2.8, 2.0])
+    assert turned.p == fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 3, 3]).p
+    assert turned.r_squared is not None
+    assert turned.r_squared < 0.9  # and R² owns up to the points that were left behind
+
+
+def test_superlinear_curves_get_the_steepest_speedup_there_is() -> None:
+    assert fit_power_law([1, 2, 4], [1, 2.2, 4.8]).p == pytest.approx(1, abs=1e-6)
+    assert fit_amdahl([1, 2, 4], [1, 2.2, 4.8]).parallel_fraction == 1
+
+
+def test_fits_need_no_point_on_one_server() -> None:
+    assert fit_power_law([4], [2]).p == pytest.approx(0.5)
+    assert np.isnan(fit_power_law([4], [2]).r_squared)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fit", [fit_power_law, fit_amdahl])
+@pytest.mark.parametrize(
+    ("servers", "speedups", "message"),
+    [
+        ([1, 2, 4], [1, 1, 1], "do not grow with the servers"),
+        ([1, 2, 4], [1, 0.8, 0.5], "do not grow with the servers"),
+        ([1, 1], [1, 1.1], "more than one server"),
+        ([], [], "more than one server"),
+        ([1, 2], [1], "same length, got 2 and 1"),
+        ([1, 2], [100, 180], "about 1, got 100: divide measured throughputs"),
+        ([1, 2], [1, 0], r"speedups\[1\] must be greater than 0"),
+        ([1, float("inf")], [1, 2], r"servers\[1\] must be finite"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said(
+    fit: object, servers: list[float], speedups: list[float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        fit(servers, speedups)  # type: ignore[operator]
+    assert isinstance(raised.value, FitError) or "must be" in message
