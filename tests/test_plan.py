@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -265,7 +265,7 @@ def test_sizes_in_other_units_take_other_units_of_time(
 def test_plans_for_other_objectives_cost_more_of_this_one() -> None:
     rng = np.random.default_rng(5)
     workload = Workload(rng.pareto(1.5, 20) + 1, Amdahl(0.9), weights=rng.uniform(0.5, 2, 20))
-    plans = {o: plan(workload, 16, objective=o) for o in ("flow", "slowdown", "makespan")}  # type: ignore[arg-type]
+    plans = {o: plan(workload, 16, objective=o) for o in ("flow", "slowdown", "makespan")}
     assert plans["flow"].mean_flow_time == min(p.mean_flow_time for p in plans.values())
     assert plans["slowdown"].mean_slowdown == min(p.mean_slowdown for p in plans.values())
     assert plans["makespan"].makespan == min(p.makespan for p in plans.values())
@@ -286,7 +286,7 @@ def test_phases_cover_the_whole_time() -> None:
     phases = list(best.phases())
     assert phases[0].start == 0
     assert phases[-1].end == best.makespan
-    assert all(a.end == b.start for a, b in zip(phases, phases[1:], strict=False))
+    assert all(a.end == b.start for a, b in pairwise(phases))
     work = sum(PowerLaw(0.5).rate(phase.servers) * (phase.end - phase.start) for phase in phases)
     assert_allclose(work, [9, 4, 4, 1])
 

@@ -78,6 +78,12 @@ def test_slopes_are_those_of_the_chords_on_either_side(speedup: Speedup, k: floa
 
 
 @every_speedup
+def test_the_gain_of_one_more_server_is_the_difference_it_makes(speedup: Speedup) -> None:
+    k = np.arange(20.0)
+    assert_allclose(speedup.gain(k), speedup.rate(k + 1) - speedup.rate(k), atol=1e-12)
+
+
+@every_speedup
 @given(k=st.floats(0, MOST))
 def test_inverse_finds_the_fewest_servers_for_a_rate(speedup: Speedup, k: float) -> None:
     rate = speedup.rate(np.asarray(k))
@@ -193,7 +199,7 @@ class TestMixed:
         (lambda: PowerLaw(0), r"p must lie in \(0, 1\), got 0"),
         (lambda: PowerLaw(1.2), r"p must lie in \(0, 1\), got 1.2"),
         (lambda: PowerLaw(float("nan")), "p must be finite, got nan"),
-        (lambda: PowerLaw("half"), "p must be a number, got 'half'"),
+        (lambda: PowerLaw("half"), "p must be a number, got 'half'"),  # type: ignore[arg-type]
         (lambda: Amdahl(1.1), r"parallel_fraction must lie in \(0, 1\], got 1.1"),
         (lambda: Amdahl(0), "parallel_fraction must lie in"),
         (lambda: PowerLaw(0.5).limited(0), "limit of a speedup must be greater than 0, got 0"),

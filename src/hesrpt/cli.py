@@ -60,6 +60,14 @@ def _root(
     """Optimal sharing of servers between parallel jobs."""
 
 
+def _number(text: str) -> float:
+    """Return a number from the command line; the parser's own message does not name the value."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number, got {text!r}") from None
+
+
 @app.command()
 def plan(
     jobs: Annotated[
@@ -69,17 +77,24 @@ def plan(
             help="Columns size, and if wanted name, weight, p, max_servers; - for standard input.",
         ),
     ],
-    servers: Annotated[float, typer.Option(help="How many servers there are.")],
-    p: Annotated[float | None, typer.Option(help="Speedup s(k) = k^p, 0 < p < 1.")] = None,
+    servers: Annotated[
+        float, typer.Option(parser=_number, metavar="N", help="How many servers there are.")
+    ],
+    p: Annotated[
+        float | None,
+        typer.Option(parser=_number, metavar="P", help="Speedup s(k) = k^P, 0 < P < 1."),
+    ] = None,
     amdahl: Annotated[
-        float | None, typer.Option(metavar="F", help="Amdahl's law with parallel fraction F.")
+        float | None,
+        typer.Option(parser=_number, metavar="F", help="Amdahl's law with parallel fraction F."),
     ] = None,
     measured: Annotated[
         Path | None,
         typer.Option(metavar="FILE.CSV", help="Measured speedups: columns servers, speedup."),
     ] = None,
     max_servers: Annotated[
-        float | None, typer.Option(help="The most servers that one job can use.")
+        float | None,
+        typer.Option(parser=_number, metavar="K", help="The most servers that one job can use."),
     ] = None,
     time_shared: Annotated[
         bool, typer.Option("--time-shared", help="Make the speedup linear below one server.")

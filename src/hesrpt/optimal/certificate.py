@@ -86,7 +86,7 @@ def _check_claim(plan: Plan) -> None:
         shortest_first = provably_shortest_first(
             plan.workload.sizes, plan.workload.speedup, plan.weights
         )
-        if shortest_first is None or not np.array_equal(shortest_first, order):
+        if shortest_first is None or not np.array_equal(shortest_first[0], order):
             raise CertificateError("the plan is called proven, but its completion order is not")
     else:
         ends = plan.completion_times[order]
@@ -110,7 +110,7 @@ def _check_values(plan: Plan) -> None:
     cost = np.cumsum(weights)
     too_much = (
         f"with {jobs} jobs present the servers can earn {earned!r} per second, more than the "
-        f"{cost[jobs - 1]!r} that this costs"
+        f"{float(cost[jobs - 1])!r} that this costs"
         for jobs, earned in _earnings(plan, present, cost * (1 + _TOLERANCE))
         if earned > cost[jobs - 1] * (1 + _TOLERANCE)
     )
@@ -213,10 +213,10 @@ def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
 
 def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
     if not np.all(held >= 0):
-        raise CertificateError(f"a job holds {held.min()!r} servers in phase {phase}")
+        raise CertificateError(f"a job holds {float(held.min())!r} servers in phase {phase}")
     if held.sum() > plan.servers * (1 + _TOLERANCE):
         raise CertificateError(
-            f"{held.sum()!r} servers are handed out in phase {phase}, of {plan.servers!r}"
+            f"{float(held.sum())!r} servers are handed out in phase {phase}, of {plan.servers!r}"
         )
     if plan.whole and np.any(held != np.rint(held)):
         raise CertificateError(f"phase {phase} hands out parts of servers")
@@ -231,8 +231,8 @@ def _check_work(plan: Plan, jobs: IntArray, done: FloatArray, last_held: FloatAr
         if wrong.any():
             place = int(np.argmax(wrong))
             raise CertificateError(
-                f"job {plan.workload.names[jobs[place]]} {what} {got[place]!r} in the record, "
-                f"not {expected[place]!r}"
+                f"job {plan.workload.names[jobs[place]]} {what} {float(got[place])!r} "
+                f"in the record, not {float(expected[place])!r}"
             )
 
 

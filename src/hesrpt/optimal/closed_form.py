@@ -107,8 +107,9 @@ def completion_times(sizes: ArrayLike, servers: float, p: float) -> FloatArray:
     >>> completion_times([1, 1], servers=10, p=0.5)
     array([0.36514837, 0.49880195])
     """
-    x = positive_vector("sizes", sizes)
-    return solve(x, positive("servers", servers), p, None, shortest_first(x)).completion_times
+    first_to_last, in_order = shortest_first(positive_vector("sizes", sizes))
+    solved = solve(in_order, first_to_last, positive("servers", servers), p)
+    return solved.completion_times
 
 
 def total_flow_time(sizes: ArrayLike, servers: float, p: float) -> float:
@@ -182,7 +183,7 @@ def best_in_order(sizes: ArrayLike, servers: float, p: float) -> OrderOptimum:
     weights = np.array([block.jobs for block in blocks], dtype=np.float64)
     first_to_last = np.arange(len(blocks))[::-1]
     ends = solve(
-        pooled_sizes, positive("servers", servers), p, weights, first_to_last
+        pooled_sizes[::-1], first_to_last, positive("servers", servers), p, weights[::-1]
     ).completion_times
     with np.errstate(under="ignore"):
         within_block = (x / pooled_sizes[block_of]) ** (1 / p)
@@ -255,37 +256,36 @@ class PowerLawOptimum:
 
 
 def solve(
-    x: FloatArray,
+    sizes: FloatArray,
+    first_to_last: IntArray,
     servers: float,
     p: float,
-    weights: FloatArray | None,
-    first_to_last: IntArray,
+    weights: FloatArray | None = None,
 ) -> PowerLawOptimum:
-    """Return the optimum for jobs of sizes ``x`` that end in a given order, in one pass.
+    """Return the optimum for jobs that end in a given order, in one pass.
 
-    The pass goes by chunks that stay in the processor's cache: with millions of jobs it is memory
-    that takes the time.
+    ``sizes`` and ``weights`` stand in that order, the first job to end first. The pass goes by
+    chunks that stay in the processor's cache: with millions of jobs it is memory that takes the
+    time.
     """
-    jobs = len(x)
-    up_to = None if weights is None else np.cumsum(weights[first_to_last[::-1]])[::-1]
+    jobs = len(sizes)
+    up_to = None if weights is None else np.cumsum(weights[::-1])[::-1]
     ends, values, completion_times = np.empty(jobs), np.empty(jobs), np.empty(jobs)
     value_of_all = delay = 0.0
     for start in range(0, jobs, _CHUNK):
         here = slice(start, min(start + _CHUNK, jobs))
-        order = first_to_last[here]
-        if up_to is None:
+        if weights is None or up_to is None:
             up_to_here = np.arange(jobs - start, jobs - here.stop, -1, dtype=np.float64)
             part = 1 / up_to_here
         else:
             up_to_here = up_to[here]
-            part = np.asarray(weights)[order] / up_to_here
-        size = x[order]
-        own_time, delays, value = _terms(size, part, up_to_here, servers, p)
+            part = weights[here] / up_to_here
+        own_time, delays, value = _terms(sizes[here], part, up_to_here, servers, p)
         values[here] = value
-        value_of_all += float(value @ size)
+        value_of_all += float(value @ sizes[here])
         delayed = delay + np.cumsum(delays)
         ends[here] = own_time + (delayed - delays)
-        completion_times[order] = ends[here]
+        completion_times[first_to_last[here]] = ends[here]
         delay = float(delayed[-1])
 
     in_order = True
@@ -313,14 +313,14 @@ def _terms(
         return own_time, delays, up_to * own * slowness
 
 
-def shortest_first(x: FloatArray) -> IntArray:
-    """Return the jobs by size, shortest first, equal sizes in the order they were given."""
-    order = np.argsort(x)
-    sorted_x = x[order]
+def shortest_first(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the jobs by size, equal sizes in the order they were given; and their sizes so."""
+    order = np.argsort(sizes)
+    in_order = sizes[order]
     # The unstable sort is the fast one; only equal sizes need the stable one.
-    if np.any(sorted_x[1:] == sorted_x[:-1]):
-        order = np.argsort(x, kind="stable")
-    return order
+    if np.any(in_order[1:] == in_order[:-1]):
+        order = np.argsort(sizes, kind="stable")
+    return order, in_order
 
 
 def own_part(part: FloatArray, p: float) -> FloatArray:

@@ -11,7 +11,7 @@ from hesrpt.optimal.recursion import Values, job_values
 from hesrpt.schedule import Timeline
 from hesrpt.speedup import Speedup
 
-# Departures this close together, relative to the time until then, are at the same time.
+# Departures this close together, relative to the time since the start, are at the same time.
 _SAME_TIME = 1e-12
 
 
@@ -74,7 +74,7 @@ def decide(
         with np.errstate(divide="ignore", invalid="ignore"):
             until_end = np.where(left > 0, left / rates, 0.0)
         place = len(until_end) - 1
-        if until_end[place] > until_end.min() * (1 + _SAME_TIME):
+        if until_end[place] - until_end.min() > _SAME_TIME * (now + until_end[place]):
             place = int(np.argmin(until_end))
         remaining[present[start:]] = np.maximum(left - rates * until_end[place], 0.0)
 

@@ -19,8 +19,6 @@ from hesrpt.speedup import PowerLaw, Speedup
 # Jobs far smaller than the others need fewer servers than a float can tell from none. They get so
 # many, and end before the others.
 _FEWEST = 1e-300
-# A job within this of a whole number of servers holds that number, and does not switch.
-_SAME_COUNT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def solve(sizes: FloatArray, speedup: Speedup, servers: float) -> MakespanOptimu
     if held.sum() <= servers:  # the slowest job sets the time, even with all it can use
         values = np.zeros(len(sizes))
         values[slowest] = 1 / rate_alone[slowest]
-        return MakespanOptimum(shortest, held, values)
+        return MakespanOptimum(shortest, np.maximum(held, _FEWEST), values)
 
     if isinstance(speedup, PowerLaw):
         makespan = closed_form.makespan(sizes, servers, speedup.p)
@@ -52,7 +50,9 @@ def solve(sizes: FloatArray, speedup: Speedup, servers: float) -> MakespanOptimu
         held = speedup.inverse(sizes / makespan, servers)
     held = np.maximum(held, _FEWEST)
     # A server has the same marginal value wherever it is, so a unit of work is worth 1/slope.
-    values = 1 / speedup.slope_before(held)
+    slopes = speedup.slope_before(held)
+    least = slopes.min()  # 0 where a speedup has all but stopped growing
+    values = np.where(slopes == least, 1.0, least / np.where(slopes > 0, slopes, 1.0))
     return MakespanOptimum(makespan, held, values / (values @ speedup.rate(held)))
 
 
@@ -90,14 +90,21 @@ class SwitchingTimeline(Timeline):
     """
 
     def __init__(self, end: float, held: FloatArray, servers: float) -> None:
-        nearest = np.rint(held)
-        held = np.where(np.abs(held - nearest) <= _SAME_COUNT * np.maximum(held, 1), nearest, held)
         self.always = np.floor(held)
-        # Rounding must not hand out a server that does not exist.
-        turns = np.minimum(np.cumsum(held - self.always), servers - self.always.sum())
-        before = np.concatenate(([0.0], turns[:-1]))
-        self.switches = turns > before
-        self.start, self.stop = before % 1.0, turns % 1.0
+        fraction = held - self.always
+        if fraction.sum() > servers - self.always.sum():
+            # A job that by rounding holds whole servers all the time must make room.
+            job = int(np.argmax(np.where(fraction == 0, self.always, 0.0)))
+            if fraction[job] == 0 and self.always[job] >= 1:
+                self.always[job], fraction[job] = self.always[job] - 1, 1.0
+        # The smallest first, so that none is lost in the sum of the others. And rounding must not
+        # hand out a server that does not exist.
+        order = np.argsort(fraction)
+        turns = np.minimum(np.cumsum(fraction[order]), servers - self.always.sum())
+        until, since = np.empty(len(held)), np.empty(len(held))
+        until[order], since[order] = turns, np.concatenate(([0.0], turns[:-1]))
+        self.switches = until > since
+        self.start, self.stop = since % 1.0, until % 1.0
         self.moments = np.unique(np.concatenate((self.start, self.stop, [0.0])))
         self.ends = end * np.append(self.moments[1:], 1.0)
 

@@ -25,8 +25,8 @@ _HORIZON_MIXED, _HORIZON_SHARED = 8, 0
 
 def provably_shortest_first(
     sizes: FloatArray, speedup: Speedup, weights: FloatArray | None
-) -> IntArray | None:
-    """Return the jobs shortest first, or nothing where that order is not known to be optimal.
+) -> tuple[IntArray, FloatArray] | None:
+    """Return the jobs shortest first and their sizes, or nothing where that is no proven order.
 
     Of jobs of the same size the heavier ends first, then the one given first.
     """
@@ -36,7 +36,7 @@ def provably_shortest_first(
         return shortest_first(sizes)
     order = np.lexsort((-weights, sizes))
     in_order = weights[order]
-    return order if np.all(in_order[1:] <= in_order[:-1]) else None
+    return (order, sizes[order]) if np.all(in_order[1:] <= in_order[:-1]) else None
 
 
 def promising_order(

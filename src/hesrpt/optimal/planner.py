@@ -134,16 +134,18 @@ def _least_flow_time(
     sizes, weights = workload.sizes, _weights(workload, objective)
     best = provably_shortest_first(sizes, speedup, weights)
     if wished is not None:
-        order = wished
-        reason = _PROVEN if best is not None and np.array_equal(best, wished) else _WISHED
+        order, sizes_in_order = wished, sizes[wished]
+        reason = _PROVEN if best is not None and np.array_equal(best[0], wished) else _WISHED
     elif best is not None:
-        order, reason = best, _PROVEN
+        (order, sizes_in_order), reason = best, _PROVEN
     else:
         order = promising_order(sizes, speedup, servers, _each(weights, sizes))
+        sizes_in_order = sizes[order]
         reason = _WEIGHTS if workload.shared else _MIXED
 
     if isinstance(speedup, PowerLaw):
-        optimum = closed_form.solve(sizes, servers, speedup.p, weights, order)
+        weights_in_order = None if weights is None else weights[order]
+        optimum = closed_form.solve(sizes_in_order, order, servers, speedup.p, weights_in_order)
         if optimum.in_order:
             timeline = PowerLawTimeline(servers, speedup.p, weights, optimum)
             return _Solution(

@@ -46,6 +46,10 @@ class Speedup(ABC):
         """Return the loss per server taken away, s'(k−): the slope, except where s has a kink."""
         return self.slope(servers)
 
+    def gain(self, servers: FloatArray) -> FloatArray:
+        """Return the gain of one more server, s(k + 1) − s(k), for whole numbers k."""
+        return self.rate(servers + 1) - self.rate(servers)
+
     def steepest(self) -> float:
         """Return a bound on the slope: a job is worth no server at this price or above."""
         return float(self.slope(np.zeros(())))

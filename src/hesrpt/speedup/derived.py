@@ -31,6 +31,9 @@ class Limited(Speedup):
     def slope_before(self, servers: FloatArray) -> FloatArray:
         return np.where(servers <= self.limit, self.base.slope_before(servers), 0.0)
 
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return np.where(servers + 1 <= self.limit, self.base.gain(servers), super().gain(servers))
+
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         return np.minimum(self.base.demand(price, most), self.limit)
 
@@ -67,6 +70,9 @@ class TimeShared(Speedup):
             servers <= 1, self._at_one, self.base.slope_before(np.maximum(servers, 1.0))
         )
 
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return self.base.gain(servers)
+
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         at_least_one = np.maximum(self.base.demand(price, most), 1.0)
         return np.where(price < self._at_one, np.minimum(at_least_one, most), 0.0)
@@ -94,32 +100,28 @@ class WholeServers(Speedup):
 
     def rate(self, servers: FloatArray) -> FloatArray:
         below = np.floor(servers)
-        at_floor = self.base.rate(below)
-        return at_floor + (servers - below) * (self.base.rate(below + 1) - at_floor)
+        return self.base.rate(below) + (servers - below) * self.base.gain(below)
 
     def slope(self, servers: FloatArray) -> FloatArray:
-        below = np.floor(servers)
-        return self.base.rate(below + 1) - self.base.rate(below)
+        return self.base.gain(np.floor(servers))
 
     def slope_before(self, servers: FloatArray) -> FloatArray:
-        above = np.maximum(np.ceil(servers), 1.0)
-        return self.base.rate(above) - self.base.rate(above - 1)
+        return self.base.gain(np.maximum(np.ceil(servers), 1.0) - 1)
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         # By concavity the last worthwhile server is the one below or above the continuous demand.
         below = np.floor(self.base.demand(price, most))
-        one_more = self.base.rate(below + 1) - self.base.rate(below) > price
+        one_more = self.base.gain(below) > price
         wanted: FloatArray = np.minimum(below + one_more, most)
         return wanted
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        # The chord lies below the function, so its inverse ends in the same interval or the next.
+        # A chord meets the function at its ends, so the interval is the one of the function.
         exact = self.base.inverse(rate, most)
         below = np.floor(np.where(np.isfinite(exact), exact, 0.0))
-        low, high = self.base.rate(below), self.base.rate(below + 1)
-        gain = np.where(high > low, high - low, 1.0)
-        servers = below + np.clip((rate - low) / gain, 0.0, 1.0)
-        return np.where(np.isfinite(exact), servers, np.inf)
+        gain = self.base.gain(below)
+        part = (rate - self.base.rate(below)) / np.where(gain > 0, gain, 1.0)
+        return np.where(np.isfinite(exact), below + np.clip(part, 0.0, 1.0), np.inf)
 
     def check(self, servers: float) -> None:
         self.base.check(servers)

@@ -33,6 +33,11 @@ class PowerLaw(Speedup):
         with np.errstate(divide="ignore"):
             return self.p * servers ** (self.p - 1)
 
+    def gain(self, servers: FloatArray) -> FloatArray:
+        # The difference of the rates would lose most digits where there are many servers.
+        some = np.maximum(servers, 1.0)
+        return np.where(servers > 0, some**self.p * np.expm1(self.p * np.log1p(1 / some)), 1.0)
+
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         with np.errstate(divide="ignore", over="ignore", under="ignore"):
             return np.minimum((self.p / price) ** (1 / (1 - self.p)), most)
@@ -66,6 +71,10 @@ class Amdahl(Speedup):
     def slope(self, servers: FloatArray) -> FloatArray:
         f = self.parallel_fraction
         return f / ((1 - f) * servers + f) ** 2
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        f = self.parallel_fraction
+        return f / (((1 - f) * servers + f) * ((1 - f) * (servers + 1) + f))
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         f = self.parallel_fraction
