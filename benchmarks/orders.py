@@ -18,48 +18,41 @@ from hesrpt import PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
 
 
-class OrderProgram:
-    """The convex program of a completion order, compiled once and solved for many batches."""
-
-    def __init__(self, jobs: int, powers: FloatArray) -> None:
-        phase, job = np.tril_indices(jobs)
-        self.lengths = cvxpy.Variable(jobs, nonneg=True)
-        used, work = (cvxpy.Variable(len(phase), nonneg=True) for _ in range(2))
-        in_phase = np.equal.outer(np.arange(jobs), phase).astype(float)
-        of_job = np.equal.outer(np.arange(jobs), job).astype(float)
-        self.sizes, self.cost = cvxpy.Parameter(jobs), cvxpy.Parameter(jobs)
-        self.problem = cvxpy.Problem(
-            cvxpy.Minimize(self.cost @ self.lengths),
-            [
-                cvxpy.PowCone3D(used, self.lengths[phase], work, powers[job]),
-                in_phase @ used <= self.lengths,  # on one server; N servers are N^p times as fast
-                of_job @ work >= self.sizes,
-            ],
-        )
-
-    def solve(self, sizes: FloatArray, weights: FloatArray) -> float:
-        self.sizes.value, self.cost.value = sizes, np.cumsum(weights)
-        self.problem.solve(solver=cvxpy.CLARABEL)
-        return float(self.problem.value)
+def best_in_order(sizes: FloatArray, powers: FloatArray, weights: FloatArray) -> float:
+    """Return the least weighted flow time on one server, jobs from the last to end to the first."""
+    jobs = len(sizes)
+    phase, job = np.tril_indices(jobs)
+    lengths = cvxpy.Variable(jobs, nonneg=True)
+    used, work = (cvxpy.Variable(len(phase), nonneg=True) for _ in range(2))
+    in_phase = np.equal.outer(np.arange(jobs), phase).astype(float)
+    of_job = np.equal.outer(np.arange(jobs), job).astype(float)
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(np.cumsum(weights) @ lengths),
+        [
+            cvxpy.PowCone3D(used, lengths[phase], work, powers[job]),
+            in_phase @ used <= lengths,
+            of_job @ work >= sizes,
+        ],
+    )
+    problem.solve(solver=cvxpy.CLARABEL)
+    return float(problem.value)
 
 
 def best_of_all_orders(
     sizes: FloatArray, powers: FloatArray, weights: FloatArray, servers: float
 ) -> float:
     """Return the least weighted flow time of any schedule."""
+    # N servers are one server that is N^p times as fast; and solvers like numbers around 1.
     scaled = sizes / servers**powers
-    found = []
-    for order in permutations(range(len(sizes))):
-        listed = list(order)
-        program = OrderProgram(len(sizes), powers[listed])
-        found.append(program.solve(scaled[listed], weights[listed]))
-    return min(found)
+    unit = float(np.exp(np.log(scaled).mean()))
+    orders = (list(order) for order in permutations(range(len(sizes))))
+    return unit * min(best_in_order(scaled[o] / unit, powers[o], weights[o]) for o in orders)
 
 
-def unproven_plans(console: Console, batches: int = 30, seed: int = 0) -> None:
+def unproven_plans(console: Console, batches: int = 60, seed: int = 0) -> None:
     table = Table("jobs", "case", "batches", "plan: worst", "mean", "time alone: worst", "mean",
                   box=None)  # fmt: skip
-    for jobs, count in ((3, batches), (4, batches), (5, max(batches // 3, 1))):
+    for jobs, count in ((3, batches), (4, batches), (5, max(batches // 5, 1))):
         for case in ("speedups differ", "weights disagree", "both"):
             rng = np.random.default_rng([seed, jobs])
             excess: list[float] = []

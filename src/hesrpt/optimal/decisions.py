@@ -71,14 +71,10 @@ def decide(
         start, held = values.allocation(len(present))
         rates = values.speedup.first(len(present)).rate(held)
         left = remaining[present[start:]]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            until_end = np.where(left > 0, left / rates, 0.0)
-        place = len(until_end) - 1
-        if until_end[place] - until_end.min() > _SAME_TIME * (now + until_end[place]):
-            place = int(np.argmin(until_end))
-        remaining[present[start:]] = np.maximum(left - rates * until_end[place], 0.0)
+        place, until_end = _next_to_end(left, rates, now)
+        remaining[present[start:]] = np.maximum(left - rates * until_end, 0.0)
 
-        now += float(until_end[place])
+        now += until_end
         place += start
         completion[present[place]] = now
         ended.append(int(present[place]))
@@ -92,3 +88,17 @@ def decide(
             present = present[:-1]
     timeline = DecisionTimeline(len(sizes), np.array(ends), decisions)
     return Outcome(completion, np.array(ended), timeline, first_values)
+
+
+def _next_to_end(left: FloatArray, rates: FloatArray, now: float) -> tuple[int, float]:
+    """Return which job ends next, the last of the list if tied, and how long that takes."""
+    last = len(left) - 1
+    until_end = float(left[last] / rates[last])
+    # Compare work rather than times: a job may hold no servers, or have nothing left.
+    early = rates * (until_end - _SAME_TIME * (now + until_end)) > left
+    if not early.any():
+        return last, until_end
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(left > 0, left / rates, 0.0)
+    first = int(np.argmin(times))
+    return first, float(times[first])

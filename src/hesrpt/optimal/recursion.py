@@ -17,11 +17,12 @@ want some servers, job k takes the rest, and λ is right if it is job k's own ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import exp, inf, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, scalar
 from hesrpt.optimal import closed_form
 from hesrpt.speedup import Mixed, PowerLaw, Speedup
 
@@ -44,6 +45,7 @@ class Values:
     values: FloatArray
     low: FloatArray
     high: FloatArray
+    most: FloatArray  # servers that each job can use
     rising: bool  # whether values are known to rise along the list
     steepest: float  # at this price per value or above, nobody wants a server, if values rise
 
@@ -63,8 +65,8 @@ class Values:
         held = speedup.demand(high / values, self.servers)
         if low == high:
             # The price leaves for the last job just what it wants, up to rounding.
-            most = float(speedup.of(last).demand(np.zeros(()), self.servers))
-            held[-1] = min(max(self.servers - float(held[:-1].sum()), 0.0), most)
+            left = self.servers - float(held[:-1].sum())
+            held[-1] = min(max(left, 0.0), float(self.most[last]))
         else:
             wanted = speedup.demand(low / values, self.servers)
             _hand_out(self.servers - float(held.sum()), held, wanted)
@@ -75,7 +77,7 @@ class Values:
 
 def _worth_nothing(values: FloatArray, price: float, steepest: float) -> int:
     """Return how many jobs at the head of the list are worth no server at this price."""
-    return int(np.searchsorted(values, price / steepest, side="right")) if steepest < inf else 0
+    return int(values.searchsorted(price / steepest, side="right")) if steepest < inf else 0
 
 
 def _hand_out(left: float, held: FloatArray, wanted: FloatArray) -> None:
@@ -107,15 +109,26 @@ def job_values(
     rising = not isinstance(speedup, Mixed) and bool(np.all(weights[1:] >= weights[:-1]))
     # Then the jobs that are worth no server stand at the head of the list and can be skipped.
     steepest = speedup.steepest() if rising else inf
+    most = speedup.demand(np.zeros(jobs), servers)
     steepness = 1.0
     for k in range(known, jobs):
-        phase = _Phase(speedup, servers, values[:k], float(cost[k]), steepest)
-        guess = float(low[k - 1] ** 2 / low[k - 2]) if k > 1 and low[k - 2] > 0 else 0.0
-        values[k], low[k], high[k] = phase.solve(float(low[k - 1]) if k else 0.0, guess, steepness)
+        phase = _Phase(speedup, servers, values[:k], float(cost[k]), float(most[k]), steepest)
+        least = float(low[k - 1]) if k else 0.0
+        guess = _extrapolated(low[max(k - 3, 0) : k].tolist())
+        values[k], low[k], high[k] = phase.solve(least, guess, steepness)
         steepness = phase.steepness
         if rising and k:
             values[k] = max(values[k], values[k - 1])
-    return Values(speedup, servers, values, low, high, rising, steepest)
+    return Values(speedup, servers, values, low, high, most, rising, steepest)
+
+
+def _extrapolated(prices: list[float]) -> float:
+    """Return the next price after those of up to three phases, whose logarithms go on smoothly."""
+    if len(prices) < 2 or prices[0] == 0:
+        return 0.0
+    if len(prices) == 2:
+        return prices[1] ** 2 / prices[0]
+    return prices[2] * (prices[2] / prices[1]) ** 2 * (prices[0] / prices[1])
 
 
 def _power_law_values(speedup: PowerLaw, servers: float, weights: FloatArray) -> Values:
@@ -125,11 +138,11 @@ def _power_law_values(speedup: PowerLaw, servers: float, weights: FloatArray) ->
     values = closed_form.own_part(weights / cost, p) ** (1 - p) * cost / servers**p
     price = p * cost / servers
     rising = bool(np.all(weights[1:] >= weights[:-1]))
-    return Values(speedup, servers, values, price, price, rising, inf)
+    most = np.full(len(values), servers)
+    return Values(speedup, servers, values, price, price, most, rising, inf)
 
 
-@dataclass(frozen=True)
-class _Offer:
+class _Offer(NamedTuple):
     """What a price leads to."""
 
     left: float  # servers that the jobs before k do not want
@@ -142,13 +155,18 @@ class _Phase:
     """The search for the value of job k, given those of the jobs before it in the list."""
 
     def __init__(
-        self, speedup: Speedup, servers: float, values: FloatArray, cost: float, steepest: float
+        self,
+        speedup: Speedup,
+        servers: float,
+        values: FloatArray,
+        cost: float,
+        most: float,
+        steepest: float,
     ) -> None:
         self.others, self.speedup = speedup.first(len(values)), speedup.of(len(values))
         self.servers, self.values, self.cost = servers, values, cost
         self.precision = max(speedup.precision, self.speedup.precision)
-        self.most = float(self.speedup.demand(np.zeros(()), self.servers))
-        self.steepest, self.steepness = steepest, 1.0
+        self.most, self.steepest, self.steepness = most, steepest, 1.0
 
     def solve(self, least: float, guess: float, steepness: float) -> tuple[float, float, float]:
         """Return the value of the job, and bounds on the price from below and above.
@@ -161,8 +179,8 @@ class _Phase:
             if offer.left >= self.most:  # enough for everybody: servers are free
                 return offer.value, 0.0, 0.0
         if len(self.values) == 0:
-            value = self.cost / float(self.speedup.rate(np.asarray(self.servers)))
-            price = value * float(self.speedup.slope(np.asarray(self.servers)))
+            value = self.cost / float(self.speedup.rate(scalar(self.servers)))
+            price = value * float(self.speedup.slope(scalar(self.servers)))
             return value, price, price
         return self.search(least, self.cost / self.servers, guess, steepness)
 
@@ -184,7 +202,6 @@ class _Phase:
             if not low < price < high:
                 break
             offer = self.offer(price)
-            # The value is at its minimum at the right price, so it is far more exact than this.
             if abs(offer.error) <= self.precision:
                 return offer.value, price, price
             low, high = (price, high) if offer.error < 0 else (low, price)
@@ -196,7 +213,7 @@ class _Phase:
                     self.steepness = grown if 0 < grown < inf else self.steepness
                 previous = price, offer.error
                 step = offer.error / self.steepness
-                guess = price * np.exp(-step) if abs(step) < 50 else 0.0
+                guess = price * exp(-step) if abs(step) < 50 else 0.0
         return self.tied_value(low, high), low, high
 
     def offer(self, price: float) -> _Offer:
@@ -207,18 +224,15 @@ class _Phase:
         earned = float(values @ self.others.rate(wanted))
         if left <= 0:
             return _Offer(left, earned, inf, -inf)
-        taken = np.asarray(min(left, self.most))
+        taken = scalar(min(left, self.most))
         value = (self.cost - earned) / float(self.speedup.rate(taken))
         if left > self.most:
             return _Offer(left, earned, value, inf)
-        one_more = value * float(self.speedup.slope(taken))
-        one_less = value * float(self.speedup.slope_before(taken))
-        if price < one_more:
+        error = 0.0
+        if price < (one_more := value * float(self.speedup.slope(taken))):
             error = log(price / one_more) if price > 0 else -inf
-        elif price > one_less:
+        elif price > (one_less := value * float(self.speedup.slope_before(taken))):
             error = log(price / one_less) if one_less > 0 else inf
-        else:
-            error = 0.0
         return _Offer(left, earned, value, error)
 
     def tied_value(self, low: float, high: float) -> float:
@@ -232,12 +246,12 @@ class _Phase:
         taken = min(most.left, self.most)
         earned_at_most = most.earned + high * (most.left - taken)
         for _ in range(100):
-            wanted = float(self.speedup.demand(np.asarray(high / value), self.servers))
+            wanted = float(self.speedup.demand(scalar(high / value), self.servers))
             wanted = min(max(wanted, fewest, 0.0), taken)
             if wanted <= 0:
                 break
             cost = self.cost - earned_at_most - high * (taken - wanted)
-            better = cost / float(self.speedup.rate(np.asarray(wanted)))
+            better = cost / float(self.speedup.rate(scalar(wanted)))
             if not better < value:
                 break
             value = better

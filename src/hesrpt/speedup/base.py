@@ -23,8 +23,9 @@ class Speedup(ABC):
     :class:`Custom`, which finds the other three numerically.
     """
 
-    #: To how many digits demand and slope agree with each other.
-    precision = 1e-10
+    #: How exactly the price of a server must be known. At the right price, values are at their
+    #: minimum: where s is smooth, their error is about the square of this.
+    precision = 1e-8
 
     def __call__(self, servers: ArrayLike) -> float | FloatArray:
         """Return the speedup s(k) on ``servers`` servers, a float for a number."""

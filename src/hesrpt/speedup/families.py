@@ -22,6 +22,8 @@ class PowerLaw(Speedup):
     p: float
     r_squared: float | None = field(default=None, compare=False, repr=False)
 
+    precision = 1e-7
+
     def __post_init__(self) -> None:
         if not 0 < number("p", self.p) < 1:
             raise InputError(f"p must lie in (0, 1), got {self.p!r}")
@@ -58,6 +60,8 @@ class Amdahl(Speedup):
     parallel_fraction: float
     r_squared: float | None = field(default=None, compare=False, repr=False)
 
+    precision = 1e-7
+
     def __post_init__(self) -> None:
         if not 0 < number("parallel_fraction", self.parallel_fraction) <= 1:
             raise InputError(
@@ -78,11 +82,10 @@ class Amdahl(Speedup):
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         f = self.parallel_fraction
-        # √f (1 − √(f·price)) / √price / (1 − f), and a step from `most` to 0 where f = 1.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            wanted = (np.sqrt(f / price) - f) / (1 - f)
-        # NaN stands for 0/0: f = 1 below its price, where every server is worth having.
-        return np.where(price * f < 1, np.fmin(wanted, most), 0.0)
+        # A price of 0, or f = 1, asks for as many as there are: for more than any `most`.
+        wanted = (np.sqrt(f / np.maximum(price, 1e-300)) - f) / np.maximum(1 - f, 1e-150)
+        demand: FloatArray = np.minimum(np.maximum(wanted, 0.0), most)
+        return demand
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         f = self.parallel_fraction
