@@ -8,34 +8,14 @@ from __future__ import annotations
 
 from itertools import permutations
 
-import cvxpy
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.convex import least_cost, power_cones
 from hesrpt import PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
-
-
-def best_in_order(sizes: FloatArray, powers: FloatArray, weights: FloatArray) -> float:
-    """Return the least weighted flow time on one server, jobs from the last to end to the first."""
-    jobs = len(sizes)
-    phase, job = np.tril_indices(jobs)
-    lengths = cvxpy.Variable(jobs, nonneg=True)
-    used, work = (cvxpy.Variable(len(phase), nonneg=True) for _ in range(2))
-    in_phase = np.equal.outer(np.arange(jobs), phase).astype(float)
-    of_job = np.equal.outer(np.arange(jobs), job).astype(float)
-    problem = cvxpy.Problem(
-        cvxpy.Minimize(np.cumsum(weights) @ lengths),
-        [
-            cvxpy.PowCone3D(used, lengths[phase], work, powers[job]),
-            in_phase @ used <= lengths,
-            of_job @ work >= sizes,
-        ],
-    )
-    problem.solve(solver=cvxpy.CLARABEL)
-    return float(problem.value)
 
 
 def best_of_all_orders(
@@ -46,7 +26,9 @@ def best_of_all_orders(
     scaled = sizes / servers**powers
     unit = float(np.exp(np.log(scaled).mean()))
     orders = (list(order) for order in permutations(range(len(sizes))))
-    return unit * min(best_in_order(scaled[o] / unit, powers[o], weights[o]) for o in orders)
+    return unit * min(
+        least_cost(scaled[o] / unit, weights[o], 1.0, power_cones(powers[o])) for o in orders
+    )
 
 
 def unproven_plans(console: Console, batches: int = 60, seed: int = 0) -> None:

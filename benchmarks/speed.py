@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import cvxpy
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.convex import amdahl_cones, least_cost, root_cones
 from benchmarks.timing import best_time, peak_memory
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
@@ -36,60 +34,17 @@ def against_convex_solver(console: Console, jobs: int = 100, servers: float = 64
     x = np.sort(sizes(jobs))[::-1]
     for name, speedup, cones in (
         ("k^0.5 (closed form)", PowerLaw(0.5), root_cones),
-        ("Amdahl 0.9 (recursion)", Amdahl(0.9), amdahl_cones),
+        ("Amdahl 0.9 (recursion)", Amdahl(0.9), amdahl_cones(0.9)),
     ):
         workload = Workload(x, speedup)
-        solver_time, optimum = convex_program(x, servers, cones)
+        optimum = least_cost(x, np.ones(jobs), servers, cones)
+        solver_time = best_time(lambda c=cones: least_cost(x, np.ones(jobs), servers, c))  # type: ignore[misc]
         time = best_time(lambda w=workload: plan(w, servers), repeats=10)  # type: ignore[misc]
         difference = plan(workload, servers).total_flow_time / optimum - 1
         console.print(
             f"{name}, {jobs} jobs: {solver_time / time:,.0f} times faster than CVXPY "
             f"({time * 1e3:.1f} ms, {solver_time:.2f} s; target 100), optima {difference:.0e} apart"
         )
-
-
-def root_cones(used: Any, length: Any, work: Any) -> list[Any]:
-    """Return work ≤ length·s(used/length) for k^0.5: work² ≤ used × length."""
-    return [product_at_least_square(used, length, work)]
-
-
-def amdahl_cones(used: Any, length: Any, work: Any, f: float = 0.9) -> list[Any]:
-    """Return the same for Amdahl's law: (1 − f) work²/length + f work²/used ≤ work."""
-    serial, parallel = (cvxpy.Variable(work.size, nonneg=True) for _ in range(2))
-    return [
-        product_at_least_square(serial, length, work),
-        product_at_least_square(parallel, used, work),
-        (1 - f) * serial + f * parallel <= work,
-    ]
-
-
-def product_at_least_square(a: Any, b: Any, root: Any) -> Any:
-    return cvxpy.SOC(a + b, cvxpy.vstack([2 * root, a - b]), axis=0)
-
-
-def convex_program(x: FloatArray, servers: float, cones: Any) -> tuple[float, float]:
-    """Return the time to build and solve a batch as a convex program, and its optimum."""
-    optimum: list[float] = []
-
-    def run() -> None:
-        jobs = len(x)
-        phase, job = np.tril_indices(jobs)
-        lengths = cvxpy.Variable(jobs, nonneg=True)
-        used, work = (cvxpy.Variable(len(phase), nonneg=True) for _ in range(2))
-        in_phase = np.equal.outer(np.arange(jobs), phase).astype(float)
-        of_job = np.equal.outer(np.arange(jobs), job).astype(float)
-        problem = cvxpy.Problem(
-            cvxpy.Minimize(np.arange(1, jobs + 1) @ lengths),
-            [
-                *cones(used, lengths[phase], work),
-                in_phase @ used <= servers * lengths,
-                of_job @ work >= x,
-            ],
-        )
-        problem.solve(solver=cvxpy.CLARABEL)
-        optimum.append(float(problem.value))
-
-    return best_time(run, repeats=2), optimum[-1]
 
 
 def growth(console: Console) -> None:

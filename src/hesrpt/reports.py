@@ -29,6 +29,7 @@ _COST = {
 def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
     """Print who holds how many servers in which phase, when each job ends, and the proof."""
     console = Console(highlight=False, soft_wrap=True)
+    console.print("When each job ends, and how many servers it holds from which time on:\n")
     console.print(_table(plan, list(islice(plan.phases(), _MOST_PHASES + 1))))
     omitted = len(plan.workload) - _MOST_ROWS
     if omitted > 0:
@@ -48,7 +49,7 @@ def _table(plan: Plan, phases: list[Phase]) -> Table:
     table.add_column("size", justify="right")
     table.add_column("ends", justify="right", style="bold")
     for phase in phases[:_MOST_PHASES]:
-        table.add_column(f"servers\nfrom {phase.start:.4g}", justify="right")
+        table.add_column(f"from {phase.start:.4g}", justify="right")
     if len(phases) > _MOST_PHASES:
         table.add_column("…")
         phases = phases[:_MOST_PHASES]

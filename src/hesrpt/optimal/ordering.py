@@ -6,10 +6,13 @@ is what was left of b, so a can end when b did. Nobody else notices, and the cos
 where smaller jobs weigh no less, shortest-first is optimal for *every* speedup.
 
 In all other cases the best order is not known. Jobs are then listed by their time alone on the
-whole system per weight, and neighbours exchanged as long as the bound Σ v_i x_i falls.
+whole system per weight, and jobs moved to other places as long as the bound Σ v_i x_i falls. In
+small batches this nearly always finds the best order (see docs/benchmarks.md).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,9 +21,13 @@ from hesrpt.optimal.closed_form import shortest_first
 from hesrpt.optimal.recursion import Values, job_values
 from hesrpt.speedup import Mixed, Speedup
 
-# Exchanging two neighbours changes the values of the jobs that end before them: noticeably of the
-# next few if speedups differ, and hardly at all if they are the same.
+# A change of order also changes the values of jobs that end before: noticeably of the next few if
+# speedups differ, and hardly at all if they are the same.
 _HORIZON_MIXED, _HORIZON_SHARED = 8, 0
+# A job may change places with one that is as far away as this divided by the number of jobs; with
+# its neighbours always. If speedups are the same, neighbours are enough.
+_REACH_MIXED = 60
+_MOST_SWEEPS = 10
 
 
 def provably_shortest_first(
@@ -45,27 +52,38 @@ def promising_order(
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
     time_alone = sizes / speedup.rate(np.full(len(sizes), servers))
     order = np.argsort(time_alone / weights, kind="stable")[::-1].copy()
-    horizon = _HORIZON_MIXED if isinstance(speedup, Mixed) else _HORIZON_SHARED
+    mixed = isinstance(speedup, Mixed)
+    horizon = _HORIZON_MIXED if mixed else _HORIZON_SHARED
+    reach = max(_REACH_MIXED // len(sizes), 1) if mixed else 1
 
     def values_of(jobs: IntArray, keep: Values | None, known: int) -> Values:
         return job_values(speedup.reordered(jobs), servers, weights[jobs], keep, known)
 
     untried = np.ones(len(order) - 1, dtype=bool)
-    while untried.any():
+    for _ in range(_MOST_SWEEPS):  # a limited horizon may go round in circles
         values: Values | None = None
         known = 0  # how many of `values` hold for the present order
         for place in np.flatnonzero(untried).tolist():
-            stop = min(place + 2 + horizon, len(order))
-            listed = order[:stop]
-            values = values_of(listed, values, known)
-            trial = listed.copy()
-            trial[place], trial[place + 1] = listed[place + 1], listed[place]
-            trial_values = values_of(trial, values, place)
-            bound = values.values[place:] @ sizes[listed[place:]]
-            if trial_values.values[place:] @ sizes[trial[place:]] < bound * (1 - 1e-9):
-                order[:stop] = trial
-                values = trial_values
-                untried[max(place - 1 - horizon, 0) : place + 2] = True
             untried[place] = False
-            known = stop
+            for changed in _changes(order, place, reach):
+                stop = min(place + len(changed) + horizon, len(order))
+                if known < stop:
+                    values, known = values_of(order[:stop], values, known), stop
+                assert values is not None
+                trial = order[:stop].copy()
+                trial[place : place + len(changed)] = changed
+                trial_values = values_of(trial, values, place)
+                bound = values.values[place:stop] @ sizes[order[place:stop]]
+                if trial_values.values[place:] @ sizes[trial[place:]] < bound * (1 - 1e-9):
+                    order[:stop], values, known = trial, trial_values, stop
+                    untried[max(place - reach - horizon, 0) : place + len(changed)] = True
     return order[::-1]
+
+
+def _changes(order: IntArray, place: int, reach: int) -> Iterator[IntArray]:
+    """Yield the jobs from a place on with the first one moved back, or a later one to the front."""
+    for last in range(place + 1, min(place + reach + 1, len(order))):
+        jobs = order[place : last + 1]
+        yield np.roll(jobs, -1)
+        if len(jobs) > 2:
+            yield np.roll(jobs, 1)
