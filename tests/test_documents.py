@@ -1,0 +1,60 @@
+"""The documents: their shell examples print what they show, and nothing public is left out.
+
+Their Python examples are doctests, which pytest collects by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hesrpt
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = [
+    (document, block)
+    for document in DOCUMENTS
+    for block in re.findall(r"```console\n(.*?)```", document.read_text(), re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(
+    ("document", "block"), EXAMPLES, ids=[f"{d.name}-{b.split(chr(10))[0]}" for d, b in EXAMPLES]
+)
+def test_shell_examples_print_what_they_show(document: Path, block: str) -> None:
+    command, _, shown = block.partition("\n")
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    assert program == "hesrpt"
+    done = subprocess.run(
+        [sys.executable, "-m", "hesrpt", *arguments],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    printed = [line.split() for line in done.stdout.splitlines()]
+    for line, expected in enumerate(shown.splitlines()):
+        if expected == "…":
+            return
+        assert printed[line] == expected.split()
+    assert len(printed) == len(shown.splitlines())
+
+
+def test_there_are_shell_examples() -> None:
+    assert len(EXAMPLES) >= 3
+
+
+def test_every_public_name_is_in_the_api_page() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    for name in hesrpt.__all__:
+        assert f"`{name}" in page, name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
