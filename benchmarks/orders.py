@@ -39,7 +39,14 @@ def unproven_plans(console: Console, batches: int = 60, seed: int = 0) -> None:
             rng = np.random.default_rng([seed, jobs])
             excess: list[float] = []
             excess_alone: list[float] = []
-            for batch in track(range(count), f"{jobs} jobs, {case}", transient=True):
+            batch_numbers = track(
+                range(count),
+                f"{jobs} jobs, {case}",
+                console=console,
+                transient=True,
+                disable=not console.is_terminal,
+            )
+            for batch in batch_numbers:
                 sizes = rng.pareto(1.5, jobs) + 1 if batch % 2 else rng.uniform(0.1, 1, jobs)
                 servers = float(rng.choice([1, 4, 10, 100]))
                 powers = rng.uniform(0.2, 0.95, jobs)
