@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hesrpt
@@ -45,6 +46,17 @@ def test_shell_examples_print_what_they_show(document: Path, block: str) -> None
 
 def test_there_are_shell_examples() -> None:
     assert len(EXAMPLES) >= 3
+
+
+@pytest.mark.parametrize(("p", "equi", "srpt"), [(0.9, 1.51, 1.37), (0.5, 1.06, 9.9)])
+def test_the_figures_of_the_readme(p: float, equi: float, srpt: float) -> None:
+    ratios = []
+    for seed in range(10):
+        x = -np.sort(-(np.random.default_rng(seed).pareto(1.5, 500) + 1))
+        k = np.arange(1, 501)
+        best = hesrpt.plan(hesrpt.Workload(x, hesrpt.PowerLaw(p)), servers=1).total_flow_time
+        ratios.append([x @ (k ** (1 + p) - (k - 1) ** (1 + p)) / best, x @ k / best])
+    assert np.median(ratios, axis=0) == pytest.approx([equi, srpt], rel=0.01)
 
 
 def test_every_public_name_is_in_the_api_page() -> None:

@@ -49,9 +49,6 @@ class Values:
     rising: bool  # whether values are known to rise along the list
     steepest: float  # at this price per value or above, nobody wants a server, if values rise
 
-    def __len__(self) -> int:
-        return len(self.values)
-
     def allocation(self, jobs: int) -> tuple[int, FloatArray]:
         """Return who holds how many servers when only the first ``jobs`` jobs are present.
 
@@ -127,8 +124,9 @@ def _extrapolated(prices: list[float]) -> float:
     if len(prices) < 2 or prices[0] == 0:
         return 0.0
     if len(prices) == 2:
-        return prices[1] ** 2 / prices[0]
-    return prices[2] * (prices[2] / prices[1]) ** 2 * (prices[0] / prices[1])
+        return prices[1] * (prices[1] / prices[0])
+    growth, growth_before = prices[2] / prices[1], prices[1] / prices[0]
+    return prices[2] * growth * (growth / growth_before) if growth < 2 else 0.0
 
 
 def _power_law_values(speedup: PowerLaw, servers: float, weights: FloatArray) -> Values:
