@@ -53,11 +53,13 @@ def decide(
     servers: float,
     weights: FloatArray,
     first_to_last: IntArray,
+    in_order: bool,
 ) -> Outcome:
     """Hand out servers by the values of the jobs in a wished completion order.
 
-    Where the recursion follows its own order, its values hold to the end. Otherwise a job that ends
-    before its turn leaves a list whose values, from its place on, are found again.
+    Where the recursion follows its own order, its values hold to the end; it is known to do so if
+    ``in_order``. Otherwise a job that ends before its turn leaves a list whose values, from its
+    place on, are found again.
     """
     present = first_to_last[::-1]
     values = first_values = job_values(speedup.reordered(present), servers, weights[present])
@@ -71,7 +73,7 @@ def decide(
         start, held = values.allocation(len(present))
         rates = values.speedup.first(len(present)).rate(held)
         left = remaining[present[start:]]
-        place, until_end = _next_to_end(left, rates, now)
+        place, until_end = _next_to_end(left, rates, now, in_order)
         remaining[present[start:]] = np.maximum(left - rates * until_end, 0.0)
 
         now += until_end
@@ -90,10 +92,14 @@ def decide(
     return Outcome(completion, np.array(ended), timeline, first_values)
 
 
-def _next_to_end(left: FloatArray, rates: FloatArray, now: float) -> tuple[int, float]:
+def _next_to_end(
+    left: FloatArray, rates: FloatArray, now: float, in_order: bool
+) -> tuple[int, float]:
     """Return which job ends next, the last of the list if tied, and how long that takes."""
     last = len(left) - 1
     until_end = float(left[last] / rates[last])
+    if in_order:
+        return last, until_end
     # Compare work rather than times: a job may hold no servers, or have nothing left.
     early = rates * (until_end - _SAME_TIME * (now + until_end)) > left
     if not early.any():

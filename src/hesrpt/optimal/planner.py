@@ -158,7 +158,7 @@ def _least_flow_time(
             )
 
     each_weight = _each(weights, sizes)
-    outcome = decide(sizes, speedup, servers, each_weight, order)
+    outcome = decide(sizes, speedup, servers, each_weight, order, in_order=reason == _PROVEN)
     values = outcome.values
     if not np.array_equal(outcome.first_to_last, order):
         # The bound of an order holds for that order: take the one that came about.
