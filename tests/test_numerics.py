@@ -58,6 +58,21 @@ def test_other_speedups(
     assert verify(best) < 1e-8
 
 
+@given(
+    st.lists(st.tuples(st.floats(-12, 12), st.floats(-12, 12)), min_size=1, max_size=12).map(
+        lambda exponents: 10.0 ** np.array(exponents)
+    ),
+    st.sampled_from([PowerLaw(0.5), Amdahl(0.9), Measured([1, 10, 100], [1, 8, 50])]),
+    st.booleans(),
+)
+def test_weights_of_every_magnitude(jobs: FloatArray, speedup: Speedup, whole: bool) -> None:
+    """The weight of a job may be lost in rounding beside the others; the job must not be."""
+    sizes, weights = jobs.T
+    best = plan(Workload(sizes, speedup, weights=weights), 16, objective="weighted", whole=whole)
+    assert np.isfinite(best.completion_times).all()
+    assert verify(best) >= -1e-8
+
+
 def equi(x: FloatArray, servers: float, p: float) -> float:
     """Return the total flow time of equal shares: N^−p Σ x_k (k^(1+p) − (k−1)^(1+p))."""
     k = np.arange(1, len(x) + 1)

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import BoolArray, FloatArray
 
 __all__ = ["CertificateError", "FitError", "InputError"]
 
@@ -81,7 +81,7 @@ def same_length(name: str, values: Sequence[object] | FloatArray, jobs: int) -> 
         )
 
 
-def _reject(name: str, values: FloatArray, bad: NDArray[np.bool_], expected: str) -> None:
+def _reject(name: str, values: FloatArray, bad: BoolArray, expected: str) -> None:
     if bad.any():
         where = int(np.argmax(bad))
         raise InputError(f"{name}[{where}] must be {expected}, got {float(values[where])!r}")

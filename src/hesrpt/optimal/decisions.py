@@ -97,13 +97,11 @@ def _next_to_end(
 ) -> tuple[int, float]:
     """Return which job ends next, the last of the list if tied, and how long that takes."""
     last = len(left) - 1
-    until_end = float(left[last] / rates[last])
-    if in_order:
-        return last, until_end
-    # Compare work rather than times: a job may hold no servers, or have nothing left.
-    early = rates * (until_end - _SAME_TIME * (now + until_end)) > left
-    if not early.any():
-        return last, until_end
+    if rates[last] > 0:
+        until_end = float(left[last] / rates[last])
+        # Compare work rather than times: a job may hold no servers, or have nothing left.
+        if in_order or not np.any(rates * (until_end - _SAME_TIME * (now + until_end)) > left):
+            return last, until_end
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(left > 0, left / rates, 0.0)
     first = int(np.argmin(times))

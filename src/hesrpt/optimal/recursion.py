@@ -22,12 +22,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, scalar
+from hesrpt.arrays import BoolArray, FloatArray, scalar
 from hesrpt.optimal import closed_form
 from hesrpt.speedup import Mixed, PowerLaw, Speedup
 
 # Prices this close are one price: jobs whose marginal values lie between are tied.
 _SAME_PRICE = 1e-15
+# A job whose weight is less than this part of the weights before it waits for one of them to end.
+# What it would earn is lost in rounding, and so is what its waiting costs.
+_NEGLIGIBLE = 1e-12
 # After so many steps that did not find the price, it is surrounded by bisection.
 _SECANT_STEPS = 12
 
@@ -46,6 +49,7 @@ class Values:
     low: FloatArray
     high: FloatArray
     most: FloatArray  # servers that each job can use
+    waits: BoolArray  # jobs whose weight is negligible beside those before them
     rising: bool  # whether values are known to rise along the list
     steepest: float  # at this price per value or above, nobody wants a server, if values rise
 
@@ -55,6 +59,9 @@ class Values:
         That is the first job that holds any, and the servers of the jobs from there on.
         """
         last = jobs - 1
+        if self.waits[last]:
+            start, held = self.allocation(last)
+            return start, np.append(held, 0.0)
         low, high = float(self.low[last]), float(self.high[last])
         start = _worth_nothing(self.values[:last], low, self.steepest)
         values = self.values[start:jobs]
@@ -107,8 +114,14 @@ def job_values(
     # Then the jobs that are worth no server stand at the head of the list and can be skipped.
     steepest = speedup.steepest() if rising else inf
     most = speedup.demand(np.zeros(jobs), servers)
+    waits = weights < _NEGLIGIBLE * cost
     steepness = 1.0
     for k in range(known, jobs):
+        if waits[k]:
+            # So low a value is always right: even all servers would earn no more than the weight.
+            values[k] = weights[k] / float(speedup.of(k).rate(scalar(float(most[k]))))
+            low[k], high[k] = low[k - 1], high[k - 1]
+            continue
         phase = _Phase(speedup, servers, values[:k], float(cost[k]), float(most[k]), steepest)
         least = float(low[k - 1]) if k else 0.0
         guess = _extrapolated(low[max(k - 3, 0) : k].tolist())
@@ -116,7 +129,7 @@ def job_values(
         steepness = phase.steepness
         if rising and k:
             values[k] = max(values[k], values[k - 1])
-    return Values(speedup, servers, values, low, high, most, rising, steepest)
+    return Values(speedup, servers, values, low, high, most, waits, rising, steepest)
 
 
 def _extrapolated(prices: list[float]) -> float:
@@ -137,7 +150,8 @@ def _power_law_values(speedup: PowerLaw, servers: float, weights: FloatArray) ->
     price = p * cost / servers
     rising = bool(np.all(weights[1:] >= weights[:-1]))
     most = np.full(len(values), servers)
-    return Values(speedup, servers, values, price, price, most, rising, inf)
+    waits = np.zeros(len(values), dtype=bool)
+    return Values(speedup, servers, values, price, price, most, waits, rising, inf)
 
 
 class _Offer(NamedTuple):
