@@ -175,6 +175,25 @@ def test_bad_arguments_are_named(folder: Path, arguments: list[str], message: st
     assert_refused(run("plan", *arguments, cwd=folder), message)
 
 
+def test_output_that_cannot_be_written_is_said(folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hesrpt", "plan", "jobs.csv", "--servers", "4", "--p", ".5"],
+            cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "hesrpt: cannot write the output: No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough_causes_no_error(folder: Path) -> None:
+    (folder / "many.csv").write_text("\n".join(str(1 + i) for i in range(20_000)))
+    command = f"{sys.executable} -m hesrpt plan many.csv --servers 4 --p .5 --json | head -n 1"
+    done = subprocess.run(
+        command, cwd=folder, shell=True, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
 def assert_refused(done: subprocess.CompletedProcess[str], message: str) -> None:
     assert done.returncode == 2
     assert done.stdout == ""

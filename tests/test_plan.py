@@ -347,7 +347,7 @@ def bad_plan(**changes: object) -> Plan:
         ({"sizes": [1, -2]}, r"sizes\[1\] must be greater than 0, got -2.0"),
         ({"sizes": [0, 1]}, r"sizes\[0\] must be greater than 0, got 0.0"),
         ({"sizes": [[1, 2]]}, "flat list of numbers"),
-        ({"sizes": ["a", "b"]}, "sizes must be numbers"),
+        ({"sizes": ["a", "b"]}, "sizes must be a list of numbers"),
         ({"speedup": 0.5}, "a speedup must be PowerLaw, Amdahl, Measured or a concave function"),
         ({"speedup": [PowerLaw(0.5)]}, "one entry per job: 2 expected, 1 given"),
         ({"speedup": lambda k: k**2}, "must be concave"),
@@ -367,6 +367,13 @@ def bad_plan(**changes: object) -> Plan:
         ({"objective": "weighted"}, "needs a workload with weights"),
         ({"order": [0]}, "order must have one entry per job"),
         ({"order": [0, 0]}, "order must name each of the jobs 0 to 1 once"),
+        ({"order": [[0], [1]]}, "order must name each of the jobs 0 to 1 once"),
+        ({"order": "ab"}, "order must name each of the jobs 0 to 1 once"),
+        ({"order": 1}, "order must be a list of job numbers, got 1"),
+        ({"sizes": None}, "sizes must be a flat list of numbers, got None"),
+        ({"sizes": 5}, "sizes must be a flat list of numbers, got 5"),
+        ({"names": "ab"}, "names must be a list with one name per job, got 'ab'"),
+        ({"speedup": "fast"}, "a speedup must be PowerLaw, .* got 'fast'"),
         ({"order": [0, 1], "objective": "makespan"}, "order has no meaning for the makespan"),
     ],
 )
@@ -375,9 +382,19 @@ def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
         bad_plan(**changes)
 
 
-def test_a_workload_is_required() -> None:
+def test_a_workload_and_a_plan_are_required() -> None:
     with pytest.raises(InputError, match="needs a Workload, got list"):
         plan([1, 2], 3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="needs a Plan, got float"):
+        verify(0.5)  # type: ignore[arg-type]
+
+
+def test_jobs_may_come_as_iterators_and_arrays() -> None:
+    speedups = np.array([PowerLaw(0.5), Amdahl(0.9)])
+    workload = Workload((size for size in (3, 2)), speedups)  # type: ignore[arg-type]
+    assert_array_equal(workload.sizes, [3, 2])
+    assert not workload.shared
+    assert plan(workload, 4, order=iter([1, 0])).makespan > 0
 
 
 @pytest.mark.parametrize("time", [-1.0, float("nan")])

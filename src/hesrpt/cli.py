@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -30,8 +31,15 @@ def main() -> None:
 
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         sys.exit(_complain(str(error)))
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough. Nothing more may be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        sys.exit(_complain(f"cannot write the output: {error.strerror or error}"))
     except Exception as error:
         # What the parser raises knows how to say what is wrong; anything else is a bug.
         if not hasattr(error, "format_message"):

@@ -6,7 +6,7 @@ Values are checked once, where they enter the library; the code behind the door 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,12 +49,14 @@ def positive(name: str, value: object) -> float:
 
 def vector(name: str, values: ArrayLike) -> FloatArray:
     """Return ``values`` as a flat float array of its own, none of them NaN or infinite."""
+    if isinstance(values, Iterator):
+        values = list(values)
     try:
         result = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must be numbers, got {_brief(values)}") from None
+        raise InputError(f"{name} must be a list of numbers, got {_brief(values)}") from None
     if result.ndim != 1:
-        raise InputError(f"{name} must be a flat list of numbers, got {result.ndim} dimensions")
+        raise InputError(f"{name} must be a flat list of numbers, got {_brief(values)}")
     _reject(name, result, ~np.isfinite(result), "finite")
     return result
 

@@ -71,6 +71,8 @@ class Workload:
         keep("speedup", _shared_or_mixed(speedup, len(self)))
         keep("arrivals", None if arrivals is None else non_negative_vector("arrivals", arrivals))
         keep("weights", None if weights is None else positive_vector("weights", weights))
+        if isinstance(names, str):
+            raise InputError(f"names must be a list with one name per job, got {names!r}")
         keep("given_names", None if names is None else tuple(str(name) for name in names))
         for name, values in (
             ("arrivals", self.arrivals),
@@ -102,7 +104,9 @@ class Workload:
 
 
 def _shared_or_mixed(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> Speedup:
-    if not isinstance(speedup, Sequence):
+    if isinstance(speedup, np.ndarray):
+        speedup = speedup.tolist()
+    if isinstance(speedup, str) or not isinstance(speedup, Sequence):
         return as_speedup(speedup)
     same_length("speedup", speedup, jobs)
     each = [as_speedup(one) for one in speedup]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import CertificateError
+from hesrpt.errors import CertificateError, InputError
 from hesrpt.optimal.ordering import provably_shortest_first
 from hesrpt.speedup import PowerLaw, Speedup
 
@@ -68,6 +68,8 @@ def verify(plan: Plan) -> float:
     >>> hesrpt.verify(hesrpt.plan(jobs, servers=10)) < 1e-12
     True
     """
+    if not hasattr(plan, "certificate"):
+        raise InputError(f"verify() needs a Plan, got {type(plan).__name__}")
     _check_claim(plan)
     _check_values(plan)
     _check_record(plan)

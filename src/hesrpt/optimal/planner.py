@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -55,7 +55,7 @@ def plan(
     *,
     objective: Objective = "flow",
     whole: bool = False,
-    order: Sequence[int] | None = None,
+    order: Iterable[int] | None = None,
 ) -> Plan:
     """Return the optimal plan for jobs that are all present at time 0.
 
@@ -232,9 +232,12 @@ def _check(workload: Workload, servers: float, objective: str, whole: bool) -> f
     return servers
 
 
-def _permutation(order: Sequence[int], jobs: int) -> IntArray:
-    same_length("order", list(order), jobs)
-    result = np.asarray(order)
-    if not np.array_equal(np.sort(result), np.arange(jobs)):
-        raise InputError(f"order must name each of the jobs 0 to {jobs - 1} once, got {order!r}")
-    return result.astype(np.int64)
+def _permutation(order: Iterable[int], jobs: int) -> IntArray:
+    if not isinstance(order, Iterable):
+        raise InputError(f"order must be a list of job numbers, got {order!r}")
+    listed = list(order)
+    same_length("order", listed, jobs)
+    whole = all(isinstance(job, int | np.integer) for job in listed)
+    if not whole or set(listed) != set(range(jobs)):
+        raise InputError(f"order must name each of the jobs 0 to {jobs - 1} once, got {listed!r}")
+    return np.array(listed, dtype=np.int64)

@@ -29,7 +29,10 @@ class Speedup(ABC):
 
     def __call__(self, servers: ArrayLike) -> float | FloatArray:
         """Return the speedup s(k) on ``servers`` servers, a float for a number."""
-        checked = np.asarray(servers, dtype=np.float64)
+        try:
+            checked = np.asarray(servers, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"servers must be numbers, got {servers!r}") from None
         if not np.all(checked >= 0):
             raise InputError(f"servers must be at least 0, got {servers!r}")
         rate = self.rate(checked)

@@ -20,7 +20,7 @@ class Limited(Speedup):
     limit: float
 
     def __post_init__(self) -> None:
-        positive("the limit of a speedup", self.limit)
+        object.__setattr__(self, "limit", positive("the limit of a speedup", self.limit))
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return self.base.rate(np.minimum(servers, self.limit))

@@ -25,7 +25,8 @@ class PowerLaw(Speedup):
     precision = 1e-7
 
     def __post_init__(self) -> None:
-        if not 0 < number("p", self.p) < 1:
+        object.__setattr__(self, "p", number("p", self.p))
+        if not 0 < self.p < 1:
             raise InputError(f"p must lie in (0, 1), got {self.p!r}")
 
     def rate(self, servers: FloatArray) -> FloatArray:
@@ -63,10 +64,10 @@ class Amdahl(Speedup):
     precision = 1e-7
 
     def __post_init__(self) -> None:
-        if not 0 < number("parallel_fraction", self.parallel_fraction) <= 1:
-            raise InputError(
-                f"parallel_fraction must lie in (0, 1], got {self.parallel_fraction!r}"
-            )
+        f = number("parallel_fraction", self.parallel_fraction)
+        object.__setattr__(self, "parallel_fraction", f)
+        if not 0 < f <= 1:
+            raise InputError(f"parallel_fraction must lie in (0, 1], got {f!r}")
 
     def rate(self, servers: FloatArray) -> FloatArray:
         f = self.parallel_fraction
