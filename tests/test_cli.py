@@ -120,6 +120,7 @@ BAD_FILES = {
     "size,wieght\n1,2\n": "jobs.csv:1: unknown column 'wieght'; columns are: size, name, weight",
     "name,weight\na,2\n": "jobs.csv:1: no column 'size'",
     "size,size\n1,2\n": "jobs.csv:1: column 'size' stands twice",
+    "size,p\n1,0.7\n": "has a column 'p', so each job has its own speedup",
     "size,p\n1,1.5\n": "jobs.csv:2: p must lie in (0, 1), got '1.5'",
     "size,arrival\n1,0\n2,7\n": "job 1 arrives at 7, but a plan is for jobs that are all present",
     "": "jobs.csv: is empty",
@@ -173,6 +174,37 @@ def test_bytes_that_are_no_text_are_named(folder: Path) -> None:
 )
 def test_bad_arguments_are_named(folder: Path, arguments: list[str], message: str) -> None:
     assert_refused(run("plan", *arguments, cwd=folder), message)
+
+
+def test_names_are_shown_as_they_are(folder: Path) -> None:
+    (folder / "odd.csv").write_text("name,size\na[/red],3\n[bold],2\n$x_{$,1\n:smile:,4\n")
+    done = run("plan", "odd.csv", "--servers", "4", "--p", ".5", "--plot", "x.PNG", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for name in ("a[/red]", "[bold]", "$x_{$", ":smile:"):
+        assert f"\n{name} " in done.stdout
+    assert (folder / "x.PNG").exists()
+    assert done.stderr == ""
+
+
+def test_a_plan_that_fails_its_check_is_said(folder: Path) -> None:
+    script = (
+        "import hesrpt.optimal.certificate as c, hesrpt.cli, sys\n"
+        "def fail(plan): raise c.CertificateError('no')\n"
+        "c.verify = fail\n"
+        "sys.argv = ['hesrpt', 'plan', 'jobs.csv', '--servers', '4', '--p', '.5', '--verify']\n"
+        "hesrpt.cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "hesrpt: the plan fails its check, which is a bug in hesrpt: no\n"
+
+
+def test_no_arguments_show_the_help(folder: Path) -> None:
+    done = run(cwd=folder)
+    assert "Usage" in done.stdout
+    assert done.stderr == ""
 
 
 def test_output_that_cannot_be_written_is_said(folder: Path) -> None:

@@ -233,6 +233,100 @@ def test_a_users_own_function_is_planned_and_proven() -> None:
             assert verify(best) < 1e-8
 
 
+@given(
+    st.sampled_from([1e-3, 1e-6, 1e-8, 1e-13, 0.0]),
+    st.integers(2, 8),
+    st.sampled_from([*SPEEDUPS, Measured([2, 8], [0.9, 1.4]), Measured([32], [0.98])]),
+    st.sampled_from([3.0, 5.0, 100.0]),
+    st.sampled_from(["flow", "slowdown", "makespan"]),
+    st.booleans(),
+)
+def test_jobs_that_are_nearly_tied(
+    step: float,
+    jobs: int,
+    speedup: Speedup,
+    servers: float,
+    objective: Objective,
+    whole: bool,
+) -> None:
+    """Where jobs are tied for servers, rounding must not hand out the same server twice."""
+    workload = Workload(1 + step * np.arange(jobs), speedup)
+    best = plan(workload, servers, objective=objective, whole=whole)
+    assert best.certificate.proven
+    assert verify(best) > -1e-9
+    assert all(phase.servers.sum() <= servers * (1 + 1e-12) for phase in best.phases())
+
+
+SATURATING = [lambda k: 1 - np.exp(-k), np.tanh, lambda k: 1 - np.exp(-k / 100)]
+
+
+@pytest.mark.parametrize("function", SATURATING)
+@pytest.mark.parametrize("servers", [0.5, 10, 30, 50, 100])
+@pytest.mark.parametrize("sizes", [[3, 2, 1], [1, 1, 1, 1]])
+def test_functions_that_all_but_stop_growing(
+    function: Speedup, servers: float, sizes: list[float]
+) -> None:
+    best = plan(Workload(sizes, function), servers)
+    assert verify(best) < 1e-8
+
+
+@pytest.mark.parametrize("limit", [3, 7, 10, 20])
+@pytest.mark.parametrize("objective", ["flow", "makespan"])
+@pytest.mark.parametrize("servers", [10, 100])
+def test_functions_that_turn_down(limit: float, objective: Objective, servers: float) -> None:
+    """More servers never hurt: nobody gets more than the peak, limited or not."""
+    speedup = Custom(lambda k: k * (10 - k))
+    limited = plan(Workload([2, 1], speedup.limited(limit)), servers, objective=objective)
+    assert verify(limited) < 1e-8
+    assert all(phase.servers.max() <= 5 + 1e-6 for phase in limited.phases())
+    if limit >= 5:
+        free = plan(Workload([2, 1], speedup), servers, objective=objective)
+        assert limited.cost == pytest.approx(free.cost, rel=1e-9)
+
+
+def test_functions_may_work_in_place_or_element_by_element() -> None:
+    def in_place(k: np.ndarray[tuple[int], np.dtype[np.float64]]) -> object:
+        k **= 0.5
+        return k
+
+    exact = plan(Workload([3, 2, 1], PowerLaw(0.5)), 10).total_flow_time
+    for function in (in_place, np.vectorize(lambda k: k**0.5), lambda k: [n**0.5 for n in k]):
+        best = plan(Workload([3, 2, 1], function), 10)  # type: ignore[arg-type]
+        assert best.total_flow_time == pytest.approx(exact, rel=1e-9)
+
+
+def test_limits_below_one_server_can_be_time_shared() -> None:
+    for speedup in (
+        Amdahl(0.9).limited(0.5).time_shared(),
+        Amdahl(0.9).time_shared().limited(0.5),
+    ):
+        for objective in ("flow", "makespan"):
+            assert verify(plan(Workload([1], speedup), 3, objective=objective)) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("sizes", "speedup", "servers", "order"),
+    [
+        ([1e9, 1e-9], PowerLaw(0.1), 10, [0, 1]),
+        ([1e9, 1e9, 1, 2], Amdahl(0.999), 3, [0, 2, 1, 3]),
+        ([2, 1e-9, 1e-9, 1e-9, 1e9, 1e9, 3], MEASURED, 10, [4, 1, 2, 5, 3, 0, 6]),
+    ],
+)
+@pytest.mark.parametrize("objective", ["flow", "slowdown"])
+def test_orders_against_all_reason(
+    sizes: list[float], speedup: Speedup, servers: float, order: list[int], objective: Objective
+) -> None:
+    best = plan(Workload(sizes, speedup), servers, objective=objective, order=order)
+    assert np.isfinite(best.completion_times).all()
+    assert verify(best) >= -1e-9
+
+
+def test_overflow_is_an_error() -> None:
+    for sizes, objective in (([1e-308] * 2, "slowdown"), ([1e308] * 3, "flow")):
+        with pytest.raises(InputError, match="too extreme together"):
+            plan(Workload(sizes, PowerLaw(0.5)), 1, objective=objective)  # type: ignore[arg-type]
+
+
 # --- what a plan is --------------------------------------------------------------------------
 
 
@@ -362,7 +456,7 @@ def bad_plan(**changes: object) -> Plan:
         ({"servers": -2}, "servers must be greater than 0, got -2"),
         ({"servers": float("inf")}, "servers must be finite"),
         ({"servers": "many"}, "servers must be a number, got 'many'"),
-        ({"servers": 2.5, "whole": True}, "whole number when whole=True, got 2.5"),
+        ({"servers": 2.5, "whole": True}, "whole number to be handed out whole, got 2.5"),
         ({"objective": "speed"}, "objective must be one of flow, slowdown, weighted, makespan"),
         ({"objective": "weighted"}, "needs a workload with weights"),
         ({"order": [0]}, "order must have one entry per job"),
@@ -412,5 +506,7 @@ def test_workloads_are_frozen_copies() -> None:
     assert workload.sizes[0] == 3
     with pytest.raises(ValueError, match="read-only"):
         workload.sizes[0] = 1
+    with pytest.raises(ValueError, match="read-only"):
+        plan(workload, 3).completion_times[0] = 1
     assert workload.names == ("0", "1")
     assert "2 jobs, sizes 2 to 3" in repr(workload)

@@ -103,7 +103,7 @@ def test_calling_a_speedup_gives_a_float_for_a_number_and_an_array_for_a_list() 
     assert PowerLaw(0.5)(4) == 2.0
     assert isinstance(PowerLaw(0.5)(4), float)
     assert_array_equal(PowerLaw(0.5)([4, 9]), [2, 3])
-    with pytest.raises(InputError, match="servers must be at least 0, got -1"):
+    with pytest.raises(InputError, match="servers must be finite and at least 0, got -1"):
         PowerLaw(0.5)(-1)
 
 

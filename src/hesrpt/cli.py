@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -27,13 +28,18 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's mistake costs one line on standard error and exit code 2."""
-    from hesrpt.errors import InputError
+    from hesrpt.errors import CertificateError, InputError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name that the terminal cannot show
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         sys.exit(_complain(str(error)))
+    except CertificateError as error:
+        sys.exit(_complain(f"the plan fails its check, which is a bug in hesrpt: {error}", code=1))
     except BrokenPipeError:
         # Whoever reads our output has seen enough. Nothing more may be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -44,13 +50,14 @@ def main() -> None:
         # What the parser raises knows how to say what is wrong; anything else is a bug.
         if not hasattr(error, "format_message"):
             raise
-        sys.exit(_complain(error.format_message()))
+        message = error.format_message()  # empty after the help that no arguments ask for
+        sys.exit(_complain(message) if message else 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, code: int = 2) -> int:
     print(f"hesrpt: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+    return code
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,7 +69,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Optimal sharing of servers between parallel jobs."""

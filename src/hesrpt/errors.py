@@ -31,9 +31,11 @@ class CertificateError(ValueError):
 def number(name: str, value: object) -> float:
     """Return ``value`` as a finite float, or raise an error that names it."""
     try:
+        if isinstance(value, str):
+            raise TypeError  # "4" is no number
         result = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be a number, got {_brief(value)}") from None
     if not math.isfinite(result):
         raise InputError(f"{name} must be finite, got {value!r}")
     return result
@@ -53,7 +55,7 @@ def vector(name: str, values: ArrayLike) -> FloatArray:
         values = list(values)
     try:
         result = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a list of numbers, got {_brief(values)}") from None
     if result.ndim != 1:
         raise InputError(f"{name} must be a flat list of numbers, got {_brief(values)}")

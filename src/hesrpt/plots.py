@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -50,26 +51,26 @@ def schedule(record: Schedule) -> Figure:
     below.set_ylim(0, record.servers)
     below.set_xlim(0, record.makespan)
     _legend(figure, above)
-    above.set_title(
-        f"{len(record.workload)} jobs on {record.servers:g} servers, "
-        f"mean flow time {record.mean_flow_time:.4g}"
-    )
+    above.set_title(record.summary, fontsize="medium")
     return figure
 
 
 def save(figure: Figure, path: str | Path, description: str = "") -> None:
     """Save a figure as PNG, SVG or PDF, whole or not at all, with what made it in its metadata."""
     target = check_path(path)
-    metadata = {"Creator" if target.suffix != ".png" else "Software": f"hesrpt {__version__}"}
+    ending = target.suffix.lower()
+    metadata = {"Creator" if ending != ".png" else "Software": f"hesrpt {__version__}"}
     if description:
-        field = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}[target.suffix]
-        metadata[field] = description
+        metadata["Subject" if ending == ".pdf" else "Description"] = description
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
         os.close(handle)
         try:
-            figure.savefig(draft, dpi=150, metadata=metadata)
+            with warnings.catch_warnings():
+                # A name in a script that the font lacks is drawn as boxes; the figure still serves.
+                warnings.filterwarnings("ignore", message="Glyph")
+                figure.savefig(draft, dpi=150, metadata=metadata)
             os.chmod(draft, 0o666 & ~_umask())
             os.replace(draft, target)
         except BaseException:
@@ -84,7 +85,7 @@ def check_path(path: str | Path) -> Path:
     target = Path(path)
     if target.suffix.lower() not in _FORMATS:
         raise InputError(f"a figure must end in {', '.join(_FORMATS)}, got {str(path)!r}")
-    return target.with_suffix(target.suffix.lower())
+    return target
 
 
 def _umask() -> int:
@@ -110,7 +111,8 @@ def _sums(rows: Iterable[FloatArray], bands: list[IntArray]) -> FloatArray:
 def _label(record: Schedule, band: IntArray) -> str:
     sizes = record.workload.sizes[band]
     if len(band) == 1:
-        return f"{record.workload.names[band[0]]} (size {sizes[0]:.3g})"
+        name = record.workload.names[band[0]].replace("$", r"\$")  # not mathematics
+        return f"{name} (size {sizes[0]:.3g})"
     return f"{len(band)} jobs (sizes {sizes.min():.3g} to {sizes.max():.3g})"
 
 

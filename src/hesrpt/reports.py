@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hesrpt._version import __version__
 from hesrpt.optimal.planner import Plan
-from hesrpt.schedule import Phase
 
 _MOST_ROWS = 20
-_MOST_PHASES = 5
+_LONGEST_NAME = 24
 # JSON lists who holds what in every phase, unless that would be more numbers than this.
 _MOST_NUMBERS = 2_000_000
 
@@ -28,9 +27,9 @@ _COST = {
 
 def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
     """Print who holds how many servers in which phase, when each job ends, and the proof."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     console.print("When each job ends, and how many servers it holds from which time on:\n")
-    console.print(_table(plan, list(islice(plan.phases(), _MOST_PHASES + 1))))
+    console.print(_table(plan, console.width))
     omitted = len(plan.workload) - _MOST_ROWS
     if omitted > 0:
         console.print(f"… and {omitted} jobs that end later; --json lists all.")
@@ -43,23 +42,31 @@ def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
     console.print(_proof(plan, verified_gap))
 
 
-def _table(plan: Plan, phases: list[Phase]) -> Table:
+def _table(plan: Plan, width: int) -> Table:
+    """Return a row for each job, with as many phases as fit."""
+    jobs = np.argsort(plan.completion_times, kind="stable")[:_MOST_ROWS]
+    names = [Text(plan.workload.names[job]) for job in jobs]  # a name is no markup
+    columns = [
+        ("size", [f"{plan.workload.sizes[job]:.6g}" for job in jobs]),
+        ("ends", [f"{plan.completion_times[job]:.6g}" for job in jobs]),
+    ]
+    width -= min(max(len(name) for name in names), _LONGEST_NAME) + 3
+    width -= sum(max(map(len, cells)) + 2 for _, cells in columns)
+    for phase in plan.phases():
+        held = [f"{phase.servers[job]:.4g}" if phase.servers[job] else "" for job in jobs]
+        header = f"from {phase.start:.4g}"
+        width -= max(len(header), *map(len, held)) + 2
+        if width < 0:
+            columns.append(("…", [""] * len(jobs)))
+            break
+        columns.append((header, held))
+
     table = Table(box=None, pad_edge=False)
-    table.add_column("job")
-    table.add_column("size", justify="right")
-    table.add_column("ends", justify="right", style="bold")
-    for phase in phases[:_MOST_PHASES]:
-        table.add_column(f"from {phase.start:.4g}", justify="right")
-    if len(phases) > _MOST_PHASES:
-        table.add_column("…")
-        phases = phases[:_MOST_PHASES]
-    for job in np.argsort(plan.completion_times, kind="stable")[:_MOST_ROWS]:
-        table.add_row(
-            plan.workload.names[job],
-            f"{plan.workload.sizes[job]:.6g}",
-            f"{plan.completion_times[job]:.6g}",
-            *(f"{held:.4g}" if (held := phase.servers[job]) else "" for phase in phases),
-        )
+    table.add_column("job", no_wrap=True, max_width=_LONGEST_NAME)
+    for header, _ in columns:
+        table.add_column(header, justify="right", no_wrap=True)
+    for name, *cells in zip(names, *(cells for _, cells in columns), strict=True):
+        table.add_row(name, *cells)
     return table
 
 
@@ -73,13 +80,14 @@ def _proof(plan: Plan, verified_gap: float | None) -> str:
             f"{certificate.lower_bound:.10g} (gap {_gap(certificate.gap)}{by})"
         )
     return (
-        f"[yellow]not proven optimal[/]: {certificate.reason}. No schedule that ends jobs in this "
-        f"order has a {cost} below {certificate.lower_bound:.10g} (gap {_gap(certificate.gap)}{by})"
+        f"[yellow]not proven optimal[/]: {certificate.reason}. Of the schedules that end jobs in "
+        f"this same order, none has a {cost} below {certificate.lower_bound:.10g} "
+        f"(gap {_gap(certificate.gap)}{by})"
     )
 
 
 def _gap(gap: float) -> str:
-    return "below 1e-12" if gap < 1e-12 else f"{gap:.2g}"
+    return "below 1e-12" if abs(gap) < 1e-12 else f"{gap:.2g}"
 
 
 def plan_as_json(plan: Plan, verified_gap: float | None = None) -> dict[str, Any]:

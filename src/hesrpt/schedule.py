@@ -72,10 +72,19 @@ class Schedule:
     completion_times: FloatArray
     timeline: Timeline
 
+    def __post_init__(self) -> None:
+        self.completion_times.flags.writeable = False
+
     def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary}>"
+
+    @property
+    def summary(self) -> str:
+        """The schedule in one line."""
+        jobs = "1 job" if len(self.workload) == 1 else f"{len(self.workload)} jobs"
         return (
-            f"<{type(self).__name__} of {len(self.workload)} jobs on {self.servers:g} servers, "
-            f"mean flow time {self.mean_flow_time:.6g}>"
+            f"{jobs} on {self.servers:g} servers, mean flow time {self.mean_flow_time:.5g}, "
+            f"makespan {self.makespan:.5g}"
         )
 
     @cached_property

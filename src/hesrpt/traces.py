@@ -22,7 +22,7 @@ def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
     """Return the jobs in a CSV file.
 
     Its header names the columns: ``size``, and if wanted ``name``, ``weight``, ``arrival``, ``p``
-    (the job's own power law in place of ``speedup``) and ``max_servers``. A single column of sizes
+    (each job's own power law, instead of ``speedup``) and ``max_servers``. A single column of sizes
     needs no header. A path of "-" reads standard input.
     """
     table = _read_table(path, _JOB_COLUMNS, required="size")
@@ -53,6 +53,11 @@ class _Table:
 def _speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
     """Return the speedup of all jobs, or a list with one for each where columns say so."""
     rows = len(table.lines)
+    if "p" in table.columns and shared is not None:
+        raise InputError(
+            f"{table.place}: has a column 'p', so each job has its own speedup: none for all of "
+            "them can be given"
+        )
     if "p" in table.columns:
         each: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
     elif shared is None:
@@ -115,6 +120,8 @@ def _check_header(
 @contextmanager
 def _opened(path: str | Path, place: str) -> Iterator[IO[str]]:
     if place == "standard input":
+        if sys.stdin is None:
+            raise InputError("standard input is closed")
         yield sys.stdin
         return
     try:

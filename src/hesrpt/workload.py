@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -71,7 +71,7 @@ class Workload:
         keep("speedup", _shared_or_mixed(speedup, len(self)))
         keep("arrivals", None if arrivals is None else non_negative_vector("arrivals", arrivals))
         keep("weights", None if weights is None else positive_vector("weights", weights))
-        if isinstance(names, str):
+        if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InputError(f"names must be a list with one name per job, got {names!r}")
         keep("given_names", None if names is None else tuple(str(name) for name in names))
         for name, values in (

@@ -36,19 +36,19 @@ def solve(sizes: FloatArray, speedup: Speedup, servers: float) -> MakespanOptimu
     times_alone = sizes / rate_alone
     slowest = int(np.argmax(times_alone))
     shortest = float(times_alone[slowest])
-    held = speedup.inverse(sizes / shortest, servers)
-    if held.sum() <= servers:  # the slowest job sets the time, even with all it can use
+    makespan, held = shortest, speedup.inverse(sizes / shortest, servers)
+    if held.sum() > servers:
+        if isinstance(speedup, PowerLaw):
+            makespan = closed_form.makespan(sizes, servers, speedup.p)
+            held = servers * closed_form.makespan_shares(sizes, speedup.p)
+        else:
+            makespan = _search(sizes, speedup, servers, shortest, float(times_alone.sum()))
+            held = speedup.inverse(sizes / makespan, servers)
+    held = np.maximum(held, _FEWEST)
+    if held.sum() < servers * (1 - 1e-9):  # the slowest job sets the time, with all it can use
         values = np.zeros(len(sizes))
         values[slowest] = 1 / rate_alone[slowest]
-        return MakespanOptimum(shortest, np.maximum(held, _FEWEST), values)
-
-    if isinstance(speedup, PowerLaw):
-        makespan = closed_form.makespan(sizes, servers, speedup.p)
-        held = servers * closed_form.makespan_shares(sizes, speedup.p)
-    else:
-        makespan = _search(sizes, speedup, servers, shortest, float(times_alone.sum()))
-        held = speedup.inverse(sizes / makespan, servers)
-    held = np.maximum(held, _FEWEST)
+        return MakespanOptimum(makespan, held, values)
     # A server has the same marginal value wherever it is, so a unit of work is worth 1/slope.
     slopes = speedup.slope_before(held)
     least = slopes.min()  # 0 where a speedup has all but stopped growing
@@ -101,6 +101,8 @@ class SwitchingTimeline(Timeline):
         # hand out a server that does not exist.
         order = np.argsort(fraction)
         turns = np.minimum(np.cumsum(fraction[order]), servers - self.always.sum())
+        full = np.rint(turns)  # a turn that is full but for rounding is full
+        turns = np.where((full >= 1) & (np.abs(turns - full) <= 1e-12 * full), full, turns)
         until, since = np.empty(len(held)), np.empty(len(held))
         until[order], since[order] = turns, np.concatenate(([0.0], turns[:-1]))
         self.switches = until > since

@@ -86,32 +86,43 @@ def plan(
     """
     servers = _check(workload, servers, objective, whole)
     speedup = workload.speedup.on_whole_servers() if whole else workload.speedup
-    if objective == "makespan":
-        if order is not None:
-            raise InputError("order has no meaning for the makespan: all jobs end together")
-        solved = _shortest_makespan(workload, speedup, servers, whole)
-    else:
-        wished = None if order is None else _permutation(order, len(workload))
-        solved = _least_flow_time(workload, speedup, servers, objective, wished)
-
-    weights = _weights(workload, objective)
+    # What overflows, or is undefined because of it, shows in the cost.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if objective == "makespan":
+            if order is not None:
+                raise InputError("order has no meaning for the makespan: all jobs end together")
+            solved = _shortest_makespan(workload, speedup, servers, whole)
+        else:
+            wished = None if order is None else _permutation(order, len(workload))
+            solved = _least_flow_time(workload, speedup, servers, objective, wished)
+        cost = _cost(solved.completion_times, objective, _weights(workload, objective))
+    if not (np.isfinite(cost) and np.isfinite(solved.bound) and solved.bound > 0):
+        raise InputError(
+            "sizes, weights and servers are too extreme together: the cost of the plan is "
+            f"{cost!r}, beyond what a float can hold"
+        )
+    gap = cost / solved.bound - 1
+    reason = _INEXACT if solved.reason == _PROVEN and gap > _EXACT else solved.reason
     certificate = Certificate(
-        proven=solved.reason == _PROVEN,
-        reason=solved.reason,
+        proven=reason == _PROVEN,
+        reason=reason,
         first_to_last=solved.first_to_last,
         values_in_order=solved.values,
         lower_bound=solved.bound,
-        gap=_cost(solved.completion_times, objective, weights) / solved.bound - 1,
+        gap=gap,
     )
     return Plan(
         workload, servers, solved.completion_times, solved.timeline, objective, whole, certificate
     )
 
 
+# Plans are exact to this: a greater gap proves nothing.
+_EXACT = 1e-8
 _PROVEN = "no schedule does better"
 _MIXED = "jobs have different speedups, so the best order of completion is not known"
 _WEIGHTS = "a larger job weighs more than a smaller one, so the best order is not known"
 _WISHED = "the order of completion was given"
+_INEXACT = "the speedup is not known exactly enough for so many servers"
 
 
 @dataclass(frozen=True)
@@ -219,9 +230,11 @@ def _check(workload: Workload, servers: float, objective: str, whole: bool) -> f
         expected = ", ".join(get_args(Objective))
         raise InputError(f"objective must be one of {expected}, got {objective!r}")
     if whole and servers != int(servers):
-        raise InputError(f"servers must be a whole number when whole=True, got {servers!r}")
+        raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
     if objective == "weighted" and workload.weights is None:
-        raise InputError('objective "weighted" needs a workload with weights')
+        raise InputError(
+            'objective "weighted" needs a workload with weights (in a file, a column "weight")'
+        )
     if workload.arrivals is not None and workload.arrivals.any():
         job = int(np.argmax(workload.arrivals > 0))
         raise InputError(

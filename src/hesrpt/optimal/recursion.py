@@ -28,6 +28,7 @@ from hesrpt.speedup import Mixed, PowerLaw, Speedup
 
 # Prices this close are one price: jobs whose marginal values lie between are tied.
 _SAME_PRICE = 1e-15
+_TIED = 1e-12
 # A job whose weight is less than this part of the weights before it waits for one of them to end.
 # What it would earn is lost in rounding, and so is what its waiting costs.
 _NEGLIGIBLE = 1e-12
@@ -70,10 +71,14 @@ class Values:
         if low == high:
             # The price leaves for the last job just what it wants, up to rounding.
             left = self.servers - float(held[:-1].sum())
-            held[-1] = min(max(left, 0.0), float(self.most[last]))
+            held[-1] = min(left, float(self.most[last]))
+            if left < 0:
+                held = _hand_out(self.servers, held, held)
         else:
-            wanted = speedup.demand(low / values, self.servers)
-            _hand_out(self.servers - float(held.sum()), held, wanted)
+            # Who is tied at the price is decided a little above and below it, for rounding.
+            held = speedup.demand(high * (1 + _TIED) / values, self.servers)
+            wanted = speedup.demand(low * (1 - _TIED) / values, self.servers)
+            held = _hand_out(self.servers, held, wanted)
         if self.rising and len(held) > 1 and held[-1] < held[-2]:
             held.sort()  # tied by rounding: the job that ends first must not have less
         return start, held
@@ -84,10 +89,16 @@ def _worth_nothing(values: FloatArray, price: float, steepest: float) -> int:
     return int(values.searchsorted(price / steepest, side="right")) if steepest < inf else 0
 
 
-def _hand_out(left: float, held: FloatArray, wanted: FloatArray) -> None:
-    """Give what is left to the tied jobs, to those that end first, first."""
-    room = np.maximum(wanted - held, 0.0)[::-1]
-    held[::-1] += np.clip(left - (np.cumsum(room) - room), 0.0, room)
+def _hand_out(servers: float, sure: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Give each job what it surely wants, and the tied ones the rest: those that end first, first.
+
+    If even that is more than there is, those that end first still come first.
+    """
+    over = sure.sum() > servers
+    base = np.zeros_like(sure) if over else sure
+    room = np.maximum((sure if over else wanted) - base, 0.0)[::-1]
+    left = servers - float(base.sum())
+    return base + np.clip(left - (np.cumsum(room) - room), 0.0, room)[::-1]
 
 
 def job_values(
@@ -257,7 +268,7 @@ class _Phase:
         value = most.value
         taken = min(most.left, self.most)
         earned_at_most = most.earned + high * (most.left - taken)
-        for _ in range(100):
+        for _ in range(100 if value > 0 else 0):
             wanted = float(self.speedup.demand(scalar(high / value), self.servers))
             wanted = min(max(wanted, fewest, 0.0), taken)
             if wanted <= 0:

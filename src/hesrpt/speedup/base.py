@@ -33,8 +33,8 @@ class Speedup(ABC):
             checked = np.asarray(servers, dtype=np.float64)
         except (TypeError, ValueError):
             raise InputError(f"servers must be numbers, got {servers!r}") from None
-        if not np.all(checked >= 0):
-            raise InputError(f"servers must be at least 0, got {servers!r}")
+        if not np.all((checked >= 0) & np.isfinite(checked)):
+            raise InputError(f"servers must be finite and at least 0, got {servers!r}")
         rate = self.rate(checked)
         return rate if checked.ndim else float(rate)
 

@@ -33,19 +33,23 @@ class Custom(Speedup):
         return id(self.function)
 
     def rate(self, servers: FloatArray) -> FloatArray:
+        # A copy with one dimension: functions may work in place, or know nothing of others.
+        given = np.array(servers, dtype=np.float64, ndmin=1)
+        if given.size == 0:
+            return given
         try:
-            values = np.asarray(self.function(np.asarray(servers)), dtype=np.float64)
+            values = np.asarray(self.function(given.copy()), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"the speedup function must take an array of servers and return as many numbers, "
                 f"but it failed: {error}"
             ) from error
-        if values.shape != np.shape(servers):
+        if values.shape != given.shape:
             raise InputError(
                 f"the speedup function must return one number per entry: given an array of shape "
-                f"{np.shape(servers)}, it returned shape {values.shape}"
+                f"{given.shape}, it returned shape {values.shape}"
             )
-        return values
+        return values.reshape(np.shape(servers))
 
     def slope(self, servers: FloatArray) -> FloatArray:
         step = np.maximum(servers, 1e-12) * 1e-6
@@ -113,8 +117,8 @@ class Custom(Speedup):
         if slopes[0] <= 0:
             raise InputError("a speedup function must grow from 0, but it does not")
         # A chord is no more exact than the values at its ends, which may come from differences of
-        # numbers as large as the function gets (as in 1 − exp(−k)).
-        rounding = 1e-15 * np.abs(values).max() / np.diff(grid)
+        # numbers around 1 (as in 1 − exp(−k)) or as large as the function gets.
+        rounding = 1e-15 * max(float(np.abs(values).max()), 1.0) / np.diff(grid)
         tolerance = 1e-9 * np.abs(values[1:-1]) / grid[1:-1] + rounding[1:] + rounding[:-1]
         rises = slopes[1:] > slopes[:-1] + tolerance
         if rises.any():

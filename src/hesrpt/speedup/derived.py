@@ -35,13 +35,18 @@ class Limited(Speedup):
         return np.where(servers + 1 <= self.limit, self.base.gain(servers), super().gain(servers))
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return np.minimum(self.base.demand(price, most), self.limit)
+        return np.minimum(self.base.demand(price, self._most(most)), self.limit)
+
+    def _most(self, most: float) -> float:
+        """Return the most that can be used; a stack of limits leaves that to the minimum."""
+        return min(most, self.limit) if np.ndim(self.limit) == 0 else most
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        servers = self.base.inverse(rate, most)
-        # A rate within rounding of the greatest one is attained at the limit.
-        attained = rate <= self.base.rate(np.asarray(self.limit)) * (1 + 4e-16)
-        return np.where(attained, np.minimum(servers, self.limit), np.inf)
+        best = self.demand(np.zeros_like(rate), max(most, float(np.max(self.limit))))
+        # A rate within rounding of the greatest one is attained there.
+        attained = rate <= self.base.rate(best) * (1 + 4e-16)
+        servers = self.base.inverse(rate, self._most(most))
+        return np.where(attained, np.minimum(servers, best), np.inf)
 
     def check(self, servers: float) -> None:
         self.base.check(min(servers, self.limit))
@@ -81,7 +86,7 @@ class TimeShared(Speedup):
         return np.where(
             rate < self._at_one,
             rate / self._at_one,
-            self.base.inverse(np.maximum(rate, self._at_one), most),
+            np.maximum(self.base.inverse(np.maximum(rate, self._at_one), most), 1.0),
         )
 
     def check(self, servers: float) -> None:

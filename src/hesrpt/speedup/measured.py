@@ -78,7 +78,8 @@ class Measured(Speedup):
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         at, height = self.knots
-        return np.where(rate <= height[-1], np.interp(rate, height, at), np.inf)
+        # A rate within rounding of the peak is attained there.
+        return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
