@@ -65,6 +65,11 @@ def test_shares_sum_to_one_and_favour_small_jobs(m: int, p: float) -> None:
     assert np.all(np.diff(shares) >= -1e-15)
 
 
+def test_shares_of_weights_of_very_different_magnitude() -> None:
+    shares = paper.weighted_shares([1.0, 3.0, 1e14], 0.5)
+    assert_allclose(shares, [1e-28, 15e-28, 1], rtol=1e-12)
+
+
 @given(st.integers(2, 300), st.floats(1e-3, 0.999))
 def test_scale_free_constants_are_the_ratios_of_the_shares(m: int, p: float) -> None:
     """A job's allocation relative to the larger ones is the same whoever else is present."""

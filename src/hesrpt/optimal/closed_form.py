@@ -66,7 +66,7 @@ def weighted_shares(weights: ArrayLike, p: float) -> FloatArray:
     weight = positive_vector("weights", weights)
     up_to = np.cumsum(weight)
     with np.errstate(divide="ignore", under="ignore"):
-        held_by_first = np.exp(c * np.log1p((up_to - up_to[-1]) / up_to[-1]))
+        held_by_first = power_of_ratio(up_to, up_to[-1:], c)
         share: FloatArray = held_by_first * own_part(weight / up_to, p)
     return share
 
@@ -321,6 +321,15 @@ def shortest_first(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
     if np.any(in_order[1:] == in_order[:-1]):
         order = np.argsort(sizes, kind="stable")
     return order, in_order
+
+
+def power_of_ratio(part: FloatArray, whole: FloatArray, c: float) -> FloatArray:
+    """Return (part / whole)^c, exactly for large c near 1 as well as for tiny parts."""
+    near = part > whole / 2
+    with np.errstate(under="ignore"):
+        log_ratio = np.where(near, np.log1p((part - whole) / whole * near), np.log(part / whole))
+        power: FloatArray = np.exp(c * log_ratio)
+    return power
 
 
 def own_part(part: FloatArray, p: float) -> FloatArray:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.closed_form import PowerLawOptimum, weighted_shares
+from hesrpt.optimal.closed_form import PowerLawOptimum, power_of_ratio, weighted_shares
 from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
@@ -40,8 +40,8 @@ class PowerLawTimeline(Timeline):
         up_to = np.cumsum(self._weights_present(0))[::-1]
         # Its share of what it and the jobs after it hold together never changes.
         own = weighted_shares(self._weights_present(place), self.p)[-1]
-        with np.errstate(under="ignore"):
-            held_by_these = (up_to[place] / up_to[: place + 1]) ** (1 / (1 - self.p))
+        before = up_to[: place + 1]
+        held_by_these = power_of_ratio(up_to[place : place + 1], before, 1 / (1 - self.p))
         held = np.zeros(len(self.ends))
         held[: place + 1] = self.total * own * held_by_these
         return held
