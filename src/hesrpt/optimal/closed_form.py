@@ -293,7 +293,7 @@ def solve(
         # Rounding may put neighbours that end together out of order by the last digit.
         times, ends = ends, np.maximum.accumulate(ends)
         completion_times[first_to_last] = ends
-        in_order = bool(np.all(times >= ends * (1 - 1e-12)))
+        in_order = bool(np.all(times >= ends * (1 - 1e-14)))
     return PowerLawOptimum(first_to_last, ends, values, value_of_all, completion_times, in_order)
 
 

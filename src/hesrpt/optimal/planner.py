@@ -157,7 +157,7 @@ def _least_flow_time(
     if isinstance(speedup, PowerLaw):
         weights_in_order = None if weights is None else weights[order]
         optimum = closed_form.solve(sizes_in_order, order, servers, speedup.p, weights_in_order)
-        if optimum.in_order:
+        if optimum.in_order or reason == _PROVEN:
             timeline = PowerLawTimeline(servers, speedup.p, weights, optimum)
             return _Solution(
                 optimum.completion_times,
