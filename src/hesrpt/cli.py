@@ -40,11 +40,11 @@ def main() -> None:
         sys.exit(_complain(str(error)))
     except CertificateError as error:
         sys.exit(_complain(f"the plan fails its check, which is a bug in hesrpt: {error}", code=1))
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough. Nothing more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
+        # Nothing more can be written, so what is left must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)  # whoever reads our output has seen enough
         sys.exit(_complain(f"cannot write the output: {error.strerror or error}"))
     except Exception as error:
         # What the parser raises knows how to say what is wrong; anything else is a bug.
