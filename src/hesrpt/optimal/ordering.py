@@ -50,7 +50,8 @@ def promising_order(
     sizes: FloatArray, speedup: Speedup, servers: float, weights: FloatArray
 ) -> IntArray:
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
-    time_alone = sizes / speedup.rate(np.full(len(sizes), servers))
+    usable = speedup.demand(np.zeros(len(sizes)), servers)  # past its peak a job would slow down
+    time_alone = sizes / speedup.rate(usable)
     order = np.argsort(time_alone / weights, kind="stable")[::-1].copy()
     mixed = isinstance(speedup, Mixed)
     horizon = _HORIZON_MIXED if mixed else _HORIZON_SHARED

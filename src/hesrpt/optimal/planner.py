@@ -102,7 +102,7 @@ def plan(
             f"{cost!r}, beyond what a float can hold"
         )
     gap = cost / solved.bound - 1
-    reason = _INEXACT if solved.reason == _PROVEN and gap > _EXACT else solved.reason
+    reason = _INEXACT if solved.reason == _PROVEN and abs(gap) > _EXACT else solved.reason
     certificate = Certificate(
         proven=reason == _PROVEN,
         reason=reason,
