@@ -58,6 +58,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         lambda p: with_certificate(p, lower_bound=p.certificate.lower_bound * 1.01),
         "job values give a bound",
     ),
+    "no gap": (lambda p: with_certificate(p, gap=float("nan")), "the gap is"),
+    "no bound": (
+        lambda p: with_certificate(p, lower_bound=float("nan")),
+        "job values give a bound",
+    ),
     "a wrong gap": (lambda p: with_certificate(p, gap=0.5), "the gap is"),
     "no order": (
         lambda p: with_certificate(p, first_to_last=np.zeros(4, dtype=int)),

@@ -145,10 +145,10 @@ def test_whole_servers_are_optimal_even_against_time_sharing(
     some_speedup,
     st.integers(1, 3),
 )
-def test_the_bound_of_an_order_is_exact(
+def test_the_bound_of_an_order_is_a_bound(
     sizes: list[float], weights: list[float], speedup: Speedup, servers: int
 ) -> None:
-    """The certificate's bound for the order that came about is the optimum of a linear program."""
+    """The optimum of the order that came about lies between the bound and the cost."""
     best = plan(
         Workload(sizes, speedup, weights=weights), servers, objective="weighted", whole=True
     )

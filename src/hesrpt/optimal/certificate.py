@@ -250,13 +250,13 @@ def _check_gap(plan: Plan) -> float:
     certificate = plan.certificate
     bound = float(certificate.job_values @ plan.workload.sizes)
     gap = plan.cost / bound - 1
-    if abs(certificate.lower_bound - bound) > _TOLERANCE * bound:
+    if not abs(certificate.lower_bound - bound) <= _TOLERANCE * bound:  # NaN is no bound
         raise CertificateError(
             f"the job values give a bound of {bound!r}, not {certificate.lower_bound!r}"
         )
-    if abs(certificate.gap - gap) > _TOLERANCE:
+    if not abs(certificate.gap - gap) <= _TOLERANCE:
         raise CertificateError(f"the gap is {gap!r}, not {certificate.gap!r}")
-    if certificate.proven and gap > _TOLERANCE:
+    if certificate.proven and not abs(gap) <= _TOLERANCE:
         raise CertificateError(
             f"the plan is called proven, but costs {gap:.3g} more than its bound"
         )

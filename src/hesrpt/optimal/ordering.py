@@ -7,7 +7,7 @@ where smaller jobs weigh no less, shortest-first is optimal for *every* speedup.
 
 In all other cases the best order is not known. Jobs are then listed by their time alone on the
 whole system per weight, and jobs moved to other places as long as the bound Σ v_i x_i falls. In
-small batches this nearly always finds the best order (see docs/benchmarks.md).
+small batches of power laws this nearly always finds the best order (see docs/benchmarks.md).
 """
 
 from __future__ import annotations
