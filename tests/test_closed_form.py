@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from oracles import best_by_search, bound_in_order, flow_time
 from scipy.optimize import minimize
 
@@ -159,6 +159,13 @@ def test_small_p_approaches_equal_shares_and_large_p_the_shortest_first(m: int) 
     assert_allclose(paper.shares(m, 1 - 1e-9), to_the_smallest, atol=1e-9)
 
 
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=60))
+def test_equal_sizes_stay_in_the_order_they_were_given(sizes: list[int]) -> None:
+    order, in_order = paper.shortest_first(np.array(sizes, dtype=float))
+    assert_array_equal(order, np.argsort(sizes, kind="stable"))
+    assert_array_equal(in_order, np.sort(sizes))
+
+
 def test_powers_do_not_overflow() -> None:
     """k^c does at p = 0.99 for k = 1,200; the shares and times must not notice."""
     assert paper.shares(1_000_000, 0.99).sum() == pytest.approx(1)
@@ -173,7 +180,9 @@ def test_powers_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: paper.shares(0, 0.5), "m must be at least 1, got 0"),
+        (lambda: paper.shares(0, 0.5), "whole number of jobs, at least 1, got 0"),
+        (lambda: paper.shares(2.5, 0.5), "whole number of jobs, at least 1, got 2.5"),  # type: ignore[arg-type]
+        (lambda: paper.makespan([], 3, 0.5), "at least one entry, got an empty list"),
         (lambda: paper.shares(2, 1.0), "p must lie in"),
         (lambda: paper.completion_times([1, -2], 3, 0.5), r"sizes\[1\] must be greater than 0"),
         (lambda: paper.total_flow_time([1], 0, 0.5), "servers must be greater than 0"),

@@ -35,6 +35,20 @@ def test_noise_and_an_outlier_hardly_move_the_fit(p: float, seed: int) -> None:
     assert fit_power_law(k, measured).p == pytest.approx(p, abs=0.05)
 
 
+@given(st.floats(0.2, 0.9), st.integers(1, 4), st.sampled_from([0.1, 3.0, 10.0]))
+def test_one_wild_point_is_not_followed(p: float, place: int, factor: float) -> None:
+    measured = SERVERS**p
+    measured[place] *= factor
+    assert fit_power_law(SERVERS, measured).p == pytest.approx(p, abs=0.05)
+
+
+def test_repeated_measurements_do_not_push_the_fit_up() -> None:
+    rng = np.random.default_rng(0)
+    k = np.tile(SERVERS, 5)
+    fits = [fit_power_law(k, k**0.5 * rng.lognormal(0, 0.2, len(k))).p for _ in range(100)]
+    assert np.mean(fits) == pytest.approx(0.5, abs=0.01)
+
+
 def test_a_curve_that_turns_down_is_fitted_up_to_its_peak_and_flat_beyond() -> None:
     turned = fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 2.8, 2.0])
     assert turned.p == fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 3, 3]).p
@@ -62,6 +76,7 @@ def test_fits_need_no_point_on_one_server() -> None:
         ([], [], "more than one server"),
         ([1, 2], [1], "same length, got 2 and 1"),
         ([1, 2], [100, 180], "about 1, got 100: divide measured throughputs"),
+        ([2, 4, 8], [200, 380, 700], "per server must be about 1, got 95: divide"),
         ([1, 2], [1, 0], r"speedups\[1\] must be greater than 0"),
         ([1, float("inf")], [1, 2], r"servers\[1\] must be finite"),
     ],

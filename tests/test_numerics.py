@@ -28,6 +28,7 @@ def test_power_laws(sizes: FloatArray, p: float, servers: float, objective: Obje
     assert held.sum() == pytest.approx(servers, rel=1e-9)
     assert (held >= 0).all()
     assert abs(best.certificate.gap) < 1e-9
+    assert verify(best) < 1e-9
     # No job can be faster than alone on all servers; all together no slower than one by one.
     alone = sizes / servers**p
     assert (best.completion_times >= alone * (1 - 1e-9)).all()
@@ -44,6 +45,7 @@ def test_power_laws(sizes: FloatArray, p: float, servers: float, objective: Obje
             PowerLaw(1 - 1e-9).limited(7),
             PowerLaw(1e-6).limited(7),
             Measured([1, 10, 100, 1000], [1, 8, 50, 120]),
+            Measured([1, 1e9], [1, 1e8]),
         ]
     ),
     st.sampled_from([1.0, 7.0, 1000.0, 1e9]),
@@ -62,7 +64,9 @@ def test_other_speedups(
     st.lists(st.tuples(st.floats(-12, 12), st.floats(-12, 12)), min_size=1, max_size=12).map(
         lambda exponents: 10.0 ** np.array(exponents)
     ),
-    st.sampled_from([PowerLaw(0.5), Amdahl(0.9), Measured([1, 10, 100], [1, 8, 50])]),
+    st.sampled_from(
+        [PowerLaw(0.5), PowerLaw(1e-6), Amdahl(0.9), Measured([1, 10, 100], [1, 8, 50])]
+    ),
     st.booleans(),
 )
 def test_weights_of_every_magnitude(jobs: FloatArray, speedup: Speedup, whole: bool) -> None:
@@ -71,6 +75,11 @@ def test_weights_of_every_magnitude(jobs: FloatArray, speedup: Speedup, whole: b
     best = plan(Workload(sizes, speedup, weights=weights), 16, objective="weighted", whole=whole)
     assert np.isfinite(best.completion_times).all()
     assert verify(best) >= -1e-8
+
+
+def test_a_weight_beside_which_the_other_is_lost_in_rounding() -> None:
+    heavy = Workload([1, 1], PowerLaw(1e-6), weights=[1, 1e24])
+    assert abs(verify(plan(heavy, 10, objective="weighted"))) < 1e-9
 
 
 def equi(x: FloatArray, servers: float, p: float) -> float:

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
@@ -44,7 +44,10 @@ SPEEDUPS: list[Speedup] = [
 sizes_lists = st.lists(st.floats(-3, 3), min_size=1, max_size=12).map(
     lambda exponents: 10.0 ** np.array(exponents)
 )
-some_speedup = st.sampled_from(SPEEDUPS)
+measured_curves = st.lists(
+    st.tuples(st.integers(1, 20), st.floats(0.1, 8)), min_size=1, max_size=6
+).map(lambda points: Measured(*zip(*points, strict=True)))
+some_speedup = st.one_of(st.sampled_from(SPEEDUPS), measured_curves)
 servers_counts = st.sampled_from([0.5, 1.0, 3.0, 10.0, 64.0, 1e6])
 
 
@@ -257,6 +260,39 @@ def test_jobs_that_are_nearly_tied(
 
 
 SATURATING = [lambda k: 1 - np.exp(-k), np.tanh, lambda k: 1 - np.exp(-k / 100)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 10), st.floats(0.05, 1), some_speedup), min_size=3, max_size=4
+    ),
+    st.sampled_from(["weights", "speedups", "both"]),
+    st.integers(1, 4),
+)
+@settings(max_examples=25)
+def test_plans_without_a_proof_are_within_two_percent_of_the_best(
+    jobs: list[tuple[float, float, Speedup]], differ: str, servers: int
+) -> None:
+    """Linear programs for all orders of completion; in benchmarks/, convex ones."""
+    sizes, weights = (np.array([job[i] for job in jobs]) for i in (0, 1))
+    speedups = [job[2] for job in jobs]
+    if differ == "weights":
+        speedups = speedups[:1] * len(jobs)
+    if differ == "speedups":
+        weights = np.ones(len(jobs))
+    workload = Workload(sizes, speedups, weights=weights)
+    found = plan(workload, servers, objective="weighted", whole=True)
+    best = best_over_orders_on_whole_servers(sizes, speedups, servers, weights)
+    assert best * (1 - 1e-8) <= found.cost <= best * 1.02
+
+
+def test_decisions_are_worked_out_again_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    sizes, weights = rng.pareto(1.5, 40) + 1, rng.uniform(0.1, 1, 40)
+    made = plan(Workload(sizes, Amdahl(0.9), weights=weights), 30, objective="weighted")
+    in_sequence = [made.timeline.servers(phase) for phase in range(40)]
+    for phase in rng.permutation(40):
+        assert_array_equal(made.timeline.servers(int(phase)), in_sequence[phase])
 
 
 @pytest.mark.parametrize("function", SATURATING)

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hesrpt import Amdahl, Custom, InputError, Measured, PowerLaw, Speedup
 from hesrpt.arrays import FloatArray
 from hesrpt.speedup import Mixed, WholeServers
+from hesrpt.speedup.measured import MeasuredStack
 
 MEASURED = Measured([1, 2, 4, 8, 16], [1, 1.9, 3.1, 4.0, 3.5])
 SPEEDUPS = {
@@ -168,9 +169,35 @@ class TestCustom:
         numerical = Custom(lambda k: k**0.6).demand(prices, 50.0)
         assert_allclose(numerical, PowerLaw(0.6).demand(prices, 50.0), rtol=1e-6, atol=1e-9)
 
+    def test_a_kink_is_found_exactly(self) -> None:
+        kinked = Custom(lambda k: np.interp(k, [0, 1, 4, 10], [0, 1, 3, 5]))
+        assert_allclose(kinked.demand(np.array([0.8, 0.5]), 10.0), [1, 4], rtol=1e-13)
+
+    def test_near_zero_a_difference_is_lost_in_rounding_but_not_the_demand(self) -> None:
+        prices = np.array([0.1, 0.2, 0.3, 0.33])
+        saturating = Custom(lambda k: 1 - np.exp(-k / 3))
+        assert_allclose(saturating.demand(prices, 9.0), -3 * np.log(3 * prices), rtol=1e-6)
+
 
 class TestMixed:
     members = (PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.3).limited(4), MEASURED, PowerLaw(0.2))
+    curves = (MEASURED, Measured([3], [2]), Measured([1, 1.5, 2], [1, 1.2, 1.3]))
+
+    @pytest.mark.parametrize("method", ["rate", "slope", "slope_before", "gain"])
+    @given(st.lists(st.floats(0, 20), min_size=3, max_size=3))
+    def test_measured_members_are_evaluated_together(self, method: str, at: list[float]) -> None:
+        each = [getattr(s, method)(np.asarray(k)) for s, k in zip(self.curves, at, strict=True)]
+        stacked = MeasuredStack.of_all(self.curves)
+        assert_allclose(getattr(stacked, method)(np.array(at)), each, rtol=1e-14, atol=1e-15)
+
+    @pytest.mark.parametrize("method", ["demand", "inverse"])
+    @given(st.lists(st.floats(0, 5), min_size=3, max_size=3))
+    def test_measured_members_are_asked_together(self, method: str, at: list[float]) -> None:
+        each = [
+            getattr(s, method)(np.asarray(k), 3.5) for s, k in zip(self.curves, at, strict=True)
+        ]
+        stacked = MeasuredStack.of_all(self.curves)
+        assert_allclose(getattr(stacked, method)(np.array(at), 3.5), each, rtol=1e-14, atol=1e-15)
 
     @pytest.mark.parametrize("method", ["rate", "slope", "slope_before"])
     def test_it_evaluates_each_member(self, method: str) -> None:

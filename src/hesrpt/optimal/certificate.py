@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,9 @@ _TOLERANCE = 1e-8
 # How exactly a float tells the time, with the rounding of the phases before.
 _CLOCK = 1e-14
 # A plan with more phases × jobs than this is replayed for a sample of its phases and jobs only.
-_REPLAY_LIMIT = 200_000_000
+# With a power law, the work of all jobs is then summed in closed form.
+_REPLAY_LIMIT = 1_000_000_000
+_REPLAY_LIMIT_POWER_LAW = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +70,12 @@ def verify(plan: Plan) -> float:
     >>> hesrpt.verify(hesrpt.plan(jobs, servers=10)) < 1e-12
     True
     """
-    if not hasattr(plan, "certificate"):
+    from hesrpt.optimal.planner import Plan  # which needs this module
+
+    if not isinstance(plan, Plan):
         raise InputError(f"verify() needs a Plan, got {type(plan).__name__}")
+    if plan.workload.arrivals is not None and plan.workload.arrivals.any():
+        raise CertificateError("a plan is for jobs that are all present at time 0")
     _check_claim(plan)
     _check_values(plan)
     _check_record(plan)
@@ -105,7 +111,7 @@ def _check_values(plan: Plan) -> None:
     if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
         raise CertificateError("job values must be finite, at least 0, and one for each job")
     if plan.objective == "makespan":
-        earned = _most_earned(plan.speedup, plan.servers, values, 1.0, price=1 / plan.servers)[0]
+        earned = _most_earned(plan.speedup, plan.servers, values, 1.0, 1 / plan.servers).bound
         if earned > 1 + _TOLERANCE:
             raise CertificateError(f"the servers can earn {earned!r} per second, more than 1")
         return
@@ -130,40 +136,70 @@ def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tup
         p = plan.speedup.p
         with np.errstate(divide="ignore"):
             powers = np.logaddexp.accumulate(np.log(values) / (1 - p))
-        yield from enumerate((np.exp((1 - p) * powers) * plan.servers**p).tolist(), start=1)
+        earned = np.exp((1 - p) * powers) * plan.servers**p
+        worst = int(np.argmax(earned / enough))
+        yield worst + 1, float(earned[worst])
         return
     speedup = plan.speedup.reordered(present)
-    price = float(enough[-1]) / plan.servers
+    # Of jobs with one speedup, those that are worth less than one that wants nothing want nothing.
+    rising = plan.workload.shared and bool(np.all(values[1:] >= values[:-1]))
+    value_before = np.concatenate(([0.0], np.cumsum(values)))
+    most = _Earnings(inf, float(enough[-1]) / plan.servers, len(present))
     for jobs in range(len(present), 0, -1):
-        earned, price = _most_earned(
-            speedup.first(jobs), plan.servers, values[:jobs], float(enough[jobs - 1]), price
+        first = max(jobs - 2 * most.wanting - 8, 0) if rising else 0
+        limit, price = float(enough[jobs - 1]), most.price
+        most = _most_earned(
+            speedup.first(jobs), plan.servers, values[first:jobs], limit, price, value_before[first]
         )
-        yield jobs, earned
+        if first and most.wanting == jobs - first:
+            most = _most_earned(speedup.first(jobs), plan.servers, values[:jobs], limit, price)
+        yield jobs, most.bound
+
+
+class _Earnings(NamedTuple):
+    bound: float
+    price: float  # of a server, that gives it
+    wanting: int  # jobs that want a server at that price
 
 
 def _most_earned(
-    speedup: Speedup, servers: float, values: FloatArray, enough: float, price: float
-) -> tuple[float, float]:
-    """Return a bound on max Σ v_i s_i(n_i) over Σ n_i ≤ N, and the price of a server that gives it.
+    speedup: Speedup,
+    servers: float,
+    values: FloatArray,
+    enough: float,
+    price: float,
+    value_before: float = 0.0,
+) -> _Earnings:
+    """Return a bound on max Σ v_i s_i(n_i) over Σ n_i ≤ N.
+
+    ``value_before`` is the value of jobs that are not listed, because they have the speedup of the
+    first one and are worth no more.
 
     Every price gives a bound: what the servers cost, and the most that jobs can earn beyond it.
     The right price, at which the jobs want the servers there are, gives the least one. The search
     may stop where the bound is below ``enough``.
     """
+    from scipy.optimize import minimize_scalar
+
     worth = values > 0
     with np.errstate(over="ignore"):
         price_of_work = np.minimum(1 / np.where(worth, values, 1.0), 1e150)
 
+    def wanted_at(price: float) -> FloatArray:
+        return np.where(worth, speedup.demand(price * price_of_work, servers), 0.0)
+
     def bound_at(price: float) -> tuple[float, bool]:
-        wanted = np.where(worth, speedup.demand(price * price_of_work, servers), 0.0)
+        wanted = wanted_at(price)
         total = float(wanted.sum())
         bound = price * (servers - total) + float(values @ speedup.rate(wanted))
         return bound, total > servers
 
     # Surround the right price from the one given, in growing steps; then halve the distance.
     least, too_low = bound_at(price)
+    best = price
     low, high, factor = (price, inf, 1.001) if too_low else (0.0, price, 1.001)
-    while least > enough and (high == inf or high - low > 1e-15 * high):
+    close = enough * (1 - 0.9 * _TOLERANCE)
+    while least > close and (high == inf or high - low > 1e-15 * high):
         if high == inf:
             price = low * factor
         elif low == 0:
@@ -175,8 +211,84 @@ def _most_earned(
         factor = min(factor**2, 1e30)
         bound, too_low = bound_at(price)
         low, high = (price, high) if too_low else (low, price)
-        least = min(least, bound)
-    return (least if least <= enough else min(least, bound_at(low)[0])), price
+        if bound < least:
+            least, best = bound, price
+    if least > close and bound_at(low)[0] < least:
+        best = low
+
+    # Up to here the speedup was believed to know its own demand. Now only its rates are.
+    def sure_bound_at(price: float) -> float:
+        wanted, most = wanted_at(price), np.full(len(values), inf)
+        bound = inf
+        for step in _STEPS:
+            beyond = _most_beyond_price(speedup, wanted, price * price_of_work, servers, step)
+            most = np.minimum(most, beyond)
+            bound = price * servers + float(values @ most) + value_before * float(most[0])
+            if bound <= enough:
+                break
+        return bound
+
+    if (least := sure_bound_at(best)) > enough and best > 0:
+        # A demand that was found numerically is not exact, nor is then the price.
+        nearby = best * (1 - 1e-6), best * (1 + 1e-6)
+        least = float(
+            minimize_scalar(
+                sure_bound_at, bounds=nearby, method="bounded", options={"xatol": 1e-14 * best}
+            ).fun
+        )
+    return _Earnings(least, best, int(np.count_nonzero(wanted_at(best))))
+
+
+# How far beside the best number of servers rates are compared: a short way where a speedup is
+# curved, a long way where it is all but straight.
+_STEPS = 1e-5, 1e-3, 0.3, 1e-7
+
+
+def _most_beyond_price(
+    speedup: Speedup, guess: FloatArray, price: FloatArray, servers: float, step: float
+) -> FloatArray:
+    """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N that is close if ``guess`` is.
+
+    It needs only rates: the chord between two points of a concave function bounds it on either
+    side of them. So an interval between two points is bounded by the chords of its neighbours.
+    """
+    # Where nothing is wanted, half of the points are 0 and the others just above.
+    sides = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]])
+    just_above = np.maximum(sides, 0.0) * step**3 * servers
+    at = np.clip(np.where(guess > 0, guess * (1 + sides * step), just_above), 0.0, servers)
+    height = np.stack([speedup.rate(each) for each in at]) - price * at
+    width = np.diff(at, axis=0)
+    chord = np.diff(height, axis=0) / np.where(width > 0, width, 1.0)
+    # Of an interval without length the slope is not known.
+    before = np.where(width > 0, chord, inf)
+    after = np.where(width > 0, chord, -inf)
+    most: FloatArray = np.maximum(
+        height[0] + np.where(at[0] > 0, np.maximum(-before[0], 0.0) * at[0], 0.0),
+        height[-1]
+        + np.where(at[-1] < servers, np.maximum(after[-1], 0.0) * (servers - at[-1]), 0.0),
+    )
+    unknown = np.full(len(guess), inf)
+    for i in range(len(width)):
+        left = before[i - 1] if i > 0 else unknown
+        right = after[i + 1] if i + 1 < len(width) else -unknown
+        most = np.maximum(most, _peak(height[i], height[i + 1], width[i], left, right))
+    return most
+
+
+def _peak(
+    start: FloatArray, end: FloatArray, width: FloatArray, left: FloatArray, right: FloatArray
+) -> FloatArray:
+    """Return a bound on a concave function over an interval, from its slopes before and after."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        below_left = np.where(left < inf, start + left * width, inf)  # at the end of the interval
+        below_right = np.where(right > -inf, end - right * width, inf)  # at its start
+        crossing = start + left * ((end - start - right * width) / (left - right))
+    known = (left < inf) & (right > -inf) & (left > right)
+    peak = np.where(known, crossing, np.minimum(below_left, below_right))
+    # Where the function falls from the start, or rises to the end, that is its peak.
+    peak = np.where((left <= 0) | (right >= 0), -inf, peak)
+    peak = np.where(width > 0, peak, -inf)
+    return np.maximum(peak, np.maximum(start, end))
 
 
 def _check_record(plan: Plan) -> None:
@@ -188,15 +300,18 @@ def _check_record(plan: Plan) -> None:
         raise CertificateError("the phases of the plan do not follow each other in time")
     if not np.all(np.isfinite(plan.completion_times)):
         raise CertificateError("completion times must be finite")
-    if jobs * phases > _REPLAY_LIMIT:
+    power_law = isinstance(plan.speedup, PowerLaw)
+    if jobs * phases > (_REPLAY_LIMIT_POWER_LAW if power_law else _REPLAY_LIMIT):
         _check_sample(plan, lengths)
         return
     done, last_held = np.zeros(jobs), np.zeros(jobs)
     for phase in range(phases):
         held = plan.timeline.servers(phase)
         _check_allocation(plan, held, phase)
-        done += plan.speedup.rate(held) * lengths[phase]
-        last_held[held > 0] = ends[phase]
+        working = np.flatnonzero(held)
+        rates = plan.speedup.reordered(working).rate(held[working])
+        done[working] += rates * lengths[phase]
+        last_held[working] = ends[phase]
     _check_work(plan, np.arange(jobs), done, last_held)
 
 
@@ -213,6 +328,38 @@ def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
         done[place] = plan.speedup.of(int(job)).rate(held) @ lengths
         last_held[place] = plan.timeline.ends[np.flatnonzero(held)[-1]] if held.any() else 0.0
     _check_work(plan, sample, done, last_held)
+    if isinstance(plan.speedup, PowerLaw) and plan.objective != "makespan":
+        _check_all_work(plan, plan.speedup.p, lengths)
+
+
+def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
+    """Check the times of all jobs, if shares are what they are in the sample, in one pass.
+
+    While W_m is present, job k holds N b_k (W_k/W_m)^c. So the work that it does up to its end is
+    (N b_k)^p Σ l_m (W_k/W_m)^(c p), over the phases of lengths l_m up to then.
+    """
+    order = plan.certificate.first_to_last
+    weights = np.ones(len(order)) if plan.weights is None else plan.weights[order]
+    present = np.cumsum(weights[::-1])[::-1]
+    c = 1 / (1 - p)
+    own = plan.timeline.servers(0)[order] / plan.servers  # b_k (W_k/W_M)^c
+    with np.errstate(divide="ignore"):
+        log_present = np.log(present / present[0])
+        log_time = np.logaddexp.accumulate(np.log(lengths) - c * p * log_present)
+        done = np.exp(p * np.log(plan.servers * own) + log_time)
+    rounding = 1e-14 * c * p * (1 + np.abs(log_present))
+    sizes = plan.workload.sizes[order]
+    known = own > 1e-290  # what is smaller was rounded
+    wrong = known & ~(np.abs(done / sizes - 1) <= 10 * _TOLERANCE + rounding)
+    if len(lengths) != len(order) or wrong.any():
+        place = int(np.argmax(wrong))
+        raise CertificateError(
+            f"job {plan.workload.names[order[place]]} does work of {float(done[place])!r} in the "
+            f"record, not {float(sizes[place])!r}"
+        )
+    late = np.abs(plan.completion_times[order] - plan.timeline.ends)
+    if np.any(late > _TOLERANCE * plan.timeline.ends):
+        raise CertificateError("jobs do not end with the phases of the record")
 
 
 def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:

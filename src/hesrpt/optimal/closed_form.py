@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import InputError, non_negative_vector, positive, positive_vector
+from hesrpt.errors import InputError, non_negative_vector, number, positive, positive_vector
 from hesrpt.speedup import PowerLaw
 
 __all__ = [
@@ -62,13 +62,7 @@ def weighted_shares(weights: ArrayLike, p: float) -> FloatArray:
     >>> weighted_shares([1, 3], 0.5)
     array([0.0625, 0.9375])
     """
-    c = _exponent(p)
-    weight = positive_vector("weights", weights)
-    up_to = np.cumsum(weight)
-    with np.errstate(divide="ignore", under="ignore"):
-        held_by_first = power_of_ratio(up_to, up_to[-1:], c)
-        share: FloatArray = held_by_first * own_part(weight / up_to, p)
-    return share
+    return shares_of(_some("weights", weights), p)
 
 
 def scale_free_constants(m: int, p: float) -> FloatArray:
@@ -95,7 +89,8 @@ def coefficients(m: int, p: float) -> FloatArray:
     array([1.        , 1.73205081, 2.23606798])
     """
     k = np.arange(1, _jobs(m) + 1, dtype=np.float64)
-    return k * own_part(1 / k, p) ** (1 - p)
+    with np.errstate(divide="ignore"):
+        return k * own_part(np.log1p(-1 / k), p) ** (1 - p)
 
 
 def completion_times(sizes: ArrayLike, servers: float, p: float) -> FloatArray:
@@ -107,7 +102,7 @@ def completion_times(sizes: ArrayLike, servers: float, p: float) -> FloatArray:
     >>> completion_times([1, 1], servers=10, p=0.5)
     array([0.36514837, 0.49880195])
     """
-    first_to_last, in_order = shortest_first(positive_vector("sizes", sizes))
+    first_to_last, in_order = shortest_first(_some("sizes", sizes))
     solved = solve(in_order, first_to_last, positive("servers", servers), p)
     return solved.completion_times
 
@@ -120,7 +115,7 @@ def total_flow_time(sizes: ArrayLike, servers: float, p: float) -> float:
     >>> total_flow_time([1, 1], servers=10, p=0.5)
     0.86395032
     """
-    x = -np.sort(-positive_vector("sizes", sizes))
+    x = -np.sort(-_some("sizes", sizes))
     return float(x @ coefficients(len(x), p) / positive("servers", servers) ** p)
 
 
@@ -137,7 +132,7 @@ def flow_time_of_constants(
     0.86395032
     """
     _exponent(p)
-    x = positive_vector("sizes", sizes)
+    x = _some("sizes", sizes)
     omega = non_negative_vector("constants", constants)
     if len(omega) != len(x):
         raise InputError(f"constants must have one entry per job: {len(x)} expected, {len(omega)}")
@@ -170,7 +165,7 @@ def best_in_order(sizes: ArrayLike, servers: float, p: float) -> OrderOptimum:
     9.39148551
     """
     c = _exponent(p)
-    x = positive_vector("sizes", sizes)
+    x = _some("sizes", sizes)
     blocks: list[_Block] = []
     for k, log_size in enumerate(np.log(x).tolist()):
         blocks.append(_Block(log_size, k, k + 1))
@@ -188,9 +183,7 @@ def best_in_order(sizes: ArrayLike, servers: float, p: float) -> OrderOptimum:
     with np.errstate(under="ignore"):
         within_block = (x / pooled_sizes[block_of]) ** (1 / p)
     times = ends[block_of]
-    return OrderOptimum(
-        weighted_shares(weights, p)[block_of] * within_block, times, float(times.sum())
-    )
+    return OrderOptimum(shares_of(weights, p)[block_of] * within_block, times, float(times.sum()))
 
 
 @dataclass(frozen=True)
@@ -224,7 +217,7 @@ def makespan_shares(sizes: ArrayLike, p: float) -> FloatArray:
     >>> makespan_shares([3, 1], 0.5)
     array([0.9, 0.1])
     """
-    scaled = _scaled_powers(positive_vector("sizes", sizes), p)
+    scaled = _scaled_powers(_some("sizes", sizes), p)
     share: FloatArray = scaled / scaled.sum()
     return share
 
@@ -238,7 +231,7 @@ def makespan(sizes: ArrayLike, servers: float, p: float) -> float:
     >>> makespan([3, 4], servers=25, p=0.5)
     1.0
     """
-    x = positive_vector("sizes", sizes)
+    x = _some("sizes", sizes)
     norm = float(x.max()) * float(_scaled_powers(x, p).sum()) ** p
     return float(norm / positive("servers", servers) ** p)
 
@@ -269,18 +262,19 @@ def solve(
     time.
     """
     jobs = len(sizes)
-    up_to = None if weights is None else np.cumsum(weights[::-1])[::-1]
+    up_to = None if weights is None else np.append(np.cumsum(weights[::-1])[::-1], 0.0)
     ends, values, completion_times = np.empty(jobs), np.empty(jobs), np.empty(jobs)
     value_of_all = delay = 0.0
     for start in range(0, jobs, _CHUNK):
         here = slice(start, min(start + _CHUNK, jobs))
         if weights is None or up_to is None:
             up_to_here = np.arange(jobs - start, jobs - here.stop, -1, dtype=np.float64)
-            part = 1 / up_to_here
+            with np.errstate(divide="ignore"):
+                log_ratio = np.log1p(-1 / up_to_here)
         else:
             up_to_here = up_to[here]
-            part = weights[here] / up_to_here
-        own_time, delays, value = _terms(sizes[here], part, up_to_here, servers, p)
+            log_ratio = log_rest(weights[here], up_to_here, up_to[here.start + 1 : here.stop + 1])
+        own_time, delays, value = _terms(sizes[here], log_ratio, up_to_here, servers, p)
         values[here] = value
         value_of_all += float(value @ sizes[here])
         delayed = delay + np.cumsum(delays)
@@ -298,15 +292,14 @@ def solve(
 
 
 def _terms(
-    x: FloatArray, part: FloatArray, up_to: FloatArray, servers: float, p: float
+    x: FloatArray, log_rest: FloatArray, up_to: FloatArray, servers: float, p: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the terms of T_k: its own, and the delay of all jobs that end later; and v_k.
 
-    ``part`` is w_k / W_k and ``up_to`` is W_k.
+    ``log_rest`` is log(W_{k−1}/W_k) and ``up_to`` is W_k.
     """
+    own = own_part(log_rest, p)
     with np.errstate(divide="ignore", under="ignore"):
-        log_rest = np.log1p(-part)
-        own = -np.expm1(log_rest * _exponent(p))
         slowness = own**-p / servers**p
         own_time = slowness * x
         delays = -np.expm1(log_rest * (p / (1 - p))) * own_time
@@ -317,10 +310,24 @@ def shortest_first(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the jobs by size, equal sizes in the order they were given; and their sizes so."""
     order = np.argsort(sizes)
     in_order = sizes[order]
-    # The unstable sort is the fast one; only equal sizes need the stable one.
-    if np.any(in_order[1:] == in_order[:-1]):
-        order = np.argsort(sizes, kind="stable")
+    # The unstable sort is the fast one. Equal sizes are then put right by a sort of integers.
+    differs = in_order[1:] != in_order[:-1]
+    if not differs.all():
+        run = np.zeros(len(sizes), dtype=np.int64)
+        np.cumsum(differs, out=run[1:])
+        run *= len(sizes)
+        order += run
+        order.sort()
+        order -= run
     return order, in_order
+
+
+def shares_of(weights: FloatArray, p: float) -> FloatArray:
+    """Return :func:`weighted_shares`, unchecked."""
+    up_to = np.cumsum(weights)
+    own = own_part(log_rest(weights, up_to, np.concatenate(([0.0], up_to[:-1]))), p)
+    share: FloatArray = power_of_ratio(up_to, up_to[-1:], _exponent(p)) * own
+    return share
 
 
 def power_of_ratio(part: FloatArray, whole: FloatArray, c: float) -> FloatArray:
@@ -332,10 +339,17 @@ def power_of_ratio(part: FloatArray, whole: FloatArray, c: float) -> FloatArray:
     return power
 
 
-def own_part(part: FloatArray, p: float) -> FloatArray:
-    """Return b = 1 − (1 − part)^c, exactly for small parts and large c."""
-    with np.errstate(divide="ignore", under="ignore"):
-        return -np.expm1(_exponent(p) * np.log1p(-part))
+def own_part(log_rest: FloatArray, p: float) -> FloatArray:
+    """Return b_k = 1 − (W_{k−1}/W_k)^c, given the logarithm of that ratio."""
+    with np.errstate(under="ignore"):
+        return -np.expm1(_exponent(p) * log_rest)
+
+
+def log_rest(weights: FloatArray, up_to: FloatArray, rest: FloatArray) -> FloatArray:
+    """Return log(W_{k−1}/W_k), exactly for weights that are tiny beside the others, or huge."""
+    with np.errstate(divide="ignore"):
+        some = np.log1p(np.maximum(-weights / up_to, -0.5))
+        return np.where(weights < up_to / 2, some, np.log(rest / up_to))
 
 
 def _scaled_powers(x: FloatArray, p: float) -> FloatArray:
@@ -349,7 +363,14 @@ def _exponent(p: float) -> float:
     return 1 / (1 - PowerLaw(p).p)
 
 
+def _some(name: str, values: ArrayLike) -> FloatArray:
+    vector = positive_vector(name, values)
+    if len(vector) == 0:
+        raise InputError(f"{name} must have at least one entry, got an empty list")
+    return vector
+
+
 def _jobs(m: int) -> int:
-    if m < 1:
-        raise InputError(f"m must be at least 1, got {m!r}")
-    return m
+    if m != int(number("m", m)) or m < 1:
+        raise InputError(f"m must be a whole number of jobs, at least 1, got {m!r}")
+    return int(m)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,25 +17,69 @@ _SAME_TIME = 1e-12
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Who is present in a phase, from the last to end to the first, and their values."""
+class _Change:
+    """What was decided anew when a job had ended before its turn: the values from its place on."""
 
-    present: IntArray
-    values: Values
+    phase: int
+    place: int
+    values: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 class DecisionTimeline(Timeline):
-    """A timeline that keeps the decisions and works the allocations out again on demand."""
+    """A timeline that keeps the values and works the allocations out again on demand.
 
-    def __init__(self, jobs: int, ends: FloatArray, decisions: list[Decision]) -> None:
-        self.jobs, self.ends, self.decisions = jobs, ends, decisions
+    Of each decision it keeps only what has changed, which is little: a job that ends early stood
+    near the end of the list anyway.
+    """
+
+    def __init__(
+        self,
+        first_values: Values,
+        weights: FloatArray,
+        last_to_first: IntArray,
+        ended: list[int],
+        ends: FloatArray,
+        changes: list[_Change],
+    ) -> None:
+        self.first_values, self.weights, self.ends = first_values, weights, ends
+        self.last_to_first, self.changes = last_to_first, changes
+        phase_of_end = np.empty(len(ended), dtype=np.int64)
+        phase_of_end[ended] = np.arange(len(ended))
+        self.last_phases = phase_of_end[last_to_first]
+        self._applied = 0
+        self._apply(0)
 
     def servers(self, phase: int) -> FloatArray:
-        decision = self.decisions[phase]
-        start, held = decision.values.allocation(len(decision.present))
-        servers = np.zeros(self.jobs)
-        servers[decision.present[start:]] = held
+        places = np.flatnonzero(self.last_phases >= phase)
+        start, held = self._values_in(phase, places).allocation(len(places))
+        servers = np.zeros(len(self.last_to_first))
+        servers[self.last_to_first[places[start:]]] = held
         return servers
+
+    def _values_in(self, phase: int, places: IntArray) -> Values:
+        due = bisect_right(self.changes, phase, key=lambda change: change.phase)
+        if due == 0:
+            return self.first_values
+        self._apply(due)
+        weights = self.weights[self.last_to_first[places]]
+        reordered = self.first_values.speedup.reordered(places)
+        values, low, high = self._changed
+        known = replace(self.first_values, values=values, low=low, high=high)
+        return job_values(reordered, known.servers, weights, keep=known, known=len(places))
+
+    def _apply(self, due: int) -> None:
+        """Bring the values up to date with the first ``due`` changes, from where they stand."""
+        if due == 0 or due < self._applied:
+            first = self.first_values
+            self._changed = first.values.copy(), first.low.copy(), first.high.copy()
+            self._applied = 0
+        for change in self.changes[self._applied : due]:
+            tails = change.values, change.low, change.high
+            for array, tail in zip(self._changed, tails, strict=True):
+                array[change.place : change.place + len(tail)] = tail
+        self._applied = due
 
 
 @dataclass(frozen=True)
@@ -67,9 +112,8 @@ def decide(
     completion = np.empty(len(sizes))
     ended: list[int] = []
     ends: list[float] = []
-    decisions: list[Decision] = []
+    changes: list[_Change] = []
     while len(present):
-        decisions.append(Decision(present, values))
         start, held = values.allocation(len(present))
         rates = values.speedup.first(len(present)).rate(held)
         left = remaining[present[start:]]
@@ -86,9 +130,13 @@ def decide(
             values = job_values(
                 speedup.reordered(present), servers, weights[present], keep=values, known=place
             )
+            tails = (array[place:] for array in (values.values, values.low, values.high))
+            changes.append(_Change(len(ended), place, *(tail.copy() for tail in tails)))
         else:
             present = present[:-1]
-    timeline = DecisionTimeline(len(sizes), np.array(ends), decisions)
+    timeline = DecisionTimeline(
+        first_values, weights, first_to_last[::-1], ended, np.array(ends), changes
+    )
     return Outcome(completion, np.array(ended), timeline, first_values)
 
 

@@ -111,11 +111,16 @@ class SwitchingTimeline(Timeline):
         self.ends = end * np.append(self.moments[1:], 1.0)
 
     def servers(self, phase: int) -> FloatArray:
-        now = self.moments[phase]
-        begun, not_ended = self.start <= now, now < self.stop
-        wraps = self.stop <= self.start
-        extra = np.where(wraps, begun | not_ended, begun & not_ended)
-        held: FloatArray = self.always + (extra & self.switches)
+        return self._held(slice(None), self.moments[phase])
+
+    def servers_of(self, job: int) -> FloatArray:
+        return self._held(job, self.moments)
+
+    def _held(self, jobs: slice | int, now: FloatArray) -> FloatArray:
+        start, stop = self.start[jobs], self.stop[jobs]
+        begun, not_ended = start <= now, now < stop
+        extra = np.where(stop <= start, begun | not_ended, begun & not_ended)
+        held: FloatArray = self.always[jobs] + (extra & self.switches[jobs])
         return held
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.closed_form import PowerLawOptimum, power_of_ratio, weighted_shares
+from hesrpt.optimal.closed_form import PowerLawOptimum, power_of_ratio, shares_of
 from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
@@ -27,7 +27,7 @@ class PowerLawTimeline(Timeline):
         return np.ones(len(present)) if self.weights is None else self.weights[present]
 
     def servers(self, phase: int) -> FloatArray:
-        held = self.total * weighted_shares(self._weights_present(phase), self.p)
+        held = self.total * shares_of(self._weights_present(phase), self.p)
         return self._in_given_order(phase, held[::-1])
 
     def _in_given_order(self, phase: int, values: FloatArray) -> FloatArray:
@@ -39,7 +39,7 @@ class PowerLawTimeline(Timeline):
         place = int(np.flatnonzero(self.first_to_last == job)[0])
         up_to = np.cumsum(self._weights_present(0))[::-1]
         # Its share of what it and the jobs after it hold together never changes.
-        own = weighted_shares(self._weights_present(place), self.p)[-1]
+        own = shares_of(self._weights_present(place), self.p)[-1]
         before = up_to[: place + 1]
         held_by_these = power_of_ratio(up_to[place : place + 1], before, 1 / (1 - self.p))
         held = np.zeros(len(self.ends))
@@ -52,13 +52,13 @@ class PowerLawTimeline(Timeline):
             if phase == len(self.ends):
                 yield np.zeros(len(self.ends))
                 continue
-            shares = weighted_shares(self._weights_present(phase), self.p)[::-1]
+            shares = shares_of(self._weights_present(phase), self.p)[::-1]
             start, done = 0.0, np.zeros(len(shares))
             if phase:
                 # Rates keep their proportions while two jobs run, so the work done by the end of
                 # a job is known from its own.
                 start = float(self.ends[phase - 1])
-                before = weighted_shares(self._weights_present(phase - 1), self.p)[::-1]
+                before = shares_of(self._weights_present(phase - 1), self.p)[::-1]
                 last_ended = workload.sizes[self.first_to_last[phase - 1]]
                 done = last_ended * (before[1:] / before[0]) ** self.p
             done += (time - start) * (self.total * shares) ** self.p

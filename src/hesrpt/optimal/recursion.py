@@ -32,6 +32,8 @@ _TIED = 1e-12
 # A job whose weight is less than this part of the weights before it waits for one of them to end.
 # What it would earn is lost in rounding, and so is what its waiting costs.
 _NEGLIGIBLE = 1e-12
+# Relative to the servers, so far from a kink a slope that is not sharp may be wrong.
+_BLUR = 1e-6
 # After so many steps that did not find the price, it is surrounded by bisection.
 _SECANT_STEPS = 12
 
@@ -112,8 +114,6 @@ def job_values(
 
     The values of the first ``known`` jobs, which do not depend on the others, stand in ``keep``.
     """
-    if isinstance(speedup, PowerLaw):
-        return _power_law_values(speedup, servers, weights)
     jobs = len(weights)
     values, low, high = np.empty(jobs), np.empty(jobs), np.empty(jobs)
     if keep is not None:
@@ -126,6 +126,15 @@ def job_values(
     steepest = speedup.steepest() if rising else inf
     most = speedup.demand(np.zeros(jobs), servers)
     waits = weights < _NEGLIGIBLE * cost
+    if isinstance(speedup, PowerLaw):  # what the recursion comes to, as U_k(n) = W_k (n/N)^p
+        p = speedup.p
+        rest = np.concatenate(([0.0], cost[:-1]))
+        log_rest = closed_form.log_rest(weights[known:], cost[known:], rest[known:])
+        own = closed_form.own_part(log_rest, p)
+        values[known:] = own ** (1 - p) * cost[known:] / servers**p
+        low[known:] = high[known:] = p * cost[known:] / servers
+        waits[:] = False
+        return Values(speedup, servers, values, low, high, most, waits, rising, inf)
     steepness = 1.0
     for k in range(known, jobs):
         if waits[k]:
@@ -151,18 +160,6 @@ def _extrapolated(prices: list[float]) -> float:
         return prices[1] * (prices[1] / prices[0])
     growth, growth_before = prices[2] / prices[1], prices[1] / prices[0]
     return prices[2] * growth * (growth / growth_before) if growth < 2 else 0.0
-
-
-def _power_law_values(speedup: PowerLaw, servers: float, weights: FloatArray) -> Values:
-    """Return what the recursion comes to for k^p, where U_k(n) = W_k (n/N)^p."""
-    cost = np.cumsum(weights)
-    p = speedup.p
-    values = closed_form.own_part(weights / cost, p) ** (1 - p) * cost / servers**p
-    price = p * cost / servers
-    rising = bool(np.all(weights[1:] >= weights[:-1]))
-    most = np.full(len(values), servers)
-    waits = np.zeros(len(values), dtype=bool)
-    return Values(speedup, servers, values, price, price, most, waits, rising, inf)
 
 
 class _Offer(NamedTuple):
@@ -226,7 +223,7 @@ class _Phase:
                 break
             offer = self.offer(price)
             if abs(offer.error) <= self.precision:
-                return offer.value, price, price
+                return self.sharpened(offer.value, price), price, price
             low, high = (price, high) if offer.error < 0 else (low, price)
             steps += 1
             guess = 0.0
@@ -238,6 +235,16 @@ class _Phase:
                 step = offer.error / self.steepness
                 guess = price * exp(-step) if abs(step) < 50 else 0.0
         return self.tied_value(low, high), low, high
+
+    def sharpened(self, value: float, price: float) -> float:
+        """Return the value for a price that is right as far as slopes can tell.
+
+        Beside a kink that is smoothed out, the job takes a little more or less than it should.
+        """
+        if self.others.sharp and self.speedup.sharp:
+            return value
+        blurred = 4 * _BLUR * price
+        return min(value, self.tied_value(price - blurred, price + blurred))
 
     def offer(self, price: float) -> _Offer:
         """Return what a price leads to."""

@@ -26,6 +26,8 @@ class Speedup(ABC):
     #: How exactly the price of a server must be known. At the right price, values are at their
     #: minimum: where s is smooth, their error is about the square of this.
     precision = 1e-8
+    #: Whether slopes are exact beside a kink, rather than smoothed out over a short way.
+    sharp = True
 
     def __call__(self, servers: ArrayLike) -> float | FloatArray:
         """Return the speedup s(k) on ``servers`` servers, a float for a number."""

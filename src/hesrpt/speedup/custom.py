@@ -11,6 +11,12 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.speedup.base import Speedup
+from hesrpt.speedup.measured import concave_hull
+
+# Of the search for a slope. Smooth functions take a handful, kinks as many as bisection.
+_MOST_STEPS = 60
+# Relative to the servers: over this distance, rates are compared to find a slope.
+_STEP = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +30,7 @@ class Custom(Speedup):
     function: Callable[[FloatArray], FloatArray]
 
     precision = 1e-7  # demand and slope, found numerically, agree no better
+    sharp = False
 
     # Identity, because a callable object need not be hashable nor compare as a function does.
     def __eq__(self, other: object) -> bool:
@@ -52,7 +59,7 @@ class Custom(Speedup):
         return values.reshape(np.shape(servers))
 
     def slope(self, servers: FloatArray) -> FloatArray:
-        step = np.maximum(servers, 1e-12) * 1e-6
+        step = np.maximum(servers, 1e-12) * _STEP
         low, high = np.maximum(servers - step, 0.0), servers + step
         return (self.rate(high) - self.rate(low)) / (high - low)
 
@@ -60,38 +67,51 @@ class Custom(Speedup):
         return np.inf  # a slope found numerically bounds nothing
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        grid, _, slopes = _grid_of(self, float(most))
-        # The maximum lies between the neighbours of the best grid point.
-        falling = np.minimum.accumulate(slopes)
-        best = np.searchsorted(-falling, -np.asarray(price), side="left")
-        low = grid[np.maximum(best - 1, 0)]
-        high = grid[np.minimum(best + 1, len(grid) - 1)]
-        return self._golden_section(price, low, high)
+        corners, slopes = _hull_of(self, float(most))
+        # The maximum lies between the neighbours of the best corner.
+        best = np.searchsorted(-slopes, -np.asarray(price), side="left")
+        low = corners[np.maximum(best - 1, 0)]
+        high = np.append(corners, most)[best + 1]
+        return self._where_slope_is(np.asarray(price), low, high)
 
-    def _golden_section(self, price: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        ratio = (np.sqrt(5) - 1) / 2
-
-        def profit(servers: FloatArray) -> FloatArray:
-            return self.rate(servers) - price * servers
-
+    def _where_slope_is(self, price: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Return where s'(k) falls below a price, between bounds: regula falsi (Illinois)."""
         ends = low, high
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        at_left, at_right = profit(left), profit(right)
-        for _ in range(44):
-            lower = at_left >= at_right  # the maximum lies below `right`
-            high, low = np.where(lower, right, high), np.where(lower, low, left)
-            probe = np.where(lower, high - ratio * (high - low), low + ratio * (high - low))
-            at_probe = profit(probe)
-            left, right = np.where(lower, probe, right), np.where(lower, left, probe)
-            at_left, at_right = (
-                np.where(lower, at_probe, at_right),
-                np.where(lower, at_left, at_probe),
-            )
-        middle = (low + high) / 2
-        # An end of the range is often the exact answer (nothing, or all there is).
-        for end in ends:
-            middle = np.where(profit(end) >= profit(middle), end, middle)
+        too_much, too_little = self.slope(low) - price, price - self.slope(high)
+        at_an_end = (too_much <= 0) | (too_little <= 0)
+        exact = 1e-9 * price + 1e-10 * self.rate(high) / high  # as a difference of rates can be
+        middle = low
+        for _ in range(_MOST_STEPS):
+            total = np.where(at_an_end, 1.0, too_much + too_little)
+            middle = low + (high - low) * np.where(at_an_end, 0.5, too_much / total)
+            error = self.slope(middle) - price
+            steep = error > 0
+            if np.all(at_an_end | (np.abs(error) <= exact) | (high - low <= 1e-11 * high)):
+                break
+            # The end that stays is trusted less, so that the other one moves next.
+            low, high = np.where(steep, middle, low), np.where(steep, high, middle)
+            too_much = np.where(steep, error, too_much / 2)
+            too_little = np.where(steep, too_little / 2, -error)
+        # An end of the range is often the exact answer (nothing, or all there is). So is a kink.
+        profit = self.rate(middle) - price * middle
+        for candidate in (*ends, np.clip(self._kink_near(middle), *ends)):
+            at_candidate = self.rate(candidate) - price * candidate
+            middle = np.where(at_candidate >= profit, candidate, middle)
+            profit = np.maximum(at_candidate, profit)
         return middle
+
+    def _kink_near(self, servers: FloatArray) -> FloatArray:
+        """Return where s has a kink that its slope, a difference, could not place exactly.
+
+        That is where the straight lines from the left and from the right meet.
+        """
+        at = [servers * (1 + side * _STEP) for side in (-4, -2, 2, 4)]
+        height = [self.rate(each) for each in at]
+        width = np.where(servers > 0, at[1] - at[0], 1.0)
+        left, right = (height[1] - height[0]) / width, (height[3] - height[2]) / width
+        bends = left > right
+        along = height[2] - height[1] - right * (at[2] - at[1])
+        return np.where(bends, at[1] + along / np.where(bends, left - right, 1.0), servers)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         peak = self.demand(np.zeros_like(rate), most)
@@ -135,6 +155,17 @@ def _grid_of(speedup: Custom, most: float) -> tuple[FloatArray, FloatArray, Floa
     grid = np.concatenate(([0.0], most * np.geomspace(1e-12, 1.0, 2000)))
     values = speedup.rate(grid)
     return grid, values, np.diff(values) / np.diff(grid)
+
+
+@lru_cache(maxsize=64)
+def _hull_of(speedup: Custom, most: float) -> tuple[FloatArray, FloatArray]:
+    """Return the corners of the least concave function above the grid, and its slopes.
+
+    On the grid itself slopes need not fall: near 0 they may be lost in rounding.
+    """
+    grid, values, _ = _grid_of(speedup, most)
+    at, height = concave_hull(grid.tolist(), values.tolist())
+    return at, np.diff(height) / np.diff(at)
 
 
 def as_speedup(value: object) -> Speedup:

@@ -22,6 +22,10 @@ class Limited(Speedup):
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", positive("the limit of a speedup", self.limit))
 
+    @property
+    def sharp(self) -> bool:  # type: ignore[override]
+        return self.base.sharp
+
     def rate(self, servers: FloatArray) -> FloatArray:
         return self.base.rate(np.minimum(servers, self.limit))
 
@@ -61,6 +65,10 @@ class TimeShared(Speedup):
     @cached_property
     def _at_one(self) -> FloatArray:
         return self.base.rate(np.asarray(1.0))
+
+    @property
+    def sharp(self) -> bool:  # type: ignore[override]
+        return self.base.sharp
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return np.where(

@@ -14,13 +14,13 @@ from hesrpt.speedup.families import Amdahl, PowerLaw
 # The closest to linear (p = 1) that a power law may come.
 _MOST_P = 1 - 1e-9
 # Relative deviations beyond this count as outliers and pull on the fit only weakly.
-_OUTLIER = 0.1
+_OUTLIER = 0.3
 
 
 def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
     """Return the :class:`PowerLaw` closest to measured speedups, with its ``r_squared``.
 
-    The fit is of relative deviations, with outliers weighed down (soft-L1 loss), after the curve
+    The fit is of relative deviations, with outliers weighed down (Cauchy loss), after the curve
     is made flat past its peak: a job need not use servers that slow it down. A curve that grows
     faster than linearly gets the greatest p that a power law may have. R² compares the fit with
     the points as they were measured.
@@ -30,7 +30,7 @@ def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
     (0.500, 1.000)
     """
     k, measured = _points(servers, speedups)
-    p = _fit(lambda p: p * np.log(k), _flat_past_peak(measured), most=_MOST_P)
+    p = _fit(lambda p: p * np.log(k), _flat_past_peak(k, measured), most=_MOST_P)
     return PowerLaw(p, r_squared=_r_squared(measured, k**p))
 
 
@@ -43,7 +43,7 @@ def fit_amdahl(servers: ArrayLike, speedups: ArrayLike) -> Amdahl:
     0.900
     """
     k, measured = _points(servers, speedups)
-    f = _fit(lambda f: -np.log1p(f * (1 / k - 1)), _flat_past_peak(measured), most=1.0)
+    f = _fit(lambda f: -np.log1p(f * (1 / k - 1)), _flat_past_peak(k, measured), most=1.0)
     return Amdahl(f, r_squared=_r_squared(measured, Amdahl(f).rate(k)))
 
 
@@ -57,30 +57,42 @@ def _points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatA
         )
     if not (k > 1).any():
         raise FitError(f"a fit needs a point on more than one server, got servers {k.tolist()}")
-    on_one = float(np.median(measured[k == 1])) if (k == 1).any() else 1.0
+    per_server = float(np.median(measured / k))
+    on_one = float(np.median(measured[k == 1])) if (k == 1).any() else max(per_server, 1.0)
     if not 0.5 < on_one < 2:
+        where = "on 1 server must be about 1" if (k == 1).any() else "per server must be about 1"
         raise FitError(
-            f"the speedup on 1 server must be about 1, got {on_one:.6g}: divide measured "
-            "throughputs by the throughput on one server"
+            f"the speedup {where}, got {on_one:.6g}: divide measured throughputs by the "
+            "throughput on one server"
         )
     order = np.argsort(k, kind="stable")
     return k[order], measured[order]
 
 
-def _flat_past_peak(measured: FloatArray) -> FloatArray:
-    peak = int(np.argmax(measured))
-    return np.concatenate((measured[:peak], np.full(len(measured) - peak, measured[peak])))
+def _flat_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
+    """Return the points with those past the peak raised to it.
+
+    The peak is where the curve of the medians turns down. It is smoothed by a running median of
+    three, because a single point that was measured far too high is no peak.
+    """
+    at, group = np.unique(k, return_inverse=True)
+    middle = np.array([np.median(measured[group == place]) for place in range(len(at))])
+    neighbours = np.stack((middle[:-2], middle[1:-1], middle[2:]))
+    smooth = np.concatenate((middle[:1], np.median(neighbours, axis=0), middle[-1:]))[: len(at)]
+    peak = int(np.argmax(smooth))
+    height = middle[peak] if middle[peak] < 1.5 * smooth[peak] else smooth[peak]
+    return np.where(group > peak, np.maximum(height, measured), measured)
 
 
 def _fit(log_model: Callable[[float], FloatArray], measured: FloatArray, most: float) -> float:
-    """Return the parameter in (0, most] that minimises the soft-L1 loss of log deviations."""
+    """Return the parameter in (0, most] that minimises the Cauchy loss of log deviations."""
     from scipy.optimize import minimize_scalar
 
     target = np.log(measured)
 
     def loss(parameter: float) -> float:
         deviation = (log_model(parameter) - target) / _OUTLIER
-        return float(np.sum(np.sqrt(1 + deviation**2) - 1))
+        return float(np.sum(np.log1p(deviation**2)))
 
     # The loss may have several minima when outliers disagree: search between the best grid points.
     grid = np.linspace(0.0, most, 201)

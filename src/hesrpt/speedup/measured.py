@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError, non_negative_vector, positive_vector
 from hesrpt.speedup.base import Speedup
 
 
+class PiecewiseLinear(Speedup):
+    """Speedups that consist of straight pieces."""
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        # Within a piece, the difference of two rates would lose digits that its slope has.
+        slope = self.slope(servers)
+        return np.where(slope == self.slope_before(servers + 1), slope, super().gain(servers))
+
+
 @dataclass(frozen=True)
-class Measured(Speedup):
+class Measured(PiecewiseLinear):
     """The least concave function through the origin above all measured points, flat past its peak.
 
     A measured curve may be noisy or fall again. Between two points a job can switch back and forth
@@ -44,15 +54,8 @@ class Measured(Speedup):
     @cached_property
     def knots(self) -> tuple[FloatArray, FloatArray]:
         """The corners of the concave function, from the origin to its peak."""
-        hull = [(0.0, 0.0)]
-        for x, y in sorted(zip(self.servers, self.speedups, strict=True)):
-            if y <= hull[-1][1]:
-                continue  # no gain: the function is flat here, or the point lies below a chord
-            while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (x, y)):
-                hull.pop()
-            hull.append((x, y))
-        xs, ys = zip(*hull, strict=True)
-        return np.array(xs), np.array(ys)
+        points = sorted(zip(self.servers, self.speedups, strict=True))
+        return concave_hull(*zip((0.0, 0.0), *points, strict=True))
 
     @cached_property
     def _slopes(self) -> FloatArray:
@@ -80,6 +83,81 @@ class Measured(Speedup):
         at, height = self.knots
         # A rate within rounding of the peak is attained there.
         return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStack(PiecewiseLinear):
+    """Measured speedups of several jobs, evaluated together: a row of corners for each job."""
+
+    at: FloatArray
+    height: FloatArray
+    slopes: FloatArray
+
+    @classmethod
+    def of_all(cls, speedups: Iterable[Measured]) -> MeasuredStack:
+        speedups = list(speedups)
+        shape = len(speedups), max(len(speedup.knots[0]) for speedup in speedups)
+        # Past the last corner the function is flat, and there is no further corner.
+        at, height, slopes = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
+        for job, speedup in enumerate(speedups):
+            corners = len(speedup.knots[0])
+            at[job, :corners], height[job, :corners] = speedup.knots
+            slopes[job, : corners - 1] = speedup._slopes
+        return cls(at, height, slopes)
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        piece = self._piece(self.at <= self._column(servers))
+        along = self._column(servers) - _pick(self.at, piece)
+        rate: FloatArray = (_pick(self.height, piece) + _pick(self.slopes, piece) * along)[:, 0]
+        return rate
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return _pick(self.slopes, self._piece(self.at <= self._column(servers)))[:, 0]
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return _pick(self.slopes, self._piece(self.at < self._column(servers)))[:, 0]
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        worthwhile = np.sum(self.slopes > self._column(price), axis=1, keepdims=True)
+        return np.minimum(_pick(self.at, worthwhile)[:, 0], most)
+
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        # A rate within rounding of the peak is attained there.
+        rates = self._column(rate)
+        peak = np.max(self.height, axis=1, where=np.isfinite(self.height), initial=0.0)[:, None]
+        piece = self._piece(self.height < np.minimum(rates, peak))
+        slope = _pick(self.slopes, piece)
+        along = (np.minimum(rates, peak) - _pick(self.height, piece)) / np.where(
+            slope > 0, slope, 1
+        )
+        return np.where(rates <= peak * (1 + 4e-16), _pick(self.at, piece) + along, np.inf)[:, 0]
+
+    def _column(self, values: FloatArray) -> FloatArray:
+        return np.broadcast_to(values, len(self.at))[:, None]
+
+    def _piece(self, begun: BoolArray) -> IntArray:
+        piece: IntArray = np.maximum(np.sum(begun, axis=1, keepdims=True) - 1, 0)
+        return piece
+
+
+def _pick(rows: FloatArray, column: IntArray) -> FloatArray:
+    return np.take_along_axis(rows, column, axis=1)
+
+
+def concave_hull(at: Iterable[float], height: Iterable[float]) -> tuple[FloatArray, FloatArray]:
+    """Return the corners of the least concave function above points, up to its peak.
+
+    Points are given from left to right.
+    """
+    hull: list[tuple[float, float]] = []
+    for x, y in zip(at, height, strict=True):
+        if hull and y <= hull[-1][1]:
+            continue  # no gain: the function is flat here, or the point lies below a chord
+        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    xs, ys = zip(*hull, strict=True)
+    return np.array(xs), np.array(ys)
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:

@@ -13,6 +13,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.speedup.base import Speedup
 from hesrpt.speedup.derived import Limited, TimeShared, WholeServers
 from hesrpt.speedup.families import Amdahl, PowerLaw
+from hesrpt.speedup.measured import Measured, MeasuredStack
 
 
 class Mixed(Speedup):
@@ -44,8 +45,17 @@ class Mixed(Speedup):
         return result
 
     @property
+    def kinds(self) -> int:
+        """How many vector passes an evaluation takes: one for each kind of speedup."""
+        return len(self._groups)
+
+    @property
     def precision(self) -> float:  # type: ignore[override]
         return max(speedup.precision for _, speedup in self._groups)
+
+    @property
+    def sharp(self) -> bool:  # type: ignore[override]
+        return all(speedup.sharp for _, speedup in self._groups)
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return self._each(servers, lambda speedup, n: speedup.rate(n))
@@ -86,12 +96,17 @@ class Mixed(Speedup):
         return Mixed([speedup.on_whole_servers() for speedup in self.members])
 
 
+_DERIVED = Limited, TimeShared, WholeServers
+_STACKABLE = Amdahl, MeasuredStack, PowerLaw, *_DERIVED
+
+
 def _shape(speedup: Speedup) -> tuple[object, ...]:
     """Return what speedups must have in common to be one formula with arrays for parameters."""
-    if isinstance(speedup, Limited | TimeShared | WholeServers):
+    if isinstance(speedup, _DERIVED):
         return type(speedup), *_shape(speedup.base)
     # What has no numbers for parameters can only be stacked with its equals.
-    return (type(speedup),) if isinstance(speedup, Amdahl | PowerLaw) else (speedup,)
+    stackable = isinstance(speedup, Amdahl | Measured | PowerLaw)
+    return (type(speedup),) if stackable else (speedup,)
 
 
 def _stack(speedups: Sequence[Speedup]) -> Speedup:
@@ -104,7 +119,9 @@ def _first(stacked: Speedup, count: int) -> Speedup:
 
 def _combine(speedups: Sequence[Speedup], join: Callable[[Sequence[Any]], Any]) -> Speedup:
     model = speedups[0]
-    if not isinstance(model, Amdahl | Limited | PowerLaw | TimeShared | WholeServers):
+    if isinstance(model, Measured):
+        return MeasuredStack.of_all(one for one in speedups if isinstance(one, Measured))
+    if not isinstance(model, _STACKABLE):
         return model
     combined: Speedup = object.__new__(type(model))
     for parameter in fields(model):
