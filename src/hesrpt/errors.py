@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray
 
-__all__ = ["CertificateError", "FitError", "InputError"]
+__all__ = ["CertificateError", "FitError", "InputError", "OverloadWarning", "PolicyError"]
 
 
 class InputError(ValueError):
@@ -22,6 +22,14 @@ class InputError(ValueError):
 
 class FitError(InputError):
     """The measured points do not determine the speedup that was asked for."""
+
+
+class PolicyError(InputError):
+    """A policy has decided what cannot be done; the message says when, and what."""
+
+
+class OverloadWarning(UserWarning):
+    """Jobs arrive faster than they can be served, so averages mean little."""
 
 
 class CertificateError(ValueError):

@@ -12,20 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.optimal.ordering import provably_shortest_first
-from hesrpt.speedup import PowerLaw, Speedup
+from hesrpt.speedup import Mixed, PowerLaw, Speedup
 
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan
 
 # Relative deviations that rounding may cause in a true certificate.
 _TOLERANCE = 1e-8
+_ROUNDING = 4e-16
 # How exactly a float tells the time, with the rounding of the phases before.
 _CLOCK = 1e-14
 # A plan with more phases × jobs than this is replayed for a sample of its phases and jobs only.
@@ -77,6 +78,7 @@ def verify(plan: Plan) -> float:
     if plan.workload.arrivals is not None and plan.workload.arrivals.any():
         raise CertificateError("a plan is for jobs that are all present at time 0")
     _check_claim(plan)
+    _check_tables(plan)
     _check_values(plan)
     _check_record(plan)
     return _check_gap(plan)
@@ -84,9 +86,19 @@ def verify(plan: Plan) -> float:
 
 def _check_claim(plan: Plan) -> None:
     """Check that the certificate speaks of the right jobs, and claims no more than it may."""
+    from hesrpt.optimal.planner import Objective
+
     certificate, jobs = plan.certificate, len(plan.workload)
     order = certificate.first_to_last
-    if len(order) != jobs or not np.array_equal(np.sort(order), np.arange(jobs)):
+    if plan.objective not in get_args(Objective):
+        raise CertificateError(f"there is no objective {plan.objective!r}")
+    if len(plan.completion_times) != jobs or len(certificate.values_in_order) != jobs:
+        raise CertificateError(f"a time and a value for each of the {jobs} jobs are wanted")
+    if (
+        len(order) != jobs
+        or order.dtype.kind != "i"
+        or not np.array_equal(np.sort(order), np.arange(jobs))
+    ):
         raise CertificateError(
             "the completion order of the certificate does not name each job once"
         )
@@ -104,6 +116,25 @@ def _check_claim(plan: Plan) -> None:
             raise CertificateError("jobs do not end in the order that the certificate speaks of")
 
 
+def _check_tables(plan: Plan) -> None:
+    """Check that functions of the user's are what the planner took them for, up to their peaks."""
+    given = plan.workload.speedup
+    known = given.known_on(plan.servers)
+    if known is given:
+        return
+    servers = np.concatenate(([0.0], plan.servers * np.geomspace(1e-12, 1.0, 10_007)))
+    for job in range(len(plan.workload) if isinstance(given, Mixed) else 1):
+        true = np.maximum.accumulate(given.of(job).rate(servers))
+        taken_for = known.of(job).rate(servers)
+        wrong = ~(np.abs(taken_for - true) <= _TOLERANCE * (true + 1e-4 * true[-1]))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise CertificateError(
+                f"the speedup on {servers[at]:.6g} servers is {float(true[at])!r}, but was taken "
+                f"for {float(taken_for[at])!r}"
+            )
+
+
 def _check_values(plan: Plan) -> None:
     """Check that no phase can earn more than it costs."""
     certificate = plan.certificate
@@ -111,7 +142,11 @@ def _check_values(plan: Plan) -> None:
     if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
         raise CertificateError("job values must be finite, at least 0, and one for each job")
     if plan.objective == "makespan":
-        earned = _most_earned(plan.speedup, plan.servers, values, 1.0, 1 / plan.servers).bound
+        if isinstance(plan.known_speedup, PowerLaw):
+            earned = float(_most_with_power_law(values, plan.known_speedup.p, plan.servers)[-1])
+        else:
+            enough, price = 1 + _TOLERANCE, 1 / plan.servers
+            earned = _most_earned(plan.known_speedup, plan.servers, values, enough, price).bound
         if earned > 1 + _TOLERANCE:
             raise CertificateError(f"the servers can earn {earned!r} per second, more than 1")
         return
@@ -131,16 +166,12 @@ def _check_values(plan: Plan) -> None:
 def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tuple[int, float]]:
     """Yield the number of jobs of each phase, and a bound on what it can earn per second."""
     values = plan.certificate.job_values[present]
-    if isinstance(plan.speedup, PowerLaw):
-        # Hölder's inequality gives the maximum of Σ v_i n_i^p: N^p (Σ v_i^c)^(1−p), c = 1/(1−p).
-        p = plan.speedup.p
-        with np.errstate(divide="ignore"):
-            powers = np.logaddexp.accumulate(np.log(values) / (1 - p))
-        earned = np.exp((1 - p) * powers) * plan.servers**p
+    if isinstance(plan.known_speedup, PowerLaw):
+        earned = _most_with_power_law(values, plan.known_speedup.p, plan.servers)
         worst = int(np.argmax(earned / enough))
         yield worst + 1, float(earned[worst])
         return
-    speedup = plan.speedup.reordered(present)
+    speedup = plan.known_speedup.reordered(present)
     # Of jobs with one speedup, those that are worth less than one that wants nothing want nothing.
     rising = plan.workload.shared and bool(np.all(values[1:] >= values[:-1]))
     value_before = np.concatenate(([0.0], np.cumsum(values)))
@@ -154,6 +185,17 @@ def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tup
         if first and most.wanting == jobs - first:
             most = _most_earned(speedup.first(jobs), plan.servers, values[:jobs], limit, price)
         yield jobs, most.bound
+
+
+def _most_with_power_law(values: FloatArray, p: float, servers: float) -> FloatArray:
+    """Return the most that the first k jobs can earn, for each k.
+
+    Hölder's inequality gives the maximum of Σ v_i n_i^p: N^p (Σ v_i^c)^(1−p), c = 1/(1−p).
+    """
+    with np.errstate(divide="ignore"):
+        powers = np.logaddexp.accumulate(np.log(values) / (1 - p))
+    most: FloatArray = np.exp((1 - p) * powers) * servers**p
+    return most
 
 
 class _Earnings(NamedTuple):
@@ -218,30 +260,41 @@ def _most_earned(
 
     # Up to here the speedup was believed to know its own demand. Now only its rates are.
     def sure_bound_at(price: float) -> float:
-        wanted, most = wanted_at(price), np.full(len(values), inf)
-        bound = inf
-        for step in _STEPS:
-            beyond = _most_beyond_price(speedup, wanted, price * price_of_work, servers, step)
-            most = np.minimum(most, beyond)
-            bound = price * servers + float(values @ most) + value_before * float(most[0])
-            if bound <= enough:
-                break
+        each_price, most, bound = price * price_of_work, np.full(len(values), inf), inf
+        for guess in (wanted_at(price), None):
+            if guess is None:
+                guess = _tried(speedup, each_price, servers)
+            for step in _STEPS:
+                beyond = _most_beyond_price(speedup, guess, each_price, servers, step)
+                most = np.minimum(most, beyond)
+                bound = price * servers + float(values @ most) + value_before * float(most[0])
+                if bound <= enough:
+                    return bound
         return bound
 
     if (least := sure_bound_at(best)) > enough and best > 0:
         # A demand that was found numerically is not exact, nor is then the price.
         nearby = best * (1 - 1e-6), best * (1 + 1e-6)
-        least = float(
-            minimize_scalar(
-                sure_bound_at, bounds=nearby, method="bounded", options={"xatol": 1e-14 * best}
-            ).fun
+        found = minimize_scalar(
+            sure_bound_at, bounds=nearby, method="bounded", options={"xatol": 1e-14 * best}
         )
+        least = min(least, float(found.fun))
     return _Earnings(least, best, int(np.count_nonzero(wanted_at(best))))
 
 
 # How far beside the best number of servers rates are compared: a short way where a speedup is
 # curved, a long way where it is all but straight.
-_STEPS = 1e-5, 1e-3, 0.3, 1e-7
+_STEPS = 1e-5, 1e-3, 0.3, 0.01, 0.6, 1e-7
+
+
+def _tried(speedup: Speedup, price: FloatArray, servers: float) -> FloatArray:
+    """Return the best of some numbers of servers of every magnitude, at a price."""
+    best, profit = np.zeros(len(price)), np.zeros(len(price))
+    for part in np.geomspace(1e-40, 1.0, 401):
+        some = np.full(len(price), part * servers)
+        earned = speedup.rate(some) - price * some
+        best, profit = np.where(earned > profit, some, best), np.maximum(earned, profit)
+    return best
 
 
 def _most_beyond_price(
@@ -256,16 +309,19 @@ def _most_beyond_price(
     sides = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]])
     just_above = np.maximum(sides, 0.0) * step**3 * servers
     at = np.clip(np.where(guess > 0, guess * (1 + sides * step), just_above), 0.0, servers)
-    height = np.stack([speedup.rate(each) for each in at]) - price * at
+    rates = np.stack([speedup.rate(each) for each in at])
+    height = rates - price * at
     width = np.diff(at, axis=0)
     chord = np.diff(height, axis=0) / np.where(width > 0, width, 1.0)
-    # Of an interval without length the slope is not known.
-    before = np.where(width > 0, chord, inf)
-    after = np.where(width > 0, chord, -inf)
+    # Of an interval without length the slope is not known, of a short one not exactly.
+    blur = _ROUNDING * (rates[1:] + price * at[1:]) / np.where(width > 0, width, 1.0)
+    before = np.where(width > 0, chord + blur, inf)
+    after = np.where(width > 0, chord - blur, -inf)
+    falls_from, rises_to = blur[0] - chord[0], chord[-1] + blur[-1]
     most: FloatArray = np.maximum(
-        height[0] + np.where(at[0] > 0, np.maximum(-before[0], 0.0) * at[0], 0.0),
+        height[0] + np.where(at[0] > 0, np.maximum(falls_from, 0.0) * at[0], 0.0),
         height[-1]
-        + np.where(at[-1] < servers, np.maximum(after[-1], 0.0) * (servers - at[-1]), 0.0),
+        + np.where(at[-1] < servers, np.maximum(rises_to, 0.0) * (servers - at[-1]), 0.0),
     )
     unknown = np.full(len(guess), inf)
     for i in range(len(width)):
@@ -300,7 +356,7 @@ def _check_record(plan: Plan) -> None:
         raise CertificateError("the phases of the plan do not follow each other in time")
     if not np.all(np.isfinite(plan.completion_times)):
         raise CertificateError("completion times must be finite")
-    power_law = isinstance(plan.speedup, PowerLaw)
+    power_law = isinstance(plan.known_speedup, PowerLaw)
     if jobs * phases > (_REPLAY_LIMIT_POWER_LAW if power_law else _REPLAY_LIMIT):
         _check_sample(plan, lengths)
         return
@@ -309,7 +365,7 @@ def _check_record(plan: Plan) -> None:
         held = plan.timeline.servers(phase)
         _check_allocation(plan, held, phase)
         working = np.flatnonzero(held)
-        rates = plan.speedup.reordered(working).rate(held[working])
+        rates = plan.known_speedup.reordered(working).rate(held[working])
         done[working] += rates * lengths[phase]
         last_held[working] = ends[phase]
     _check_work(plan, np.arange(jobs), done, last_held)
@@ -325,11 +381,11 @@ def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
     done, last_held = np.empty(len(sample)), np.empty(len(sample))
     for place, job in enumerate(sample):
         held = plan.timeline.servers_of(int(job))
-        done[place] = plan.speedup.of(int(job)).rate(held) @ lengths
+        done[place] = plan.known_speedup.of(int(job)).rate(held) @ lengths
         last_held[place] = plan.timeline.ends[np.flatnonzero(held)[-1]] if held.any() else 0.0
     _check_work(plan, sample, done, last_held)
-    if isinstance(plan.speedup, PowerLaw) and plan.objective != "makespan":
-        _check_all_work(plan, plan.speedup.p, lengths)
+    if isinstance(plan.known_speedup, PowerLaw) and plan.objective != "makespan":
+        _check_all_work(plan, plan.known_speedup.p, lengths)
 
 
 def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
@@ -376,7 +432,8 @@ def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
 def _check_work(plan: Plan, jobs: IntArray, done: FloatArray, last_held: FloatArray) -> None:
     sizes, ends = plan.workload.sizes[jobs], plan.completion_times[jobs]
     # A tiny job may run for less than the clock can tell, when it runs late.
-    fastest = plan.speedup.rate(np.full(len(plan.workload), plan.servers))[jobs]
+    usable = plan.known_speedup.demand(np.zeros(len(plan.workload)), plan.servers)
+    fastest = plan.known_speedup.rate(usable)[jobs]
     tolerance = _TOLERANCE * sizes + fastest * _CLOCK * ends
     # Holding servers for a moment longer than needed does no harm.
     for wrong, what, got, expected in (

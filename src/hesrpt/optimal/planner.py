@@ -39,6 +39,12 @@ class Plan(Schedule):
         return speedup.on_whole_servers() if self.whole else speedup
 
     @cached_property
+    def known_speedup(self) -> Speedup:
+        """The same, with any function of the user's replaced by its table."""
+        known = self.workload.speedup.known_on(self.servers)
+        return known.on_whole_servers() if self.whole else known
+
+    @cached_property
     def weights(self) -> FloatArray | None:
         """What a second of each job's flow time costs, if that is not 1 for all."""
         return _weights(self.workload, self.objective)
@@ -85,7 +91,8 @@ def plan(
     array([1.11111111, 3.33333333, 5.55555556])
     """
     servers = _check(workload, servers, objective, whole)
-    speedup = workload.speedup.on_whole_servers() if whole else workload.speedup
+    speedup = workload.speedup.known_on(servers)
+    speedup = speedup.on_whole_servers() if whole else speedup
     # What overflows, or is undefined because of it, shows in the cost.
     with np.errstate(over="ignore", invalid="ignore"):
         if objective == "makespan":

@@ -32,8 +32,6 @@ _TIED = 1e-12
 # A job whose weight is less than this part of the weights before it waits for one of them to end.
 # What it would earn is lost in rounding, and so is what its waiting costs.
 _NEGLIGIBLE = 1e-12
-# Relative to the servers, so far from a kink a slope that is not sharp may be wrong.
-_BLUR = 1e-6
 # After so many steps that did not find the price, it is surrounded by bisection.
 _SECANT_STEPS = 12
 
@@ -223,7 +221,7 @@ class _Phase:
                 break
             offer = self.offer(price)
             if abs(offer.error) <= self.precision:
-                return self.sharpened(offer.value, price), price, price
+                return offer.value, price, price
             low, high = (price, high) if offer.error < 0 else (low, price)
             steps += 1
             guess = 0.0
@@ -235,16 +233,6 @@ class _Phase:
                 step = offer.error / self.steepness
                 guess = price * exp(-step) if abs(step) < 50 else 0.0
         return self.tied_value(low, high), low, high
-
-    def sharpened(self, value: float, price: float) -> float:
-        """Return the value for a price that is right as far as slopes can tell.
-
-        Beside a kink that is smoothed out, the job takes a little more or less than it should.
-        """
-        if self.others.sharp and self.speedup.sharp:
-            return value
-        blurred = 4 * _BLUR * price
-        return min(value, self.tied_value(price - blurred, price + blurred))
 
     def offer(self, price: float) -> _Offer:
         """Return what a price leads to."""

@@ -26,8 +26,6 @@ class Speedup(ABC):
     #: How exactly the price of a server must be known. At the right price, values are at their
     #: minimum: where s is smooth, their error is about the square of this.
     precision = 1e-8
-    #: Whether slopes are exact beside a kink, rather than smoothed out over a short way.
-    sharp = True
 
     def __call__(self, servers: ArrayLike) -> float | FloatArray:
         """Return the speedup s(k) on ``servers`` servers, a float for a number."""
@@ -71,6 +69,10 @@ class Speedup(ABC):
     def check(self, servers: float) -> None:
         """Raise an error if this is no concave speedup on [0, servers]."""
         return  # the families are concave by construction
+
+    def known_on(self, servers: float) -> Speedup:
+        """Return a speedup that is this one on [0, servers] and answers everything exactly."""
+        return self
 
     # The speedup of a list of jobs: one and the same for all of them, unless it is `Mixed`.
 

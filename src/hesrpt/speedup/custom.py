@@ -11,12 +11,13 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.speedup.base import Speedup
-from hesrpt.speedup.measured import concave_hull
+from hesrpt.speedup.measured import Tabulated
 
-# Of the search for a slope. Smooth functions take a handful, kinks as many as bisection.
-_MOST_STEPS = 60
 # Relative to the servers: over this distance, rates are compared to find a slope.
 _STEP = 1e-6
+# How close a table must be to its function, relative to it.
+_CLOSE = 1e-9
+_MOST_HALVINGS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +29,6 @@ class Custom(Speedup):
     """
 
     function: Callable[[FloatArray], FloatArray]
-
-    precision = 1e-7  # demand and slope, found numerically, agree no better
-    sharp = False
 
     # Identity, because a callable object need not be hashable nor compare as a function does.
     def __eq__(self, other: object) -> bool:
@@ -63,66 +61,14 @@ class Custom(Speedup):
         low, high = np.maximum(servers - step, 0.0), servers + step
         return (self.rate(high) - self.rate(low)) / (high - low)
 
-    def steepest(self) -> float:
-        return np.inf  # a slope found numerically bounds nothing
-
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        corners, slopes = _hull_of(self, float(most))
-        # The maximum lies between the neighbours of the best corner.
-        best = np.searchsorted(-slopes, -np.asarray(price), side="left")
-        low = corners[np.maximum(best - 1, 0)]
-        high = np.append(corners, most)[best + 1]
-        return self._where_slope_is(np.asarray(price), low, high)
-
-    def _where_slope_is(self, price: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Return where s'(k) falls below a price, between bounds: regula falsi (Illinois)."""
-        ends = low, high
-        too_much, too_little = self.slope(low) - price, price - self.slope(high)
-        at_an_end = (too_much <= 0) | (too_little <= 0)
-        exact = 1e-9 * price + 1e-10 * self.rate(high) / high  # as a difference of rates can be
-        middle = low
-        for _ in range(_MOST_STEPS):
-            total = np.where(at_an_end, 1.0, too_much + too_little)
-            middle = low + (high - low) * np.where(at_an_end, 0.5, too_much / total)
-            error = self.slope(middle) - price
-            steep = error > 0
-            if np.all(at_an_end | (np.abs(error) <= exact) | (high - low <= 1e-11 * high)):
-                break
-            # The end that stays is trusted less, so that the other one moves next.
-            low, high = np.where(steep, middle, low), np.where(steep, high, middle)
-            too_much = np.where(steep, error, too_much / 2)
-            too_little = np.where(steep, too_little / 2, -error)
-        # An end of the range is often the exact answer (nothing, or all there is). So is a kink.
-        profit = self.rate(middle) - price * middle
-        for candidate in (*ends, np.clip(self._kink_near(middle), *ends)):
-            at_candidate = self.rate(candidate) - price * candidate
-            middle = np.where(at_candidate >= profit, candidate, middle)
-            profit = np.maximum(at_candidate, profit)
-        return middle
-
-    def _kink_near(self, servers: FloatArray) -> FloatArray:
-        """Return where s has a kink that its slope, a difference, could not place exactly.
-
-        That is where the straight lines from the left and from the right meet.
-        """
-        at = [servers * (1 + side * _STEP) for side in (-4, -2, 2, 4)]
-        height = [self.rate(each) for each in at]
-        width = np.where(servers > 0, at[1] - at[0], 1.0)
-        left, right = (height[1] - height[0]) / width, (height[3] - height[2]) / width
-        bends = left > right
-        along = height[2] - height[1] - right * (at[2] - at[1])
-        return np.where(bends, at[1] + along / np.where(bends, left - right, 1.0), servers)
+        return self.known_on(most).demand(price, most)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        peak = self.demand(np.zeros_like(rate), most)
-        # Near the peak a rate is as good as reached.
-        reached = rate <= self.rate(peak) * (1 + 1e-14)
-        low, high = np.zeros_like(rate), peak
-        for _ in range(120):
-            middle = (low + high) / 2
-            enough = self.rate(middle) >= rate
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return np.where(reached, high, np.inf)
+        return self.known_on(most).inverse(rate, most)
+
+    def known_on(self, servers: float) -> Speedup:
+        return _table_of(self, float(servers))
 
     def check(self, servers: float) -> None:
         if (at_zero := float(self.rate(np.zeros(1))[0])) != 0:
@@ -157,15 +103,50 @@ def _grid_of(speedup: Custom, most: float) -> tuple[FloatArray, FloatArray, Floa
     return grid, values, np.diff(values) / np.diff(grid)
 
 
-@lru_cache(maxsize=64)
-def _hull_of(speedup: Custom, most: float) -> tuple[FloatArray, FloatArray]:
-    """Return the corners of the least concave function above the grid, and its slopes.
+@lru_cache(maxsize=16)
+def _table_of(speedup: Custom, most: float) -> Tabulated:
+    """Return a function of straight pieces that is nowhere further from this one than it matters.
 
-    On the grid itself slopes need not fall: near 0 they may be lost in rounding.
+    Pieces are halved until the function at the middle of each is close to the chord. Where it is
+    curved that takes many, at a kink only a few around it.
     """
-    grid, values, _ = _grid_of(speedup, most)
-    at, height = concave_hull(grid.tolist(), values.tolist())
-    return at, np.diff(height) / np.diff(at)
+    at, height, _ = _grid_of(speedup, most)
+    peak = float(height.max())
+    rounding = 4e-16 * max(peak, 1.0)
+    open_pieces = np.ones(len(at) - 1, dtype=bool)
+    for _ in range(_MOST_HALVINGS):
+        left, right = at[:-1][open_pieces], at[1:][open_pieces]
+        middle = np.where(left > 0, np.sqrt(left) * np.sqrt(right), right / 2)
+        there = speedup.rate(middle)
+        part = (middle - left) / (right - left)
+        low, high = height[:-1][open_pieces], height[1:][open_pieces]
+        far = np.abs(there - (low + part * (high - low))) > (
+            _CLOSE * (np.abs(there) + 1e-4 * peak) + rounding
+        )
+        far &= (middle > left) & (middle < right)
+        if not far.any():
+            break
+        places = np.flatnonzero(open_pieces)
+        at = np.insert(at, places + 1, middle)
+        height = np.insert(height, places + 1, there)
+        # Both halves of a piece that was far from its chord are looked at again.
+        again = np.zeros(len(at) - 1, dtype=bool)
+        new_places = places + np.arange(len(places))
+        again[new_places[far]] = again[new_places[far] + 1] = True
+        open_pieces = again
+    # The last digits of what is nearly flat are not worth a server.
+    last = int(np.argmax(height >= height.max() * (1 - 1e-12))) + 1
+    at, height = at[:last], height[:last]
+    # Rounding may have made it not quite concave: the closest slopes that fall.
+    slopes = np.diff(height) / np.diff(at)
+    if np.any(slopes[1:] > slopes[:-1]):
+        from scipy.optimize import isotonic_regression
+
+        slopes = isotonic_regression(slopes, weights=np.diff(at), increasing=False).x
+    slopes = np.maximum(slopes, 0.0)
+    height = np.concatenate(([0.0], np.cumsum(slopes * np.diff(at))))
+    corners = np.concatenate(([True], slopes[1:] < slopes[:-1], [True]))
+    return Tabulated(at[corners], height[corners])
 
 
 def as_speedup(value: object) -> Speedup:

@@ -22,10 +22,6 @@ class Limited(Speedup):
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", positive("the limit of a speedup", self.limit))
 
-    @property
-    def sharp(self) -> bool:  # type: ignore[override]
-        return self.base.sharp
-
     def rate(self, servers: FloatArray) -> FloatArray:
         return self.base.rate(np.minimum(servers, self.limit))
 
@@ -55,6 +51,10 @@ class Limited(Speedup):
     def check(self, servers: float) -> None:
         self.base.check(min(servers, self.limit))
 
+    def known_on(self, servers: float) -> Speedup:
+        known = self.base.known_on(min(servers, self.limit))
+        return self if known is self.base else Limited(known, self.limit)
+
 
 @dataclass(frozen=True)
 class TimeShared(Speedup):
@@ -65,10 +65,6 @@ class TimeShared(Speedup):
     @cached_property
     def _at_one(self) -> FloatArray:
         return self.base.rate(np.asarray(1.0))
-
-    @property
-    def sharp(self) -> bool:  # type: ignore[override]
-        return self.base.sharp
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return np.where(
@@ -99,6 +95,10 @@ class TimeShared(Speedup):
 
     def check(self, servers: float) -> None:
         self.base.check(max(servers, 1.0))
+
+    def known_on(self, servers: float) -> Speedup:
+        known = self.base.known_on(max(servers, 1.0))
+        return self if known is self.base else TimeShared(known)
 
 
 @dataclass(frozen=True)
@@ -138,3 +138,7 @@ class WholeServers(Speedup):
 
     def check(self, servers: float) -> None:
         self.base.check(servers)
+
+    def known_on(self, servers: float) -> Speedup:
+        known = self.base.known_on(servers)
+        return self if known is self.base else known.on_whole_servers()

@@ -15,12 +15,70 @@ from hesrpt.speedup.base import Speedup
 
 
 class PiecewiseLinear(Speedup):
-    """Speedups that consist of straight pieces."""
+    """A concave function of straight pieces, flat past its last corner."""
+
+    #: The corners, from the origin to the peak: servers and speedups.
+    knots: tuple[FloatArray, FloatArray]
+
+    @cached_property
+    def _slopes(self) -> FloatArray:
+        at, height = self.knots
+        return np.diff(height) / np.diff(at)
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return np.interp(servers, *self.knots)
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="right"))
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="left"))
+
+    def _slope_of_piece(self, piece: IntArray) -> FloatArray:
+        slopes: FloatArray = np.append(self._slopes, 0.0)[np.maximum(piece, 1) - 1]
+        return slopes
 
     def gain(self, servers: FloatArray) -> FloatArray:
         # Within a piece, the difference of two rates would lose digits that its slope has.
-        slope = self.slope(servers)
-        return np.where(slope == self.slope_before(servers + 1), slope, super().gain(servers))
+        return exact_gain(self, servers)
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        worthwhile = np.searchsorted(-self._slopes, -price, side="left")
+        return np.minimum(self.knots[0][worthwhile], most)
+
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        at, height = self.knots
+        # A rate within rounding of the peak is attained there.
+        return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
+
+    def on_whole_servers(self) -> Speedup:
+        # Chords between whole numbers only differ from one another beside a corner.
+        at, height = self.knots
+        whole = np.unique(np.concatenate((np.floor(at), np.ceil(at))))
+        # What lies past the last corner is flat, and adds nothing.
+        return Tabulated(*concave_hull(whole.tolist(), np.interp(whole, at, height).tolist()))
+
+
+def exact_gain(speedup: Speedup, servers: FloatArray) -> FloatArray:
+    """Return s(k + 1) − s(k) of straight pieces: the slope, where both lie on one of them."""
+    slope = speedup.slope(servers)
+    difference = speedup.rate(servers + 1) - speedup.rate(servers)
+    return np.where(slope == speedup.slope_before(servers + 1), slope, difference)
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(PiecewiseLinear):
+    """Straight pieces between given corners."""
+
+    at: FloatArray
+    height: FloatArray
+
+    @property
+    def knots(self) -> tuple[FloatArray, FloatArray]:  # type: ignore[override]
+        return self.at, self.height
+
+    def __repr__(self) -> str:
+        return f"Tabulated({len(self.at)} corners up to {self.at[-1]:g} servers)"
 
 
 @dataclass(frozen=True)
@@ -52,41 +110,14 @@ class Measured(PiecewiseLinear):
         object.__setattr__(self, "speedups", tuple(measured.tolist()))
 
     @cached_property
-    def knots(self) -> tuple[FloatArray, FloatArray]:
+    def knots(self) -> tuple[FloatArray, FloatArray]:  # type: ignore[override]
         """The corners of the concave function, from the origin to its peak."""
         points = sorted(zip(self.servers, self.speedups, strict=True))
         return concave_hull(*zip((0.0, 0.0), *points, strict=True))
 
-    @cached_property
-    def _slopes(self) -> FloatArray:
-        at, height = self.knots
-        return np.diff(height) / np.diff(at)
-
-    def rate(self, servers: FloatArray) -> FloatArray:
-        return np.interp(servers, *self.knots)
-
-    def slope(self, servers: FloatArray) -> FloatArray:
-        return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="right"))
-
-    def slope_before(self, servers: FloatArray) -> FloatArray:
-        return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="left"))
-
-    def _slope_of_piece(self, piece: IntArray) -> FloatArray:
-        slopes: FloatArray = np.append(self._slopes, 0.0)[np.maximum(piece, 1) - 1]
-        return slopes
-
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        worthwhile = np.searchsorted(-self._slopes, -price, side="left")
-        return np.minimum(self.knots[0][worthwhile], most)
-
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        at, height = self.knots
-        # A rate within rounding of the peak is attained there.
-        return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
-
 
 @dataclass(frozen=True, eq=False)
-class MeasuredStack(PiecewiseLinear):
+class MeasuredStack(Speedup):
     """Measured speedups of several jobs, evaluated together: a row of corners for each job."""
 
     at: FloatArray
@@ -94,7 +125,7 @@ class MeasuredStack(PiecewiseLinear):
     slopes: FloatArray
 
     @classmethod
-    def of_all(cls, speedups: Iterable[Measured]) -> MeasuredStack:
+    def of_all(cls, speedups: Iterable[PiecewiseLinear]) -> MeasuredStack:
         speedups = list(speedups)
         shape = len(speedups), max(len(speedup.knots[0]) for speedup in speedups)
         # Past the last corner the function is flat, and there is no further corner.
@@ -116,6 +147,9 @@ class MeasuredStack(PiecewiseLinear):
 
     def slope_before(self, servers: FloatArray) -> FloatArray:
         return _pick(self.slopes, self._piece(self.at < self._column(servers)))[:, 0]
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return exact_gain(self, servers)
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         worthwhile = np.sum(self.slopes > self._column(price), axis=1, keepdims=True)

@@ -13,7 +13,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.speedup.base import Speedup
 from hesrpt.speedup.derived import Limited, TimeShared, WholeServers
 from hesrpt.speedup.families import Amdahl, PowerLaw
-from hesrpt.speedup.measured import Measured, MeasuredStack
+from hesrpt.speedup.measured import MeasuredStack, PiecewiseLinear
 
 
 class Mixed(Speedup):
@@ -53,10 +53,6 @@ class Mixed(Speedup):
     def precision(self) -> float:  # type: ignore[override]
         return max(speedup.precision for _, speedup in self._groups)
 
-    @property
-    def sharp(self) -> bool:  # type: ignore[override]
-        return all(speedup.sharp for _, speedup in self._groups)
-
     def rate(self, servers: FloatArray) -> FloatArray:
         return self._each(servers, lambda speedup, n: speedup.rate(n))
 
@@ -75,6 +71,12 @@ class Mixed(Speedup):
     def check(self, servers: float) -> None:
         for speedup in set(self.members):
             speedup.check(servers)
+
+    def known_on(self, servers: float) -> Mixed:
+        known = {speedup: speedup.known_on(servers) for speedup in set(self.members)}
+        if all(speedup is one for speedup, one in known.items()):
+            return self
+        return Mixed([known[speedup] for speedup in self.members])
 
     def of(self, job: int) -> Speedup:
         return self.members[job]
@@ -96,6 +98,7 @@ class Mixed(Speedup):
         return Mixed([speedup.on_whole_servers() for speedup in self.members])
 
 
+_MOST_CORNERS = 64
 _DERIVED = Limited, TimeShared, WholeServers
 _STACKABLE = Amdahl, MeasuredStack, PowerLaw, *_DERIVED
 
@@ -105,7 +108,11 @@ def _shape(speedup: Speedup) -> tuple[object, ...]:
     if isinstance(speedup, _DERIVED):
         return type(speedup), *_shape(speedup.base)
     # What has no numbers for parameters can only be stacked with its equals.
-    stackable = isinstance(speedup, Amdahl | Measured | PowerLaw)
+    # Large tables take longer side by side than one after the other.
+    small = isinstance(speedup, PiecewiseLinear) and len(speedup.knots[0]) <= _MOST_CORNERS
+    if small:
+        return (PiecewiseLinear,)
+    stackable = isinstance(speedup, Amdahl | PowerLaw)
     return (type(speedup),) if stackable else (speedup,)
 
 
@@ -119,8 +126,10 @@ def _first(stacked: Speedup, count: int) -> Speedup:
 
 def _combine(speedups: Sequence[Speedup], join: Callable[[Sequence[Any]], Any]) -> Speedup:
     model = speedups[0]
-    if isinstance(model, Measured):
-        return MeasuredStack.of_all(one for one in speedups if isinstance(one, Measured))
+    if isinstance(model, PiecewiseLinear):
+        if len(model.knots[0]) > _MOST_CORNERS:
+            return model
+        return MeasuredStack.of_all(one for one in speedups if isinstance(one, PiecewiseLinear))
     if not isinstance(model, _STACKABLE):
         return model
     combined: Speedup = object.__new__(type(model))

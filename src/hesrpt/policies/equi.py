@@ -1,0 +1,36 @@
+"""EQUI: equal shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.policies.base import ByRank, Factors, pass_on, rounded_fairly, usable
+from hesrpt.speedup import Mixed, Speedup
+
+
+@dataclass(frozen=True)
+class Equi(ByRank):
+    """Every job gets the same number of servers; what one cannot use, the others share.
+
+    Whole servers that cannot be shared equally go to the jobs that arrived first.
+    """
+
+    def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
+        equal = np.full(jobs, servers / jobs)
+        held = pass_on(equal, usable(speedup, servers, jobs))
+        return rounded_fairly(held, servers)[::-1] if whole else held
+
+    def factors(self, jobs: int, servers: float, speedup: Speedup) -> Factors | None:
+        if isinstance(speedup, Mixed) or float(usable(speedup, servers, 1)[0]) < servers:
+            return None
+        m = np.arange(2, jobs + 1)
+        held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
+        held[2:] = m / (m - 1)
+        rate[2:] = speedup.rate(servers / (m - 1)) / speedup.rate(servers / m)
+        return Factors(held, rate)
+
+    def by_size(self, whole: bool) -> bool:
+        return not whole

@@ -1,0 +1,103 @@
+"""heSRPT: the optimum of the paper, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
+from hesrpt.optimal.closed_form import shares_of
+from hesrpt.policies.base import ByRank, Factors, Policy, State, pass_on, rounded_fairly, usable
+from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
+from hesrpt.speedup import Limited, Mixed, PowerLaw, Speedup, TimeShared
+
+if TYPE_CHECKING:
+    from hesrpt.workload import Workload
+
+
+@dataclass(frozen=True)
+class HeSrpt(ByRank):
+    """The i-th largest of m jobs gets (i/m)^c − ((i−1)/m)^c of the servers, c = 1/(1 − p).
+
+    ``objective`` "slowdown" or "weighted" puts the jobs' weights in the place of their number.
+    ``p`` is that of the jobs' speedup, unless it is given. What a job cannot use, the others share.
+
+    Whole servers are handed out as :class:`~hesrpt.policies.Optimal` does, which is optimal too.
+    """
+
+    p: float | None = None
+    objective: Objective = "flow"
+    _whole: Optimal = field(default_factory=Optimal, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checked(self.objective)
+        if self.p is not None:
+            object.__setattr__(self, "p", PowerLaw(self.p).p)
+        object.__setattr__(self, "_whole", Optimal(self.objective))
+
+    @property
+    def name(self) -> str:
+        return "hesrpt" if self.objective == "flow" else f"hesrpt-{self.objective}"
+
+    @property
+    def ranked(self) -> bool:  # type: ignore[override]
+        return self.objective == "flow"
+
+    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
+        return self if self.p is not None else replace(self, p=power_of(workload.speedup, self))
+
+    def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
+        if whole and not isinstance(speedup, Mixed):
+            return self._whole.row(jobs, servers, speedup, whole)
+        share = shares_of(np.ones(jobs), self._power(speedup))[::-1]
+        # Shares that a float cannot tell from nothing are nothing.
+        held = servers * share[: max(int(np.count_nonzero(share > 1e-300)), 1)]
+        if isinstance(speedup, PowerLaw):
+            return held
+        return pass_on(held, usable(speedup, servers, jobs)[: len(held)])
+
+    def factors(self, jobs: int, servers: float, speedup: Speedup) -> Factors | None:
+        if not isinstance(speedup, PowerLaw):
+            return None
+        c = 1 / (1 - self._power(speedup))
+        m = np.arange(2, jobs + 1)
+        held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
+        with np.errstate(over="ignore"):
+            held[2:] = np.exp(-c * np.log1p(-1 / m))
+            rate[2:] = np.exp(-c * speedup.p * np.log1p(-1 / m))
+        return Factors(held, rate)
+
+    def __call__(self, state: State) -> FloatArray:
+        if state.whole and not isinstance(state.speedup, Mixed):
+            return self._whole(state)
+        weights = weights_of(state, self.objective)
+        order = np.argsort(state.remaining / weights, kind="stable")[::-1]
+        held = np.empty(len(state))
+        held[order] = state.servers * shares_of(weights[order], self._power(state.speedup))
+        most = usable(state.speedup, state.servers, len(state))
+        held = pass_on(held, most)
+        return rounded_fairly(held, state.servers) if state.whole else held
+
+    def _power(self, speedup: Speedup) -> float:
+        return power_of(speedup, self) if self.p is None else self.p
+
+
+def power_of(speedup: Speedup, policy: Policy) -> float:
+    """Return the p that all jobs have in common."""
+    members = speedup.members if isinstance(speedup, Mixed) else (speedup,)
+    powers = {_base_power(member) for member in set(members)}
+    if len(powers) == 1 and (p := powers.pop()) is not None:
+        return p
+    raise InputError(
+        f"policy {policy.name} needs one power law k^p for all jobs: use policy optimal, or give "
+        f"p as in policies.{type(policy).__name__}(p=0.5)"
+    )
+
+
+def _base_power(speedup: Speedup) -> float | None:
+    while isinstance(speedup, Limited | TimeShared):
+        speedup = speedup.base
+    return speedup.p if isinstance(speedup, PowerLaw) else None

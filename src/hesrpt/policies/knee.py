@@ -1,0 +1,99 @@
+"""KNEE: to each job as many servers as still save a certain time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import positive
+from hesrpt.policies.base import Leftover, Policy, State, leftover, leftover_rule
+from hesrpt.speedup import Amdahl, PowerLaw, Speedup
+
+if TYPE_CHECKING:
+    from hesrpt.workload import Workload
+
+
+@dataclass(frozen=True)
+class Knee(Policy):
+    """The job with the lowest knee first, and no job more than its knee.
+
+    A job's knee is where one more server would shorten its remaining time x/s(k) by less than
+    ``alpha``. The job with the lowest knee gets so many servers, then the next one, as long as
+    there are any. ``leftover`` says what happens to servers that nobody was given. Without
+    ``alpha``, the best one is searched for the workload at hand (see :meth:`tuned`).
+    """
+
+    alpha: float | None = None
+    leftover: Leftover = "idle"
+
+    def __post_init__(self) -> None:
+        leftover_rule(self.leftover)
+        if self.alpha is not None:
+            object.__setattr__(self, "alpha", positive("alpha", self.alpha))
+
+    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
+        if self.alpha is not None:
+            return self
+        from hesrpt.simulator.tuning import best_alpha
+
+        return replace(self, alpha=best_alpha(self, workload, servers, whole))
+
+    @classmethod
+    def tuned(
+        cls,
+        workload: Workload,
+        servers: float,
+        *,
+        leftover: Leftover = "idle",
+        whole: bool = False,
+        values: int = 100,
+    ) -> Knee:
+        """Return KNEE with the α that gives the least mean flow time, as the paper's authors did.
+
+        ``values`` values of α are tried over the whole range in which they make a difference, then
+        as many again around the best one.
+        """
+        from hesrpt.simulator.tuning import best_alpha
+
+        policy = cls(leftover=leftover)
+        return replace(policy, alpha=best_alpha(policy, workload, servers, whole, values))
+
+    def __call__(self, state: State) -> FloatArray:
+        assert self.alpha is not None, "prepare() finds alpha"
+        knees = knee(state.speedup, state.remaining / self.alpha, state.servers)
+        order = np.argsort(knees, kind="stable")
+        lowest_first = knees[order]
+        held = np.minimum(
+            lowest_first, np.maximum(state.servers - (np.cumsum(lowest_first) - lowest_first), 0.0)
+        )
+        result = np.empty(len(state))
+        result[order] = leftover(held, state.servers, self.leftover)
+        return result
+
+
+def knee(speedup: Speedup, saving: FloatArray, servers: float) -> FloatArray:
+    """Return where x s'(k)/s(k)² = alpha, at most ``servers``; ``saving`` is x / alpha."""
+    if isinstance(speedup, PowerLaw):
+        return np.minimum((speedup.p * saving) ** (1 / (1 + speedup.p)), servers)
+    if isinstance(speedup, Amdahl):
+        return np.minimum(np.sqrt(speedup.parallel_fraction * saving), servers)
+
+    def saves(k: FloatArray) -> FloatArray:
+        return saving * speedup.slope_before(k) - speedup.rate(k) ** 2
+
+    return _last_positive(saves, np.full(len(saving), servers))
+
+
+def _last_positive(function: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:
+    """Return the greatest k up to ``high`` at which a falling function is not negative."""
+    enough = function(high) >= 0
+    low, top = np.zeros_like(high), high.copy()
+    for _ in range(60):
+        middle = (low + top) / 2
+        positive_there = function(middle) >= 0
+        low, top = np.where(positive_there, middle, low), np.where(positive_there, top, middle)
+    return np.where(enough, high, low)

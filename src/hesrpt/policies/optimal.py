@@ -1,0 +1,108 @@
+"""The planner's rule at every moment: optimal for a batch, for any concave speedup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.errors import InputError
+from hesrpt.optimal.recursion import Values, job_values
+from hesrpt.policies.base import ByRank, State, usable
+from hesrpt.speedup import Mixed, Speedup
+
+Objective = Literal["flow", "slowdown", "weighted"]
+
+
+def checked(objective: str) -> None:
+    """Raise an error if there is no such objective."""
+    if objective not in get_args(Objective):
+        expected = ", ".join(get_args(Objective))
+        raise InputError(f"objective must be one of {expected}, got {objective!r}")
+
+
+def weights_of(state: State, objective: Objective) -> FloatArray:
+    """Return what a second of each job's time in the system costs."""
+    if objective == "slowdown":
+        return 1 / state.sizes
+    return state.weights if objective == "weighted" else np.ones(len(state))
+
+
+class _Memory:
+    """The values that were found last: those of jobs that end later do not depend on the rest."""
+
+    def __init__(self) -> None:
+        self.key: tuple[Speedup, float] | None = None
+        self.values: Values | None = None
+        self.listed: tuple[IntArray, FloatArray] | None = None
+
+    def by_rank(self, jobs: int, speedup: Speedup, servers: float) -> Values:
+        """Return values of at least so many jobs of equal weight with one speedup."""
+        if self.key != (speedup, servers):
+            self.key, self.values = (speedup, servers), None
+        known = 0 if self.values is None else len(self.values.values)
+        if self.values is None or known < jobs:
+            weights = np.ones(max(jobs, 2 * known, 16))
+            self.values = job_values(speedup, servers, weights, self.values, known)
+        return self.values
+
+    def of_list(
+        self, jobs: IntArray, weights: FloatArray, speedup: Speedup, servers: float
+    ) -> Values:
+        """Return the values of jobs listed from the last to end to the first."""
+        known = 0
+        if self.values is not None and self.listed is not None and self.key is not None:
+            same = min(len(jobs), len(self.listed[0]))
+            differs = (jobs[:same] != self.listed[0][:same]) | (
+                weights[:same] != self.listed[1][:same]
+            )
+            known = int(np.argmax(differs)) if differs.any() else same
+        self.values = job_values(speedup, servers, weights, self.values, known)
+        self.key, self.listed = (speedup, servers), (jobs, weights)
+        return self.values
+
+
+@dataclass(frozen=True)
+class Optimal(ByRank):
+    """Servers by marginal value: what no job values goes to nobody, what one cannot use, to others.
+
+    Jobs are listed by their time alone on the whole system, per weight; their values follow from
+    the recursion of the planner. With one speedup and all jobs present from the start, the mean
+    flow time (or ``objective``) is optimal. Later arrivals are not foreseen.
+    """
+
+    objective: Objective = "flow"
+    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checked(self.objective)
+
+    @property
+    def name(self) -> str:
+        return "optimal" if self.objective == "flow" else f"optimal-{self.objective}"
+
+    @property
+    def ranked(self) -> bool:  # type: ignore[override]
+        return self.objective == "flow"
+
+    def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
+        speedup = speedup.on_whole_servers() if whole else speedup
+        values = self._memory.by_rank(jobs, speedup, servers)
+        return values.allocation(jobs)[1][::-1]
+
+    def __call__(self, state: State) -> FloatArray:
+        if self.ranked and not isinstance(state.speedup, Mixed):
+            return super().__call__(state)
+        speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
+        weights = weights_of(state, self.objective)
+        rates = speedup.rate(usable(speedup, state.servers, len(state)))
+        # Of jobs that take as long, the first to arrive ends first.
+        order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]
+        reordered = speedup.reordered(order)
+        values = self._memory.of_list(state.jobs[order], weights[order], reordered, state.servers)
+        start, allocation = values.allocation(len(order))
+        held = np.zeros(len(state))
+        held[order[start:]] = allocation
+        return held

@@ -1,0 +1,304 @@
+"""The simulation of one policy on one workload, from event to event.
+
+The loop itself is compiled (:mod:`hesrpt.simulator.kernel`). This is the caller that it returns to:
+it looks up rows and asks policies, in the same way for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
+from hesrpt.errors import PolicyError
+from hesrpt.optimal.closed_form import shortest_first
+from hesrpt.policies import ByRank, Policy, State, rounded_fairly
+from hesrpt.simulator import kernel
+from hesrpt.speedup import Mixed
+from hesrpt.workload import Workload
+
+# The table of rows starts again when it has grown to so many entries.
+_MOST_ROW_ENTRIES = 1 << 24
+# Sums of servers may exceed N by this much, for rounding.
+_ROUNDING = 1e-9
+# The loop returns after so many events, to show progress.
+_EVENTS_AT_A_TIME = 200_000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that determines a simulation."""
+
+    workload: Workload
+    servers: float
+    policy: Policy
+    whole: bool
+    resize_cost: float
+    estimates: FloatArray | None  # of sizes, relative to the true ones
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs."""
+        return len(self.workload)
+
+
+class Recorded(NamedTuple):
+    """Who held servers in each phase."""
+
+    ends: FloatArray
+    start: IntArray
+    job: IntArray
+    held: FloatArray
+
+
+class Outcome(NamedTuple):
+    """What came of a simulation."""
+
+    completion_times: FloatArray
+    events: int
+    busy: float  # server-seconds handed out
+    area: float  # jobs in the system, integrated over time
+    work: int  # jobs holding servers, summed over phases
+    recorded: Recorded | None
+    held: FloatArray  # when it stopped
+
+
+def simulate(
+    run: Run,
+    *,
+    recording: bool = False,
+    stop_at: float = inf,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Carry out a simulation, to its end or up to a time."""
+    return _Engine(run, recording).run(stop_at, progress)
+
+
+class _Engine:
+    def __init__(self, run: Run, recording: bool) -> None:
+        self.given, self.recording = run, recording
+        workload, policy, jobs = run.workload, run.policy, run.jobs
+        self.row_policy = _row_policy(run)
+        self.by_size = self.row_policy is not None and self.row_policy.by_size(run.whole)
+        arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
+        exact = run.estimates is None
+        estimates = np.ones(jobs) if run.estimates is None else run.estimates
+        self.seen_sizes = workload.sizes * estimates
+        self.weights = np.ones(jobs) if workload.weights is None else workload.weights
+        self.speedup = workload.speedup
+        self.jobs = kernel.Jobs(
+            arrivals=np.array(arrivals),
+            left=np.array(workload.sizes),
+            estimate=np.array(estimates),
+            completion=np.full(jobs, np.nan),
+            target=np.zeros(jobs),
+            rate=np.zeros(jobs),
+            held=np.zeros(jobs),
+            started=np.zeros(jobs, dtype=np.int64),
+            ready=np.zeros(jobs),
+            by_arrival=_arrival_order(workload.arrivals, self.seen_sizes, self.by_size),
+            present=np.zeros(jobs, dtype=np.int64),
+            offered=np.zeros(jobs),
+            offered_rate=np.zeros(jobs),
+        )
+        self.rows = self._empty_rows(exact)
+        self.row_entries = 0
+        self.settled: int | None = None
+        if self.row_policy is not None:
+            self.settled = self.row_policy.settles_at(run.servers, self.speedup, run.whole)
+        room = 4096 if recording else 1
+        self.record = kernel.Record(
+            np.empty(room), np.zeros(room + 1, dtype=np.int64), np.empty(room, dtype=np.int64),
+            np.empty(room),
+        )  # fmt: skip
+        self.counters = kernel.Counters(np.zeros(11, dtype=np.int64), np.zeros(8))
+        self.counters.clocks[kernel.SPEED] = self.counters.clocks[kernel.HELD_FACTOR] = 1.0
+        self.review_every = inf if policy.review_every is None else float(policy.review_every)
+        self.counters.clocks[kernel.REVIEW] = self.review_every
+        self.exact = exact
+
+    def run(self, stop_at: float, progress: Progress | None) -> Outcome:
+        count = self.counters.counts
+        while True:
+            why = kernel.run(
+                self.jobs,
+                self.rows,
+                self.record,
+                self.counters,
+                self.row_policy is not None,
+                self.by_size,
+                self.exact,
+                self.given.resize_cost,
+                self.review_every,
+                stop_at,
+                self.recording,
+                _EVENTS_AT_A_TIME,
+            )
+            if why == kernel.NEEDS_DECISION:
+                self._decide()
+            elif why == kernel.NEEDS_ROW:
+                self._add_row(int(count[kernel.PRESENT]))
+            elif why == kernel.RECORD_FULL:
+                self._enlarge_record()
+            elif why == kernel.STARVED:
+                raise self._error("serves none of the jobs that are left, and never will")
+            elif why in (kernel.DONE, kernel.STOPPED):
+                break
+            if progress is not None:
+                progress(int(count[kernel.ARRIVED]), self.given.jobs)
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        count, clock = self.counters.counts, self.counters.clocks
+        recorded = None
+        if self.recording:
+            phases, entries = int(count[kernel.PHASES]), int(count[kernel.ENTRIES])
+            recorded = Recorded(
+                self.record.ends[:phases],
+                self.record.start[: phases + 1],
+                self.record.job[:entries],
+                self.record.held[:entries],
+            )
+        held = np.zeros(self.given.jobs)
+        present, window = int(count[kernel.PRESENT]), int(count[kernel.WINDOW])
+        holding = self.jobs.present[present - window : present]
+        held[holding] = self.jobs.held[holding] * clock[kernel.HELD_FACTOR]
+        return Outcome(
+            self.jobs.completion,
+            int(count[kernel.EVENTS]),
+            float(clock[kernel.BUSY]),
+            float(clock[kernel.AREA]),
+            int(count[kernel.WORK]),
+            recorded,
+            held,
+        )
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def _empty_rows(self, exact: bool) -> kernel.Rows:
+        run, jobs = self.given, self.given.jobs
+        factors = None
+        if self.row_policy is not None and exact and not run.whole and run.resize_cost == 0:
+            factors = self.row_policy.factors(jobs, run.servers, self.speedup)
+        none = np.zeros(jobs + 1)
+        return kernel.Rows(
+            start=np.full(jobs + 1, -1, dtype=np.int64),
+            length=np.zeros(jobs + 1, dtype=np.int64),
+            held=np.empty(64),
+            rate=np.empty(64),
+            rate_factor=none if factors is None else factors.rate,
+            held_factor=none if factors is None else factors.held,
+        )
+
+    def _add_row(self, present: int) -> None:
+        assert self.row_policy is not None
+        run, rows = self.given, self.rows
+        row = self.row_policy.row(present, run.servers, self.speedup, run.whole)
+        self._check(row)
+        if self.row_entries + len(row) > _MOST_ROW_ENTRIES:
+            rows.start[:] = -1
+            self.row_entries = 0
+        if (missing := self.row_entries + len(row) - len(rows.held)) > 0:
+            more = np.empty(max(missing, len(rows.held)))
+            held, rate = (np.concatenate((old, more)) for old in (rows.held, rows.rate))
+            self.rows = rows = rows._replace(held=held, rate=rate)
+        here = slice(self.row_entries, self.row_entries + len(row))
+        rows.held[here], rows.rate[here] = row, self.speedup.rate(row)
+        alike: int | slice = present
+        if self.settled is not None and present >= self.settled:
+            alike = slice(self.settled, None)
+        rows.start[alike], rows.length[alike] = self.row_entries, len(row)
+        self.row_entries += len(row)
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        run, jobs = self.given, self.jobs
+        present = int(self.counters.counts[kernel.PRESENT])
+        who = jobs.present[:present].copy()
+        remaining = jobs.left[who]
+        if not self.exact:
+            remaining = remaining * jobs.estimate[who]
+        speedup = self.speedup.reordered(who)
+        state = State(
+            float(self.counters.clocks[kernel.NOW]),
+            run.servers,
+            run.whole,
+            who,
+            remaining,
+            self.seen_sizes[who],
+            jobs.arrivals[who],
+            self.weights[who],
+            speedup,
+        )
+        held = np.asarray(run.policy(state), dtype=np.float64)
+        if held.shape != remaining.shape:
+            raise self._error(
+                f"returned an array of shape {held.shape} for {present} jobs, one number each "
+                "expected"
+            )
+        self._check(held)
+        if run.whole:
+            held = rounded_fairly(held, run.servers)
+        jobs.offered[:present] = held
+        jobs.offered_rate[:present] = speedup.rate(held)
+        self.counters.counts[kernel.STAGE] = kernel.OFFERED
+
+    def _check(self, held: FloatArray) -> None:
+        # The sum is NaN if any number is; and it costs less than a look at each of them.
+        total = float(held.sum())
+        if not total <= self.given.servers * (1 + _ROUNDING):
+            if np.isfinite(total):
+                raise self._error(f"hands out {total!r} servers of {self.given.servers!r}")
+            raise self._error(f"returned {_first(held, ~np.isfinite(held))}, a number expected")
+        if float(held.min()) < 0:
+            raise self._error(f"returned {_first(held, held < 0)}, at least 0 expected")
+
+    def _error(self, what: str) -> PolicyError:
+        time = float(self.counters.clocks[kernel.NOW])
+        return PolicyError(f"policy {self.given.policy.name} at time {time:.6g} {what}")
+
+    # --- the record ---------------------------------------------------------------------------
+
+    def _enlarge_record(self) -> None:
+        record, entries = self.record, int(self.counters.counts[kernel.ENTRIES])
+        phases = int(self.counters.counts[kernel.PHASES])
+        present = int(self.counters.counts[kernel.PRESENT])
+        more_phases = phases + 4096
+        more = entries + present + 4096
+        self.record = kernel.Record(
+            np.append(record.ends, np.empty(more_phases)),
+            np.append(record.start, np.zeros(more_phases, dtype=np.int64)),
+            np.append(record.job, np.empty(more, dtype=np.int64)),
+            np.append(record.held, np.empty(more)),
+        )
+
+
+def _row_policy(run: Run) -> ByRank | None:
+    """Return the policy if it can be looked up by rank: all jobs then share one speedup."""
+    policy = run.policy
+    shared = not isinstance(run.workload.speedup, Mixed)
+    return policy if isinstance(policy, ByRank) and policy.ranked and shared else None
+
+
+def _arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool) -> IntArray:
+    """Return the jobs as they arrive; those of one time largest first, or as they were given."""
+    if not by_size:
+        if arrivals is None:
+            return np.arange(len(sizes))
+        return np.argsort(arrivals, kind="stable")
+    if arrivals is None:
+        return np.ascontiguousarray(shortest_first(sizes)[0][::-1])
+    # Of equal sizes the one given first is to end first: it comes last.
+    return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))
+
+
+def _first(values: FloatArray, bad: BoolArray) -> str:
+    place = int(np.argmax(bad))
+    return f"{float(values[place])!r} for job {place} of the {len(values)} in the system"
