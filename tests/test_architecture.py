@@ -15,10 +15,13 @@ SOURCE = Path(hesrpt.__file__).parent
 # From the inside out: a room may import those before it, and itself.
 ROOMS = [
     ("_version", "arrays", "errors"),
+    ("tables",),
     ("speedup",),
     ("workload",),
     ("schedule", "traces"),
     ("optimal",),
+    ("policies",),
+    ("simulator",),
     ("plots", "reports"),
     ("cli",),
     ("__init__", "__main__"),

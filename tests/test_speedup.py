@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hesrpt import Amdahl, Custom, InputError, Measured, PowerLaw, Speedup
 from hesrpt.arrays import FloatArray
 from hesrpt.speedup import Mixed, WholeServers
-from hesrpt.speedup.measured import MeasuredStack
+from hesrpt.speedup.measured import MeasuredStack, Tabulated
 
 MEASURED = Measured([1, 2, 4, 8, 16], [1, 1.9, 3.1, 4.0, 3.5])
 SPEEDUPS = {
@@ -164,19 +166,33 @@ class TestCustom:
         with pytest.raises(InputError, match=message):
             Custom(function).check(10.0)  # type: ignore[arg-type]
 
-    def test_a_numerical_demand_agrees_with_a_formula(self) -> None:
-        prices = np.geomspace(1e-3, 2, 300)
-        numerical = Custom(lambda k: k**0.6).demand(prices, 50.0)
-        assert_allclose(numerical, PowerLaw(0.6).demand(prices, 50.0), rtol=1e-6, atol=1e-9)
+    @pytest.mark.parametrize(
+        ("function", "demand"),
+        [
+            (lambda k: k**0.6, lambda price: PowerLaw(0.6).demand(price, 50.0)),
+            # Near 0 a difference is lost in rounding.
+            (lambda k: 1 - np.exp(-k / 3), lambda price: np.maximum(-3 * np.log(3 * price), 0)),
+            (
+                lambda k: np.interp(k, [0, 1, 4, 10], [0, 1, 3, 5]),
+                lambda price: np.where(price < 2 / 3, np.where(price < 1 / 3, 10, 4), price < 1),
+            ),
+        ],
+    )
+    def test_a_table_knows_what_is_worth_having(self, function: Any, demand: Any) -> None:
+        prices = np.geomspace(1e-2, 2, 300)
+        wanted, best = Custom(function).demand(prices, 50.0), demand(prices)
+        profit, most = (function(k) - prices * k for k in (wanted, best))
+        assert_allclose(profit, most, rtol=0, atol=2e-9 * function(50.0))
 
-    def test_a_kink_is_found_exactly(self) -> None:
-        kinked = Custom(lambda k: np.interp(k, [0, 1, 4, 10], [0, 1, 3, 5]))
-        assert_allclose(kinked.demand(np.array([0.8, 0.5]), 10.0), [1, 4], rtol=1e-13)
-
-    def test_near_zero_a_difference_is_lost_in_rounding_but_not_the_demand(self) -> None:
-        prices = np.array([0.1, 0.2, 0.3, 0.33])
-        saturating = Custom(lambda k: 1 - np.exp(-k / 3))
-        assert_allclose(saturating.demand(prices, 9.0), -3 * np.log(3 * prices), rtol=1e-6)
+    def test_a_table_is_close_to_its_function_and_concave(self) -> None:
+        for function in (np.log1p, np.sqrt, np.tanh, lambda k: np.minimum(k, 2.0) + 0.1 * k):
+            table = Custom(function).known_on(100.0)
+            assert isinstance(table, Tabulated)
+            k = np.geomspace(1e-8, 100, 50_001)
+            assert_allclose(table.rate(k), function(k), rtol=1e-8, atol=1e-12)
+            assert np.all(np.diff(table.knots[1]) > 0)
+            slopes = np.diff(table.knots[1]) / np.diff(table.knots[0])
+            assert np.all(np.diff(slopes) <= 1e-9 * slopes[:-1])
 
 
 class TestMixed:

@@ -1,10 +1,12 @@
 """Optimal sharing of servers between parallel jobs."""
 
+from hesrpt import policies
 from hesrpt._version import __version__
-from hesrpt.errors import CertificateError, FitError, InputError
+from hesrpt.errors import CertificateError, FitError, InputError, OverloadWarning, PolicyError
 from hesrpt.optimal.certificate import Certificate, verify
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.schedule import Schedule
+from hesrpt.simulator import Comparison, Simulation, compare, simulate
 from hesrpt.speedup import (
     Amdahl,
     Custom,
@@ -21,20 +23,27 @@ __all__ = [
     "Amdahl",
     "Certificate",
     "CertificateError",
+    "Comparison",
     "Custom",
     "FitError",
     "InputError",
     "Measured",
+    "OverloadWarning",
     "Plan",
+    "PolicyError",
     "PowerLaw",
     "Schedule",
+    "Simulation",
     "Speedup",
     "Workload",
     "__version__",
+    "compare",
     "fit_amdahl",
     "fit_power_law",
     "plan",
+    "policies",
     "read_jobs",
     "read_speedup",
+    "simulate",
     "verify",
 ]

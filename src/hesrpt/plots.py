@@ -17,6 +17,7 @@ from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.schedule import Schedule
+from hesrpt.simulator import Comparison
 
 # More jobs than this are drawn as so many bands of jobs that end one after the other.
 _MOST_BANDS = 20
@@ -52,6 +53,36 @@ def schedule(record: Schedule) -> Figure:
     below.set_xlim(0, record.makespan)
     _legend(figure, above)
     above.set_title(record.summary, fontsize="medium")
+    return figure
+
+
+def comparison(compared: Comparison) -> Figure:
+    """Draw mean flow times relative to the best policy, and how many jobs take how long."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    policies = list(compared)
+    intervals = [compared.interval(policy, "mean_flow_time") for policy in policies]
+    best = min(interval.mean for interval in intervals)
+    colours = colormaps["viridis"](np.linspace(0.08, 0.85, len(policies)))
+    errors = np.nan_to_num([interval.half_width / best for interval in intervals])
+    ratios = [interval.mean / best for interval in intervals]
+    left.barh(policies, ratios, color=colours, xerr=errors if errors.any() else None)
+    for place, ratio in enumerate(ratios):
+        left.annotate(f" {ratio:.3g}", (ratio, place), va="center", fontsize="small")
+    left.invert_yaxis()
+    left.margins(x=0.15)
+    left.set_xlabel("mean flow time, relative to the best")
+    for policy, colour in zip(policies, colours, strict=True):
+        times = np.sort(np.concatenate([run.flow_times for run in compared.simulations[policy]]))
+        longer = 1 - np.arange(len(times)) / len(times)
+        shown = np.unique(np.geomspace(1, len(times), 400).astype(int)) - 1
+        shown = np.union1d(shown, len(times) - 1 - shown)
+        right.plot(times[shown], longer[shown], color=colour, label=policy)
+    right.set_xscale("log")
+    right.set_yscale("log")
+    right.set_xlabel("flow time")
+    right.set_ylabel("jobs that take longer")
+    right.legend(fontsize="small")
     return figure
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hesrpt._version import __version__
 from hesrpt.optimal.planner import Plan
+from hesrpt.simulator import Comparison, Simulation
 
 _MOST_ROWS = 20
 _LONGEST_NAME = 24
@@ -84,6 +85,95 @@ def _proof(plan: Plan, verified_gap: float | None) -> str:
         f"this same order, none has a {cost} below {certificate.lower_bound:.10g} "
         f"(gap {_gap(certificate.gap)}{by})"
     )
+
+
+_METRICS = {
+    "mean_flow_time": "mean flow time",
+    "median_flow_time": "median",
+    "p95_flow_time": "95%",
+    "p99_flow_time": "99%",
+    "max_flow_time": "max",
+    "mean_slowdown": "mean slowdown",
+    "utilisation": "utilisation",
+    "mean_jobs": "jobs",
+    "fairness": "fairness",
+}
+
+
+def print_simulation(simulation: Simulation) -> None:
+    """Print what came of a policy."""
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    jobs = len(simulation.workload)
+    console.print(
+        Text(f"{simulation.policy} on {simulation.servers:g} servers, {jobs:,} jobs, "),
+        f"{simulation.events:,} events\n",
+    )
+    metrics = simulation.metrics()
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "mean", "median", "95%", "99%", "max"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for name, label in (("flow_time", "flow time"), ("slowdown", "slowdown")):
+        figures = (metrics[f"{which}_{name}"] for which in ("mean", "median", "p95", "p99", "max"))
+        table.add_row(label, *(f"{figure:.5g}" for figure in figures))
+    console.print(table)
+    console.print()
+    console.print(f"makespan        {metrics['makespan']:.6g}")
+    console.print(f"utilisation     {metrics['utilisation']:.1%}")
+    console.print(f"jobs in system  {metrics['mean_jobs']:.5g} on average")
+    console.print(f"fairness        {metrics['fairness']:.4f} (Jain's index of the slowdowns)")
+
+
+def simulation_as_json(simulation: Simulation) -> dict[str, Any]:
+    """Return everything about a simulation as JSON values, but who held what when."""
+    return {
+        "hesrpt": __version__,
+        "policy": simulation.policy,
+        "servers": simulation.servers,
+        "whole": simulation.whole,
+        "events": simulation.events,
+        "overloaded": simulation.overloaded,
+        "metrics": simulation.metrics(),
+        "jobs": simulation.rows(),
+    }
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print a row for each policy."""
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    first = comparison[next(iter(comparison))]
+    jobs, times = len(first.workload), comparison.replications
+    repeated = f", {times} replications" if times > 1 else ""
+    console.print(f"{jobs:,} jobs on {first.servers:g} servers{repeated}\n")
+    best = comparison.interval(comparison.best, "mean_flow_time").mean
+    table = Table(box=None, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    for header in ("mean flow time", "to best", *list(_METRICS.values())[1:]):
+        table.add_column(header, justify="right", no_wrap=True)
+    for policy in comparison:
+        mean, half_width = comparison.interval(policy, "mean_flow_time")
+        shown = f"{mean:.5g}" + (f" ± {half_width:.2g}" if times > 1 else "")
+        others = (comparison.interval(policy, name).mean for name in list(_METRICS)[1:])
+        style = "bold" if policy == comparison.best else ""
+        cells = (shown, f"{mean / best:.3f}", *(f"{figure:.4g}" for figure in others))
+        table.add_row(Text(policy), *cells, style=style)
+    console.print(table)
+    if times > 1:
+        console.print(f"± is the {comparison.confidence:.0%} confidence interval of the mean")
+
+
+def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
+    """Return the figures of all policies as JSON values."""
+    first = comparison[next(iter(comparison))]
+    return {
+        "hesrpt": __version__,
+        "servers": first.servers,
+        "whole": first.whole,
+        "jobs": len(first.workload),
+        "replications": comparison.replications,
+        "confidence": comparison.confidence,
+        "best": comparison.best,
+        "policies": comparison.rows(),
+    }
 
 
 def _gap(gap: float) -> str:

@@ -10,15 +10,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hesrpt import tables
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError, number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -39,6 +42,16 @@ class Timeline(ABC):
     def servers_of(self, job: int) -> FloatArray:
         """Return the servers of one job in each phase."""
         return np.array([self.servers(phase)[job] for phase in range(len(self.ends))])
+
+    def servers_at(self, time: float) -> FloatArray:
+        """Return the servers of each job at a time."""
+        phase = int(np.searchsorted(self.ends, time, side="right"))
+        return self.servers(min(phase, len(self.ends) - 1)) * (phase < len(self.ends))
+
+    def server_seconds(self) -> float:
+        """Return how many servers were handed out for how long, in sum."""
+        lengths = np.diff(self.ends, prepend=0.0)
+        return float(sum(length * self.servers(i).sum() for i, length in enumerate(lengths)))
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         """Yield the remaining sizes at each of ``times``, which ascend."""
@@ -124,14 +137,76 @@ class Schedule:
         """When the last job ends."""
         return float(self.completion_times.max())
 
+    @property
+    def duration(self) -> float:
+        """How long it takes from the first arrival to the last end."""
+        arrivals = self.workload.arrivals
+        return self.makespan - (0.0 if arrivals is None else float(arrivals.min()))
+
+    @property
+    def mean_jobs(self) -> float:
+        """The mean number of jobs in the system, from the first arrival to the last end."""
+        return self.total_flow_time / self.duration
+
+    @property
+    def utilisation(self) -> float:
+        """The part of all servers that was handed out, from the first arrival to the last end."""
+        return self.timeline.server_seconds() / (self.servers * self.duration)
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the slowdowns: 1 if all are equal, 1/M if one job suffers all."""
+        slowdowns = self.slowdowns / self.slowdowns.max()
+        return float(slowdowns.sum() ** 2 / (len(slowdowns) * (slowdowns**2).sum()))
+
+    def metrics(self) -> dict[str, float]:
+        """Return all that is measured, by name."""
+        result = {}
+        for name, values in (("flow_time", self.flow_times), ("slowdown", self.slowdowns)):
+            median, p95, p99 = np.quantile(values, (0.5, 0.95, 0.99))
+            result[f"mean_{name}"] = float(values.mean())
+            result[f"median_{name}"] = float(median)
+            result[f"p95_{name}"] = float(p95)
+            result[f"p99_{name}"] = float(p99)
+            result[f"max_{name}"] = float(values.max())
+        result["makespan"] = self.makespan
+        result["utilisation"] = self.utilisation
+        result["mean_jobs"] = self.mean_jobs
+        result["fairness"] = self.fairness
+        return result
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """Return a row for each job."""
+        workload, jobs = self.workload, len(self.workload)
+        arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
+        weights = np.ones(jobs) if workload.weights is None else workload.weights
+        columns = {
+            "arrival": arrivals,
+            "size": workload.sizes,
+            "weight": weights,
+            "completion_time": self.completion_times,
+            "flow_time": self.flow_times,
+            "slowdown": self.slowdowns,
+        }
+        numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [
+            {"job": name, **dict(zip(columns, row, strict=True))}
+            for name, row in zip(workload.names, numbers, strict=True)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas data frame with a row for each job."""
+        return tables.frame(self.rows())
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a CSV file with a line for each job."""
+        tables.write_csv(path, self.rows())
+
     def servers_at(self, time: float) -> FloatArray:
         """Return the servers of each job at a time, in the order the jobs were given."""
         if number("time", time) < 0:
             raise InputError(f"time must be at least 0, got {time!r}")
-        phase = int(np.searchsorted(self.timeline.ends, time, side="right"))
-        if phase == len(self.timeline.ends):
-            return np.zeros(len(self.workload))
-        return self.timeline.servers(phase)
+        return self.timeline.servers_at(time)
 
     def remaining_at(self, time: float) -> FloatArray:
         """Return the remaining size of each job at a time, in the order the jobs were given."""

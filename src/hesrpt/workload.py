@@ -14,12 +14,15 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import (
     InputError,
     non_negative_vector,
+    number,
+    positive,
     positive_vector,
     same_length,
 )
 from hesrpt.speedup import Mixed, Speedup, as_speedup
 
 SpeedupLike: TypeAlias = Speedup | Callable[[FloatArray], FloatArray]
+SizeSampler: TypeAlias = Callable[[np.random.Generator, int], FloatArray]
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -82,15 +85,85 @@ class Workload:
             if values is not None:
                 same_length(name, values, len(self))
 
+    @classmethod
+    def pareto(
+        cls,
+        jobs: int,
+        *,
+        speedup: SpeedupLike | Sequence[SpeedupLike],
+        shape: float = 1.5,
+        minimum: float = 1.0,
+        seed: int = 0,
+    ) -> Workload:
+        """Return a batch of jobs with Pareto-distributed sizes: P(X > x) = (minimum/x)^shape.
+
+        >>> from hesrpt import PowerLaw, Workload
+        >>> Workload.pareto(500, shape=1.5, seed=1, speedup=PowerLaw(0.3))
+        <Workload of 500 jobs, sizes 1.0017 to 274.592, PowerLaw(p=0.3)>
+        """
+        rng, jobs = np.random.default_rng(seed), _count("jobs", jobs)
+        sizes = positive("minimum", minimum) * (rng.pareto(positive("shape", shape), jobs) + 1)
+        return cls(sizes, speedup)
+
+    @classmethod
+    def poisson(
+        cls,
+        rate: float,
+        jobs: int,
+        *,
+        speedup: SpeedupLike | Sequence[SpeedupLike],
+        sizes: str | SizeSampler = "exponential",
+        mean_size: float = 1.0,
+        seed: int = 0,
+    ) -> Workload:
+        """Return jobs that arrive as a Poisson process, ``rate`` of them per second on average.
+
+        ``sizes`` is "exponential", "deterministic", "pareto" (shape 1.5), "hyperexponential" (one
+        job in ten is large, and these do 90% of the work), or a function of a random generator and
+        a number of jobs that returns their sizes, which ``mean_size`` then multiplies.
+
+        >>> from hesrpt import PowerLaw, Workload
+        >>> Workload.poisson(rate=30, jobs=1000, seed=2, speedup=PowerLaw(0.5))
+        <Workload of 1000 jobs, sizes 0.00112 to 7.84, PowerLaw(p=0.5), arriving until 30.9>
+        """
+        rng, jobs = np.random.default_rng(seed), _count("jobs", jobs)
+        arrivals = np.cumsum(rng.exponential(1 / positive("rate", rate), jobs))
+        if isinstance(sizes, str):
+            if sizes not in SIZES:
+                raise InputError(
+                    f"sizes must be one of {', '.join(SIZES)} or a function, got {sizes!r}"
+                )
+            sizes = SIZES[sizes]
+        drawn = np.asarray(sizes(rng, jobs), dtype=np.float64)
+        return cls(positive("mean_size", mean_size) * drawn, speedup, arrivals=arrivals)
+
+    def head(self, jobs: int) -> Workload:
+        """Return the first jobs to arrive; of a batch, the first ones given."""
+        jobs = _count("jobs", jobs)
+        if self.arrivals is None:
+            first = np.arange(min(jobs, len(self)))
+        else:
+            first = np.sort(np.argsort(self.arrivals, kind="stable")[:jobs])
+        of_first = self.speedup.reordered(first)
+        names = self.given_names
+        return Workload(
+            self.sizes[first],
+            of_first.members if isinstance(of_first, Mixed) else of_first,
+            arrivals=None if self.arrivals is None else self.arrivals[first],
+            weights=None if self.weights is None else self.weights[first],
+            names=None if names is None else [names[job] for job in first],
+        )
+
     def __len__(self) -> int:
         return len(self.sizes)
 
     def __repr__(self) -> str:
         speedup = "a speedup for each" if isinstance(self.speedup, Mixed) else self.speedup
         jobs = "1 job" if len(self) == 1 else f"{len(self)} jobs"
-        return (
-            f"<Workload of {jobs}, sizes {self.sizes.min():g} to {self.sizes.max():g}, {speedup}>"
-        )
+        sizes = f"sizes {self.sizes.min():g} to {self.sizes.max():g}"
+        last = 0.0 if self.arrivals is None else float(self.arrivals.max())
+        until = f", arriving until {last:g}" if last > 0 else ""
+        return f"<Workload of {jobs}, {sizes}, {speedup}{until}>"
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -101,6 +174,26 @@ class Workload:
     def shared(self) -> bool:
         """Whether all jobs have the same speedup."""
         return not isinstance(self.speedup, Mixed)
+
+
+def _count(name: str, value: int) -> int:
+    if number(name, value) != int(value) or value < 1:
+        raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
+    return int(value)
+
+
+def _hyperexponential(rng: np.random.Generator, jobs: int) -> FloatArray:
+    """Return exponential sizes of mean 9 for one job in ten and 1/9 for the others: 1 in all."""
+    return rng.exponential(np.where(rng.random(jobs) < 0.1, 9.0, 1 / 9))
+
+
+#: Distributions of sizes with mean 1.
+SIZES: dict[str, SizeSampler] = {
+    "exponential": lambda rng, jobs: rng.exponential(size=jobs),
+    "deterministic": lambda rng, jobs: np.ones(jobs),
+    "pareto": lambda rng, jobs: (rng.pareto(1.5, jobs) + 1) / 3,
+    "hyperexponential": _hyperexponential,
+}
 
 
 def _shared_or_mixed(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> Speedup:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.optimal.ordering import provably_shortest_first
 from hesrpt.speedup import Mixed, PowerLaw, Speedup
@@ -124,9 +124,10 @@ def _check_tables(plan: Plan) -> None:
         return
     servers = np.concatenate(([0.0], plan.servers * np.geomspace(1e-12, 1.0, 10_007)))
     for job in range(len(plan.workload) if isinstance(given, Mixed) else 1):
-        true = np.maximum.accumulate(given.of(job).rate(servers))
-        taken_for = known.of(job).rate(servers)
-        wrong = ~(np.abs(taken_for - true) <= _TOLERANCE * (true + 1e-4 * true[-1]))
+        peak = float(known.of(job).demand(scalar(0.0), plan.servers))
+        up_to_peak = servers[servers <= peak]
+        true, taken_for = (speedup.of(job).rate(up_to_peak) for speedup in (given, known))
+        wrong = ~(np.abs(taken_for - true) <= _TOLERANCE * (true + 1e-4 * true.max()))
         if wrong.any():
             at = int(np.argmax(wrong))
             raise CertificateError(
@@ -154,8 +155,8 @@ def _check_values(plan: Plan) -> None:
     weights = np.ones(len(present)) if plan.weights is None else plan.weights[present]
     cost = np.cumsum(weights)
     too_much = (
-        f"with {jobs} jobs present the servers can earn {earned!r} per second, more than the "
-        f"{float(cost[jobs - 1])!r} that this costs"
+        f"with {jobs} jobs present the servers can earn {float(earned)!r} per second, more than "
+        f"the {float(cost[jobs - 1])!r} that this costs"
         for jobs, earned in _earnings(plan, present, cost * (1 + _TOLERANCE))
         if earned > cost[jobs - 1] * (1 + _TOLERANCE)
     )
@@ -318,11 +319,13 @@ def _most_beyond_price(
     before = np.where(width > 0, chord + blur, inf)
     after = np.where(width > 0, chord - blur, -inf)
     falls_from, rises_to = blur[0] - chord[0], chord[-1] + blur[-1]
-    most: FloatArray = np.maximum(
-        height[0] + np.where(at[0] > 0, np.maximum(falls_from, 0.0) * at[0], 0.0),
-        height[-1]
-        + np.where(at[-1] < servers, np.maximum(rises_to, 0.0) * (servers - at[-1]), 0.0),
+    before_all = height[0] + np.where(at[0] > 0, np.maximum(falls_from, 0.0) * at[0], 0.0)
+    after_all = height[-1] + np.where(
+        at[-1] < servers, np.maximum(rises_to, 0.0) * (servers - at[-1]), 0.0
     )
+    # No job is ever faster than on all servers.
+    fastest = speedup.rate(np.full(len(guess), servers)) - price * at[-1]
+    most: FloatArray = np.maximum(before_all, np.minimum(after_all, fastest))
     unknown = np.full(len(guess), inf)
     for i in range(len(width)):
         left = before[i - 1] if i > 0 else unknown

@@ -46,6 +46,9 @@ class PowerLawTimeline(Timeline):
         held[: place + 1] = self.total * own * held_by_these
         return held
 
+    def server_seconds(self) -> float:
+        return self.total * float(self.ends[-1])
+
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         for time in times:
             phase = int(np.searchsorted(self.ends, time, side="right"))

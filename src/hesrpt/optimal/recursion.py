@@ -71,7 +71,7 @@ class Values:
         if low == high:
             # The price leaves for the last job just what it wants, up to rounding.
             left = self.servers - float(held[:-1].sum())
-            held[-1] = min(left, float(self.most[last]))
+            held[-1] = min(max(left, 0.0), float(self.most[last]))
             if left < 0:
                 held = _hand_out(self.servers, held, held)
         else:

@@ -60,7 +60,7 @@ class Policy(ABC):
         """Return the servers of each job of the state."""
 
     def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        """Return the policy with what it must know of a workload, or raise if it cannot serve it."""
+        """Return the policy with what it must know of a workload; raise if it cannot serve it."""
         return self
 
 

@@ -67,6 +67,7 @@ class Outcome(NamedTuple):
     work: int  # jobs holding servers, summed over phases
     recorded: Recorded | None
     held: FloatArray  # when it stopped
+    left: FloatArray  # of the work, when it stopped
 
 
 def simulate(
@@ -91,7 +92,7 @@ class _Engine:
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
         self.seen_sizes = workload.sizes * estimates
         self.weights = np.ones(jobs) if workload.weights is None else workload.weights
-        self.speedup = workload.speedup
+        self.speedup = workload.speedup.known_on(run.servers)
         self.jobs = kernel.Jobs(
             arrivals=np.array(arrivals),
             left=np.array(workload.sizes),
@@ -152,9 +153,9 @@ class _Engine:
                 break
             if progress is not None:
                 progress(int(count[kernel.ARRIVED]), self.given.jobs)
-        return self._outcome()
+        return self._outcome(stop_at)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self, stop_at: float) -> Outcome:
         count, clock = self.counters.counts, self.counters.clocks
         recorded = None
         if self.recording:
@@ -177,7 +178,18 @@ class _Engine:
             int(count[kernel.WORK]),
             recorded,
             held,
+            self._left(holding, stop_at),
         )
+
+    def _left(self, holding: IntArray, now: float) -> FloatArray:
+        """Return what is left of each job, at a time after the last event and before the next."""
+        left, clock = self.jobs.left.copy(), self.counters.clocks
+        left[np.isfinite(self.jobs.completion)] = 0.0
+        if len(holding):
+            shown = clock[kernel.VIRTUAL] + clock[kernel.SPEED] * (now - clock[kernel.NOW])
+            to_go = np.maximum(self.jobs.target[holding] - shown, 0.0) * self.jobs.rate[holding]
+            left[holding] = np.minimum(left[holding], to_go)
+        return left
 
     # --- rows ---------------------------------------------------------------------------------
 

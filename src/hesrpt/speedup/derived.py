@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import positive
+from hesrpt.errors import InputError, positive
 from hesrpt.speedup.base import Speedup
 
 
@@ -95,6 +95,10 @@ class TimeShared(Speedup):
 
     def check(self, servers: float) -> None:
         self.base.check(max(servers, 1.0))
+        if (at_one := float(np.min(self._at_one))) <= 0:
+            raise InputError(
+                f"a speedup shared in time must be greater than 0 on one server, got {at_one!r}"
+            )
 
     def known_on(self, servers: float) -> Speedup:
         known = self.base.known_on(max(servers, 1.0))

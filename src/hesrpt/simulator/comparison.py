@@ -1,0 +1,186 @@
+"""Several policies on the same jobs, side by side."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hesrpt import tables
+from hesrpt.errors import InputError, OverloadWarning, number
+from hesrpt.policies import PolicyLike, named
+from hesrpt.simulator.simulation import Simulation, simulate
+from hesrpt.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_POLICIES = ("hesrpt", "equi", "srpt")
+
+
+class Interval(NamedTuple):
+    """A mean over replications, and how far the true mean may be from it."""
+
+    mean: float
+    half_width: float  # NaN for a single replication
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Mapping[str, Simulation]):
+    """What came of each policy: ``comparison["equi"]`` is its (first) simulation."""
+
+    simulations: dict[str, tuple[Simulation, ...]]
+    confidence: float
+
+    def __getitem__(self, policy: str) -> Simulation:
+        return self.simulations[policy][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.simulations)
+
+    def __len__(self) -> int:
+        return len(self.simulations)
+
+    @property
+    def replications(self) -> int:
+        """How many workloads each policy was run on."""
+        return len(next(iter(self.simulations.values())))
+
+    @property
+    def best(self) -> str:
+        """The policy with the least mean flow time."""
+        return min(self, key=lambda policy: self.interval(policy, "mean_flow_time").mean)
+
+    def interval(self, policy: str, metric: str) -> Interval:
+        """Return the mean of a metric over the replications, with its confidence interval."""
+        values = np.array([run.metrics()[metric] for run in self.simulations[policy]])
+        mean = float(values.mean())
+        if len(values) == 1:
+            return Interval(mean, float("nan"))
+        from scipy.stats import t
+
+        error = float(values.std(ddof=1)) / len(values) ** 0.5
+        return Interval(mean, float(t.ppf((1 + self.confidence) / 2, len(values) - 1)) * error)
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """Return a row for each policy: every metric, and how far it may be off."""
+        rows = []
+        for policy in self:
+            row: dict[str, str | float] = {"policy": policy}
+            for metric in self[policy].metrics():
+                mean, half_width = self.interval(policy, metric)
+                row[metric] = mean
+                if self.replications > 1:
+                    row[f"{metric}_±"] = half_width
+            rows.append(row)
+        return rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas data frame, with the policies as its index."""
+        return tables.frame(self.rows()).set_index("policy")
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write one line for each policy, replication and metric: tidy, for other programs."""
+        tables.write_csv(
+            path,
+            [
+                {"policy": policy, "replication": number, "metric": metric, "value": value}
+                for policy, runs in self.simulations.items()
+                for number, run in enumerate(runs)
+                for metric, value in run.metrics().items()
+            ],
+        )
+
+    def __repr__(self) -> str:
+        best = self.interval(self.best, "mean_flow_time").mean
+        lines = [
+            f"  {policy:<16} mean flow time {mean:<12.6g} {mean / best:.3f} times the best"
+            for policy in self
+            for mean in [self.interval(policy, "mean_flow_time").mean]
+        ]
+        return "\n".join([f"<Comparison of {len(self)} policies:", *lines]) + ">"
+
+
+def compare(
+    workload: Workload | Sequence[Workload],
+    servers: float,
+    policies: Sequence[PolicyLike] = DEFAULT_POLICIES,
+    *,
+    whole: bool = False,
+    resize_cost: float = 0.0,
+    size_error: float = 0.0,
+    seed: int = 0,
+    confidence: float = 0.95,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Run several policies on the same jobs, on all cores.
+
+    ``workload`` may be a list of workloads that are replications of each other; results then have
+    confidence intervals. ``progress`` is called with the number of runs done and that of all. For
+    the other options see :func:`simulate`.
+
+    >>> from hesrpt import PowerLaw, Workload, compare
+    >>> compare(Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
+    <Comparison of 3 policies:
+      hesrpt           mean flow time 1.91468      1.000 times the best
+      equi             mean flow time 1.9692       1.028 times the best
+      srpt             mean flow time 2.10819      1.101 times the best>
+    """
+    workloads = [workload] if isinstance(workload, Workload) else list(workload)
+    if not workloads or not all(isinstance(one, Workload) for one in workloads):
+        raise InputError("compare() needs a Workload, or a list of them")
+    if isinstance(policies, str) or not policies:
+        raise InputError(f"policies must be a list of names or callables, got {policies!r}")
+    if not 0 < number("confidence", confidence) < 1:
+        raise InputError(f"confidence must lie in (0, 1), got {confidence!r}")
+    chosen = {_label(named(policy).name, index, policies): policy
+              for index, policy in enumerate(policies)}  # fmt: skip
+    runs = [(label, index) for label in chosen for index in range(len(workloads))]
+    done: dict[tuple[str, int], Simulation] = {}
+
+    def one(label: str, index: int) -> Simulation:
+        return simulate(
+            workloads[index],
+            servers,
+            chosen[label],
+            whole=whole,
+            resize_cost=resize_cost,
+            size_error=size_error,
+            seed=seed + index,
+        )
+
+    # The compiled loop holds no lock, so threads keep all cores busy.
+    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        warnings.simplefilter("ignore", OverloadWarning)
+        futures = {pool.submit(one, *run): run for run in runs}
+        try:
+            for future in as_completed(futures):
+                done[futures[future]] = future.result()
+                if progress is not None:
+                    progress(len(done), len(runs))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    simulations = {
+        label: tuple(done[label, index] for index in range(len(workloads))) for label in chosen
+    }
+    if overloaded := [label for label in chosen if any(s.overloaded for s in simulations[label])]:
+        warnings.warn(
+            f"under {', '.join(overloaded)} jobs arrive faster than {servers:g} servers serve "
+            "them: ever more are waiting, and averages depend on how many jobs there are",
+            OverloadWarning,
+            stacklevel=2,
+        )
+    return Comparison(simulations, confidence)
+
+
+def _label(name: str, index: int, policies: Sequence[PolicyLike]) -> str:
+    """Return the name of a policy, numbered where another one before has the same."""
+    before = sum(named(policy).name == name for policy in policies[:index])
+    return name if before == 0 else f"{name} ({before + 1})"

@@ -1,0 +1,218 @@
+"""The record of a simulation: a schedule, whose phases are worked out again when asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError, OverloadWarning, number, positive
+from hesrpt.policies import PolicyLike, named
+from hesrpt.schedule import Schedule, Timeline
+from hesrpt.workload import Workload
+
+if TYPE_CHECKING:
+    from hesrpt.simulator.engine import Outcome, Progress, Recorded, Run
+
+# Runs with more entries than this (jobs that hold servers, over all phases) are not recorded.
+_MOST_ENTRIES = 20_000_000
+# So few jobs tell nothing about a load.
+_FEWEST_FOR_LOAD = 200
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simulation(Schedule):
+    """A schedule with the policy that made it, and what it took."""
+
+    policy: str
+    whole: bool
+    events: int
+    jobs_over_time: float  # the number of jobs in the system, integrated over time
+
+    @property
+    def summary(self) -> str:
+        return f"{self.policy}: {super().summary}"
+
+    @cached_property
+    def overloaded(self) -> bool:
+        """Whether jobs arrive faster than they are served, so that ever more are waiting."""
+        return _is_overloaded(self.workload, self.servers, self.completion_times)
+
+    @property
+    def mean_jobs(self) -> float:
+        return self.jobs_over_time / self.duration
+
+
+def simulate(
+    workload: Workload,
+    servers: float,
+    policy: PolicyLike = "hesrpt",
+    *,
+    whole: bool = False,
+    resize_cost: float = 0.0,
+    size_error: float = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Simulation:
+    """Run a policy on jobs, and return who held how many servers when, and who ended when.
+
+    Parameters
+    ----------
+    workload
+        The jobs, with or without arrival times.
+    servers
+        How many servers there are.
+    policy
+        A name (see ``hesrpt.policies.NAMES``), a policy object, or any callable that takes a
+        :class:`hesrpt.policies.State` and returns the servers of each job. It decides again
+        whenever a job arrives or ends, and every ``review_every`` seconds if it has that attribute.
+    whole
+        Whether servers are handed out whole.
+    resize_cost
+        How many seconds a job stands still each time its servers change, its start excepted.
+    size_error
+        The policy sees each size times exp(``size_error`` · Z), with Z normal.
+    seed
+        Of the size errors.
+    progress
+        Called with the number of jobs that have arrived and that of all jobs, now and then.
+
+    >>> from hesrpt import PowerLaw, Workload, simulate
+    >>> simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=10, policy="equi").mean_flow_time
+    1.96919603
+    """
+    from hesrpt.simulator import engine
+
+    run = prepared(workload, servers, policy, whole, resize_cost, size_error, seed)
+    outcome = engine.simulate(run, progress=progress)
+    simulation = Simulation(
+        workload,
+        run.servers,
+        outcome.completion_times,
+        _Timeline(run, outcome),
+        run.policy.name,
+        whole,
+        outcome.events,
+        outcome.area,
+    )
+    if simulation.overloaded:
+        warnings.warn(
+            f"under policy {run.policy.name} jobs arrive faster than {servers:g} servers serve "
+            "them: ever more are waiting, and averages depend on how many jobs there are",
+            OverloadWarning,
+            stacklevel=2,
+        )
+    return simulation
+
+
+def prepared(
+    workload: Workload,
+    servers: float,
+    policy: PolicyLike,
+    whole: bool,
+    resize_cost: float,
+    size_error: float,
+    seed: int,
+) -> Run:
+    """Return a run, with everything checked."""
+    from hesrpt.simulator.engine import Run
+
+    if not isinstance(workload, Workload):
+        raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
+    servers = positive("servers", servers)
+    if whole and servers != int(servers):
+        raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
+    for name, value in (("resize_cost", resize_cost), ("size_error", size_error)):
+        if number(name, value) < 0:
+            raise InputError(f"{name} must be at least 0, got {value!r}")
+    workload.speedup.check(servers)
+    estimates = None
+    if size_error > 0:
+        normal = np.random.default_rng(seed).standard_normal(len(workload))
+        estimates = np.exp(float(size_error) * normal)
+    ready = named(policy).prepare(workload, servers, whole)
+    if ready.review_every is not None:
+        positive(f"review_every of policy {ready.name}", ready.review_every)
+    return Run(workload, servers, ready, bool(whole), float(resize_cost), estimates)
+
+
+class _Timeline(Timeline):
+    """The phases of a simulation. It is run again to find them, which gives the same result."""
+
+    def __init__(self, run: Run, outcome: Outcome) -> None:
+        self.run, self.entries, self.busy = run, outcome.work, outcome.busy
+
+    def server_seconds(self) -> float:
+        return self.busy
+
+    @cached_property
+    def _recorded(self) -> Recorded:
+        from hesrpt.simulator import engine
+
+        if self.entries > _MOST_ENTRIES:
+            raise InputError(
+                f"the simulation has {self.entries:,} allocations, too many to list them all; "
+                "servers_at(time) and remaining_at(time) give those of one moment"
+            )
+        recorded = engine.simulate(self.run, recording=True).recorded
+        assert recorded is not None
+        return recorded
+
+    @property
+    def ends(self) -> FloatArray:  # type: ignore[override]
+        return self._recorded.ends
+
+    def servers(self, phase: int) -> FloatArray:
+        recorded = self._recorded
+        here = slice(int(recorded.start[phase]), int(recorded.start[phase + 1]))
+        held = np.zeros(self.run.jobs)
+        held[recorded.job[here]] = recorded.held[here]
+        return held
+
+    def servers_at(self, time: float) -> FloatArray:
+        from hesrpt.simulator import engine
+
+        if self.entries <= _MOST_ENTRIES:
+            return super().servers_at(time)
+        return engine.simulate(self.run, stop_at=time).held
+
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        from hesrpt.simulator import engine
+
+        if self.entries <= _MOST_ENTRIES and self.run.resize_cost == 0:
+            yield from super().remaining(workload, times)
+            return
+        for time in times:
+            yield engine.simulate(self.run, stop_at=float(time)).left
+
+
+def _is_overloaded(workload: Workload, servers: float, completion_times: FloatArray) -> bool:
+    """Return whether the number of jobs in the system keeps growing while jobs arrive.
+
+    Seen by arriving jobs, it would be in proportion to 1, 3, 5, 7 in the four quarters of the time.
+    """
+    arrivals = workload.arrivals
+    if arrivals is None or len(workload) < _FEWEST_FOR_LOAD:
+        return False
+    arrived = np.sort(arrivals)
+    if arrived[-1] <= arrived[0]:
+        return False
+    steepest = workload.speedup.known_on(servers).steepest() if workload.shared else inf
+    span = float(arrived[-1] - arrived[0])
+    offered = float(workload.sizes.sum()) / span
+    if steepest < inf and offered > 1.02 * steepest * servers:
+        return True  # more work than the servers can do, however they are shared
+    present = np.arange(len(arrived)) - np.searchsorted(np.sort(completion_times), arrived)
+    quarter = np.minimum((4 * (arrived - arrived[0]) / span).astype(int), 3)
+    counts = np.bincount(quarter, minlength=4)
+    if counts.min() < _FEWEST_FOR_LOAD // 8:
+        return False
+    q = np.bincount(quarter, weights=present, minlength=4) / counts
+    grows = q[1] > 1.5 * q[0] and q[2] > 1.3 * q[1] and q[3] > 1.2 * q[2]
+    return bool(grows and q[3] - q[0] > 10)
