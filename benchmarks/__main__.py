@@ -6,13 +6,16 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import orders, speed
+from benchmarks import orders, simulation, speed
 
 BENCHMARKS = {
     "sort": speed.against_sort,
     "solver": speed.against_convex_solver,
     "growth": speed.growth,
     "orders": orders.unproven_plans,
+    "queues": simulation.against_simulators,
+    "events": simulation.events,
+    "batches": simulation.batches,
 }
 
 

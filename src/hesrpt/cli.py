@@ -283,7 +283,7 @@ def compare(
     csv: CsvFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Run several policies on the same jobs, side by side. --csv is tidy: a line for each figure."""
+    """Run several policies on the same jobs, side by side. --csv has a line for each figure."""
     from hesrpt import reports
     from hesrpt.simulator import compare as run
 

@@ -68,7 +68,7 @@ def comparison(compared: Comparison) -> Figure:
     ratios = [interval.mean / best for interval in intervals]
     left.barh(policies, ratios, color=colours, xerr=errors if errors.any() else None)
     for place, ratio in enumerate(ratios):
-        left.annotate(f" {ratio:.3g}", (ratio, place), va="center", fontsize="small")
+        left.annotate(f" {ratio:.2f}", (ratio, place), va="center", fontsize="small")
     left.invert_yaxis()
     left.margins(x=0.15)
     left.set_xlabel("mean flow time, relative to the best")

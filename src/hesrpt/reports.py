@@ -87,15 +87,15 @@ def _proof(plan: Plan, verified_gap: float | None) -> str:
     )
 
 
-_METRICS = {
-    "mean_flow_time": "mean flow time",
+# What a comparison shows, as far as there is room.
+_COLUMNS = {
     "median_flow_time": "median",
-    "p95_flow_time": "95%",
     "p99_flow_time": "99%",
-    "max_flow_time": "max",
-    "mean_slowdown": "mean slowdown",
-    "utilisation": "utilisation",
+    "mean_slowdown": "slowdown",
+    "utilisation": "in use",
     "mean_jobs": "jobs",
+    "p95_flow_time": "95%",
+    "max_flow_time": "max",
     "fairness": "fairness",
 }
 
@@ -105,8 +105,10 @@ def print_simulation(simulation: Simulation) -> None:
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     jobs = len(simulation.workload)
     console.print(
-        Text(f"{simulation.policy} on {simulation.servers:g} servers, {jobs:,} jobs, "),
-        f"{simulation.events:,} events\n",
+        Text(
+            f"{simulation.policy} on {simulation.servers:g} servers, {jobs:,} jobs, "
+            f"{simulation.events:,} events\n"
+        )
     )
     metrics = simulation.metrics()
     table = Table(box=None, pad_edge=False)
@@ -145,18 +147,29 @@ def print_comparison(comparison: Comparison) -> None:
     repeated = f", {times} replications" if times > 1 else ""
     console.print(f"{jobs:,} jobs on {first.servers:g} servers{repeated}\n")
     best = comparison.interval(comparison.best, "mean_flow_time").mean
-    table = Table(box=None, pad_edge=False)
-    table.add_column("policy", no_wrap=True)
-    for header in ("mean flow time", "to best", *list(_METRICS.values())[1:]):
-        table.add_column(header, justify="right", no_wrap=True)
+    columns: list[tuple[str, list[str]]] = [("mean flow time", []), ("to best", [])]
     for policy in comparison:
         mean, half_width = comparison.interval(policy, "mean_flow_time")
-        shown = f"{mean:.5g}" + (f" ± {half_width:.2g}" if times > 1 else "")
-        others = (comparison.interval(policy, name).mean for name in list(_METRICS)[1:])
-        style = "bold" if policy == comparison.best else ""
-        cells = (shown, f"{mean / best:.3f}", *(f"{figure:.4g}" for figure in others))
-        table.add_row(Text(policy), *cells, style=style)
+        columns[0][1].append(f"{mean:.5g}" + (f" ± {half_width:.2g}" if times > 1 else ""))
+        columns[1][1].append(f"{mean / best:.3f}")
+    for metric, header in _COLUMNS.items():
+        figures = (comparison.interval(policy, metric).mean for policy in comparison)
+        columns.append((header, [f"{figure:.4g}" for figure in figures]))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    width = console.width - max(map(len, comparison)) - 2
+    shown = []
+    for header, cells in columns:
+        width -= max(map(len, [header, *cells])) + 2
+        if width < -2:  # the last column needs no room after it
+            break
+        table.add_column(header, justify="right", no_wrap=True)
+        shown.append(cells)
+    for policy, *row in zip(comparison, *shown, strict=True):
+        table.add_row(Text(policy), *row, style="bold" if policy == comparison.best else "")
     console.print(table)
+    if len(shown) < len(columns):
+        console.print("--json and --csv have all figures")
     if times > 1:
         console.print(f"± is the {comparison.confidence:.0%} confidence interval of the mean")
 

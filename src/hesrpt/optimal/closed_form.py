@@ -322,6 +322,17 @@ def shortest_first(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
     return order, in_order
 
 
+def smallest_first_shares(m: int, p: float) -> FloatArray:
+    """Return :func:`shares` from the smallest job up, without those too small for a float."""
+    c = _exponent(p)
+    # Those after the smallest n hold ((m − n)/m)^c together.
+    some = min(m, int(m * -np.expm1(-690 / c)) + 2)
+    rank = np.arange(m, m - some, -1, dtype=np.float64)
+    with np.errstate(divide="ignore", under="ignore"):
+        share: FloatArray = np.exp(c * np.log1p((rank - m) / m)) * own_part(np.log1p(-1 / rank), p)
+    return share
+
+
 def shares_of(weights: FloatArray, p: float) -> FloatArray:
     """Return :func:`weighted_shares`, unchecked."""
     up_to = np.cumsum(weights)

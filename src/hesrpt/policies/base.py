@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Leftover = Literal["idle", "smallest", "equal"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class State:
     """What a policy sees: the jobs in the system, in the order of their arrival."""
 
@@ -72,6 +72,7 @@ class Factors(NamedTuple):
 
     held: FloatArray
     rate: FloatArray
+    uniform: bool = False  # whether all jobs have the same rate, so that newcomers divide by them
 
 
 class ByRank(Policy):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.base import ByRank, Factors, pass_on, rounded_fairly, usable
+from hesrpt.policies.base import ByRank, Factors, State, pass_on, rounded_fairly, usable
 from hesrpt.speedup import Mixed, Speedup
 
 
@@ -23,6 +23,10 @@ class Equi(ByRank):
         held = pass_on(equal, usable(speedup, servers, jobs))
         return rounded_fairly(held, servers)[::-1] if whole else held
 
+    def __call__(self, state: State) -> FloatArray:
+        row = self.row(len(state), state.servers, state.speedup, state.whole)
+        return row[::-1] if state.whole else row
+
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> Factors | None:
         if isinstance(speedup, Mixed) or float(usable(speedup, servers, 1)[0]) < servers:
             return None
@@ -30,7 +34,7 @@ class Equi(ByRank):
         held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
         held[2:] = m / (m - 1)
         rate[2:] = speedup.rate(servers / (m - 1)) / speedup.rate(servers / m)
-        return Factors(held, rate)
+        return Factors(held, rate, uniform=True)
 
     def by_size(self, whole: bool) -> bool:
         return not whole

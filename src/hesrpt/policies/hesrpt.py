@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.optimal.closed_form import shares_of
+from hesrpt.optimal.closed_form import shares_of, smallest_first_shares
 from hesrpt.policies.base import ByRank, Factors, Policy, State, pass_on, rounded_fairly, usable
 from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
 from hesrpt.speedup import Limited, Mixed, PowerLaw, Speedup, TimeShared
@@ -52,9 +52,7 @@ class HeSrpt(ByRank):
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         if whole and not isinstance(speedup, Mixed):
             return self._whole.row(jobs, servers, speedup, whole)
-        share = shares_of(np.ones(jobs), self._power(speedup))[::-1]
-        # Shares that a float cannot tell from nothing are nothing.
-        held = servers * share[: max(int(np.count_nonzero(share > 1e-300)), 1)]
+        held = servers * smallest_first_shares(jobs, self._power(speedup))
         if isinstance(speedup, PowerLaw):
             return held
         return pass_on(held, usable(speedup, servers, jobs)[: len(held)])

@@ -65,6 +65,8 @@ class Knee(Policy):
     def __call__(self, state: State) -> FloatArray:
         assert self.alpha is not None, "prepare() finds alpha"
         knees = knee(state.speedup, state.remaining / self.alpha, state.servers)
+        if state.whole:
+            knees = np.maximum(np.ceil(knees), 1.0)
         order = np.argsort(knees, kind="stable")
         lowest_first = knees[order]
         held = np.minimum(

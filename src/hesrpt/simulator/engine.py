@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import BoolArray, FloatArray, IntArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
 from hesrpt.optimal.closed_form import shortest_first
 from hesrpt.policies import ByRank, Policy, State, rounded_fairly
@@ -90,23 +90,26 @@ class _Engine:
         arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
         exact = run.estimates is None
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
-        self.seen_sizes = workload.sizes * estimates
+        self.seen_sizes = workload.sizes if exact else workload.sizes * estimates
         self.weights = np.ones(jobs) if workload.weights is None else workload.weights
         self.speedup = workload.speedup.known_on(run.servers)
+        # What a run has no use for takes no room.
+        resized = jobs if run.resize_cost > 0 else 1
+        asked = jobs if self.row_policy is None else 1
         self.jobs = kernel.Jobs(
             arrivals=np.array(arrivals),
             left=np.array(workload.sizes),
             estimate=np.array(estimates),
             completion=np.full(jobs, np.nan),
-            target=np.zeros(jobs),
-            rate=np.zeros(jobs),
+            target=np.empty(jobs),
+            rate=np.empty(jobs),
             held=np.zeros(jobs),
-            started=np.zeros(jobs, dtype=np.int64),
-            ready=np.zeros(jobs),
+            started=np.zeros(resized, dtype=np.int64),
+            ready=np.zeros(resized),
             by_arrival=_arrival_order(workload.arrivals, self.seen_sizes, self.by_size),
-            present=np.zeros(jobs, dtype=np.int64),
-            offered=np.zeros(jobs),
-            offered_rate=np.zeros(jobs),
+            present=np.empty(jobs, dtype=np.int64),
+            offered=np.empty(asked),
+            offered_rate=np.empty(asked),
         )
         self.rows = self._empty_rows(exact)
         self.row_entries = 0
@@ -118,8 +121,8 @@ class _Engine:
             np.empty(room), np.zeros(room + 1, dtype=np.int64), np.empty(room, dtype=np.int64),
             np.empty(room),
         )  # fmt: skip
-        self.counters = kernel.Counters(np.zeros(11, dtype=np.int64), np.zeros(8))
-        self.counters.clocks[kernel.SPEED] = self.counters.clocks[kernel.HELD_FACTOR] = 1.0
+        self.counters = kernel.Counters(np.zeros(kernel.COUNTS, dtype=np.int64), np.zeros(8))
+        self.counters.clocks[kernel.PACE] = self.counters.clocks[kernel.HELD_FACTOR] = 1.0
         self.review_every = inf if policy.review_every is None else float(policy.review_every)
         self.counters.clocks[kernel.REVIEW] = self.review_every
         self.exact = exact
@@ -133,8 +136,10 @@ class _Engine:
                 self.record,
                 self.counters,
                 self.row_policy is not None,
+                self.uniform,
                 self.by_size,
                 self.exact,
+                self.given.servers * (1 + _ROUNDING),
                 self.given.resize_cost,
                 self.review_every,
                 stop_at,
@@ -147,12 +152,17 @@ class _Engine:
                 self._add_row(int(count[kernel.PRESENT]))
             elif why == kernel.RECORD_FULL:
                 self._enlarge_record()
+            elif why == kernel.TOO_MANY:
+                total = float(self.counters.clocks[kernel.HELD])
+                raise self._error(f"hands out {total!r} servers of {self.given.servers!r}")
             elif why == kernel.STARVED:
                 raise self._error("serves none of the jobs that are left, and never will")
             elif why in (kernel.DONE, kernel.STOPPED):
                 break
             if progress is not None:
                 progress(int(count[kernel.ARRIVED]), self.given.jobs)
+        if progress is not None:
+            progress(int(count[kernel.ARRIVED]), self.given.jobs)
         return self._outcome(stop_at)
 
     def _outcome(self, stop_at: float) -> Outcome:
@@ -186,7 +196,7 @@ class _Engine:
         left, clock = self.jobs.left.copy(), self.counters.clocks
         left[np.isfinite(self.jobs.completion)] = 0.0
         if len(holding):
-            shown = clock[kernel.VIRTUAL] + clock[kernel.SPEED] * (now - clock[kernel.NOW])
+            shown = clock[kernel.VIRTUAL] + (now - clock[kernel.NOW]) / clock[kernel.PACE]
             to_go = np.maximum(self.jobs.target[holding] - shown, 0.0) * self.jobs.rate[holding]
             left[holding] = np.minimum(left[holding], to_go)
         return left
@@ -199,6 +209,7 @@ class _Engine:
         if self.row_policy is not None and exact and not run.whole and run.resize_cost == 0:
             factors = self.row_policy.factors(jobs, run.servers, self.speedup)
         none = np.zeros(jobs + 1)
+        self.uniform = factors is not None and factors.uniform
         return kernel.Rows(
             start=np.full(jobs + 1, -1, dtype=np.int64),
             length=np.zeros(jobs + 1, dtype=np.int64),
@@ -249,7 +260,13 @@ class _Engine:
             self.weights[who],
             speedup,
         )
-        held = np.asarray(run.policy(state), dtype=np.float64)
+        decision = run.policy(state)
+        try:
+            held = np.asarray(decision, dtype=np.float64)
+        except (TypeError, ValueError):
+            held = None
+        if held is None or decision is None:
+            raise self._error(f"returned {decision!r}, an array of numbers expected")
         if held.shape != remaining.shape:
             raise self._error(
                 f"returned an array of shape {held.shape} for {present} jobs, one number each "
@@ -263,14 +280,13 @@ class _Engine:
         self.counters.counts[kernel.STAGE] = kernel.OFFERED
 
     def _check(self, held: FloatArray) -> None:
-        # The sum is NaN if any number is; and it costs less than a look at each of them.
-        total = float(held.sum())
-        if not total <= self.given.servers * (1 + _ROUNDING):
-            if np.isfinite(total):
-                raise self._error(f"hands out {total!r} servers of {self.given.servers!r}")
-            raise self._error(f"returned {_first(held, ~np.isfinite(held))}, a number expected")
-        if float(held.min()) < 0:
-            raise self._error(f"returned {_first(held, held < 0)}, at least 0 expected")
+        if not held.min() >= 0:  # NaN is not
+            bad = ~(held >= 0)
+            place = int(np.argmax(bad))
+            raise self._error(
+                f"returned {float(held[place])!r} for job {place} of the {len(held)} in the "
+                "system, a number of at least 0 expected"
+            )
 
     def _error(self, what: str) -> PolicyError:
         time = float(self.counters.clocks[kernel.NOW])
@@ -307,10 +323,7 @@ def _arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool
         return np.argsort(arrivals, kind="stable")
     if arrivals is None:
         return np.ascontiguousarray(shortest_first(sizes)[0][::-1])
+    if np.all(arrivals[1:] > arrivals[:-1]):
+        return np.arange(len(sizes))
     # Of equal sizes the one given first is to end first: it comes last.
     return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))
-
-
-def _first(values: FloatArray, bad: BoolArray) -> str:
-    place = int(np.argmax(bad))
-    return f"{float(values[place])!r} for job {place} of the {len(values)} in the system"

@@ -5,9 +5,9 @@ Where they depend on nothing but how many jobs there are, they stand in a table 
 loop goes on by itself; a row that is missing, or a decision that depends on more, is asked for by
 returning to the caller, who fills it in and calls again.
 
-Between decisions all rates change by a common factor at most. So one virtual clock drives all jobs:
-it runs g times as fast as time, and a job ends when the clock shows its target. A departure that
-only speeds up the clock costs nothing per job that stays.
+One virtual clock drives all jobs, and a job ends when the clock shows its target. Under some
+policies a departure changes all rates by the same factor: then only the clock goes faster, and it
+costs nothing per job that stays.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from numba import njit
 from hesrpt.arrays import FloatArray, IntArray
 
 # Why the loop has returned.
-DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, RECORD_FULL = range(7)
+DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, RECORD_FULL, TOO_MANY = range(8)
 
 # Departures this close together, relative to the time or to the clock, are at the same time.
 SAME_TIME = 1e-14
-# A common factor beyond this would lose digits: the row is looked up instead.
-LARGEST_FACTOR = 2.0
+# Of more jobs than this the row is looked up again when half of them have left.
+MANY = 64
+# A common factor beyond this might overflow: the row is looked up instead.
+LARGEST_FACTOR = 1e50
 # A policy that serves nobody at so many reviews in a row never will.
 IDLE_REVIEWS = 1000
 
@@ -79,23 +81,39 @@ class Counters(NamedTuple):
 
 
 # Indices of counts …
-PRESENT, ARRIVED, ADMITTED, EVENTS, WINDOW, STAGE, ROW_FOR, IDLE, PHASES, ENTRIES, WORK = range(11)
+(
+    PRESENT,
+    ARRIVED,
+    ADMITTED,
+    EVENTS,
+    WINDOW,  # jobs at the end of the list that hold servers
+    STAGE,
+    ROW_FOR,  # how many jobs there were at the last decision
+    WINDOW_FOR,  # and how many of them held servers
+    IDLE,
+    PHASES,
+    ENTRIES,
+    WORK,
+) = range(12)
+COUNTS = 12
 # … and of clocks.
-NOW, VIRTUAL, SPEED, HELD_FACTOR, HELD, BUSY, AREA, REVIEW = range(8)
+NOW, VIRTUAL, PACE, HELD_FACTOR, HELD, BUSY, AREA, REVIEW = range(8)
 # Stages of a decision: something has happened, the list is up to date, the caller has decided, all
 # is handed out.
 CHANGED, LISTED, OFFERED, DECIDED = range(4)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def run(
     jobs: Jobs,
     rows: Rows,
     record: Record,
     counters: Counters,
     by_rank: bool,
+    uniform: bool,
     sorted_by_size: bool,
     exact: bool,
+    most_servers: float,
     resize_cost: float,
     review_every: float,
     stop_at: float,
@@ -120,19 +138,20 @@ def run(
             if count[PRESENT] > 0 and not by_rank and count[STAGE] != OFFERED:
                 return NEEDS_DECISION
             _hand_out(jobs, rows, count, clock, by_rank, resize_cost)
+            if not clock[HELD] <= most_servers:
+                return TOO_MANY
             count[STAGE] = DECIDED
+
+        if by_rank and not recording and rows.rate_factor[count[PRESENT]] > 0.0:
+            _coast(jobs, rows, count, clock, uniform, stop_at, events_at_start + most_events)
 
         # --- find the next event ----------------------------------------------------------------
         present = count[PRESENT]
         first = present - count[WINDOW]
-        scaling = by_rank and rows.rate_factor[present] > 0.0
         target = inf
-        if scaling and count[WINDOW] > 0:
-            target = jobs.target[jobs.present[present - 1]]
-        else:
-            for place in range(first, present):
-                target = min(target, jobs.target[jobs.present[place]])
-        departs = clock[NOW] + (target - clock[VIRTUAL]) / clock[SPEED]
+        for place in range(first, present):
+            target = min(target, jobs.target[jobs.present[place]])
+        departs = max(clock[NOW] + (target - clock[VIRTUAL]) * clock[PACE], clock[NOW])
         arrives = jobs.arrivals[jobs.by_arrival[count[ARRIVED]]] if count[ARRIVED] < total else inf
         review = clock[REVIEW] if present > 0 else inf
         if departs == inf and arrives == inf:
@@ -143,7 +162,6 @@ def run(
                 return STARVED
         else:
             count[IDLE] = 0
-        departs = max(departs, clock[NOW])
         now = min(departs, arrives, review)
         if now > stop_at:
             return STOPPED
@@ -159,7 +177,7 @@ def run(
             for place in range(first, present):
                 job = jobs.present[place]
                 record.job[count[ENTRIES]] = job
-                record.held[count[ENTRIES]] = jobs.held[job] * clock[HELD_FACTOR]
+                record.held[count[ENTRIES]] = jobs.held[job]
                 count[ENTRIES] += 1
             record.ends[count[PHASES]] = now
             record.start[count[PHASES] + 1] = count[ENTRIES]
@@ -168,32 +186,15 @@ def run(
         passed = now - clock[NOW]
         clock[AREA] += present * passed
         clock[BUSY] += clock[HELD] * passed
-        clock[VIRTUAL] = target if now == departs else clock[VIRTUAL] + clock[SPEED] * passed
+        clock[VIRTUAL] = target if now == departs else clock[VIRTUAL] + passed / clock[PACE]
         clock[NOW] = now
         if now == departs:
-            if scaling and now != arrives and now != review:
-                job = jobs.present[present - 1]
-                jobs.completion[job] = now
-                factor = rows.rate_factor[present]
-                count[PRESENT] -= 1
-                count[WINDOW] -= 1
-                count[EVENTS] += 1
-                # Every so often, and where the factor is large, look the row up again.
-                halved = 2 * count[PRESENT] <= count[ROW_FOR]
-                if factor > LARGEST_FACTOR or halved or rows.rate_factor[present - 1] == 0.0:
-                    count[STAGE] = CHANGED
-                else:
-                    clock[SPEED] *= factor
-                    clock[HELD_FACTOR] *= rows.held_factor[present]
-                continue
             _depart(jobs, count, clock, now)
-        if now == arrives:
-            while (
-                count[ARRIVED] < total
-                and jobs.arrivals[jobs.by_arrival[count[ARRIVED]]] <= clock[NOW]
-            ):
-                count[ARRIVED] += 1
-                count[EVENTS] += 1
+        while (
+            count[ARRIVED] < total and jobs.arrivals[jobs.by_arrival[count[ARRIVED]]] <= clock[NOW]
+        ):
+            count[ARRIVED] += 1
+            count[EVENTS] += 1
         if now == review:
             count[EVENTS] += 1
             clock[REVIEW] = now + review_every
@@ -202,7 +203,100 @@ def run(
         count[STAGE] = CHANGED
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
+def _coast(
+    jobs: Jobs,
+    rows: Rows,
+    count: IntArray,
+    clock: FloatArray,
+    uniform: bool,
+    stop_at: float,
+    most_events: int,
+) -> None:
+    """Go on as long as events change nothing but the pace of the clock.
+
+    These are departures of the last job in the list; and arrivals, if all jobs have the same rate.
+    """
+    present, window, arrived = count[PRESENT], count[WINDOW], count[ARRIVED]
+    events, work = count[EVENTS], count[WORK]
+    now, virtual, pace = clock[NOW], clock[VIRTUAL], clock[PACE]
+    held_factor, area = clock[HELD_FACTOR], clock[AREA]
+    busy, start = 0.0, clock[NOW]  # how long servers were held before they were last idle
+    # Now and then the row is looked up again, so that rounding does not add up.
+    fewest = count[ROW_FOR] // 2 if count[ROW_FOR] > MANY else 0
+    # Others than those in the window hold next to nothing, until half of it is gone.
+    least_window = count[WINDOW_FOR] // 2 if count[WINDOW_FOR] < count[ROW_FOR] else 0
+    latest = count[EVENTS] + max(1000, 4 * count[ROW_FOR])
+    limit = min(stop_at, clock[REVIEW])
+    total = jobs.by_arrival.size
+    arrives = jobs.arrivals[jobs.by_arrival[arrived]] if arrived < total else inf
+    rate, held = jobs.rate[jobs.present[present - 1]], jobs.held[jobs.present[present - 1]]
+    while events < most_events:
+        job = jobs.present[present - 1]
+        target = jobs.target[job]
+        departs = max(now + (target - virtual) * pace, now)
+        if departs < arrives:
+            factor = rows.rate_factor[present]
+            if present == 1:
+                # The next job finds an empty system, and has the rate that this one had.
+                if not uniform or arrives >= limit:
+                    break
+                jobs.completion[job] = departs
+                area += departs - now
+                busy += departs - start
+                work += 1
+                events += 1
+                virtual, now, start = target, arrives, arrives
+                present = window = 0
+                departs = arrives
+            elif (
+                departs >= limit
+                or present - 1 <= fewest
+                or window - 1 <= least_window
+                or factor > LARGEST_FACTOR
+            ):
+                break
+            else:
+                area += present * (departs - now)
+                work += window
+                now, virtual = departs, target
+                jobs.completion[job] = now
+                pace /= factor
+                held_factor *= rows.held_factor[present]
+                present -= 1
+                window -= 1
+        elif not uniform or departs == arrives or arrives >= limit or events >= latest:
+            break
+        if departs >= arrives:
+            area += present * (arrives - now)
+            work += window
+            virtual += (arrives - now) / pace
+            now = arrives
+            job = jobs.by_arrival[arrived]
+            target = virtual + jobs.left[job] / rate
+            at = present
+            while at > 0 and jobs.target[jobs.present[at - 1]] <= target:
+                jobs.present[at] = jobs.present[at - 1]
+                at -= 1
+            jobs.present[at] = job
+            jobs.target[job], jobs.rate[job], jobs.held[job] = target, rate, held
+            present += 1
+            window += 1
+            if present > 1:
+                pace *= rows.rate_factor[present]
+                held_factor /= rows.held_factor[present]
+            arrived += 1
+            arrives = jobs.arrivals[jobs.by_arrival[arrived]] if arrived < total else inf
+        events += 1
+    count[PRESENT], count[WINDOW], count[ARRIVED] = present, window, arrived
+    count[ADMITTED] = arrived
+    count[EVENTS], count[WORK] = events, work
+    clock[BUSY] += clock[HELD] * (busy + now - start)
+    clock[NOW], clock[VIRTUAL], clock[PACE] = now, virtual, pace
+    clock[HELD_FACTOR], clock[AREA] = held_factor, area
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _refresh(jobs: Jobs, count: IntArray, clock: FloatArray) -> None:
     """Work out what is left of the jobs that have worked since the last decision."""
     for place in range(count[PRESENT] - count[WINDOW], count[PRESENT]):
@@ -213,11 +307,11 @@ def _refresh(jobs: Jobs, count: IntArray, clock: FloatArray) -> None:
     count[WINDOW] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _depart(jobs: Jobs, count: IntArray, clock: FloatArray, now: float) -> None:
     """Take out the jobs that end now."""
     first = count[PRESENT] - count[WINDOW]
-    due = clock[VIRTUAL] + SAME_TIME * (now * clock[SPEED] + clock[VIRTUAL])
+    due = clock[VIRTUAL] + SAME_TIME * (now / clock[PACE] + clock[VIRTUAL])
     kept = first
     for place in range(first, count[PRESENT]):
         job = jobs.present[place]
@@ -233,7 +327,7 @@ def _depart(jobs: Jobs, count: IntArray, clock: FloatArray, now: float) -> None:
     count[PRESENT] = kept
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _admit(jobs: Jobs, count: IntArray, sorted_by_size: bool) -> None:
     """Put the jobs that have arrived into the list: at its end, or in their place by size."""
     admitted = count[ADMITTED]
@@ -264,7 +358,7 @@ def _admit(jobs: Jobs, count: IntArray, sorted_by_size: bool) -> None:
     count[ADMITTED] = count[ARRIVED]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sort(jobs: Jobs, present: int) -> None:
     """Sort the list by estimated size, largest first. It is nearly sorted: by insertion."""
     for place in range(1, present):
@@ -280,7 +374,7 @@ def _sort(jobs: Jobs, present: int) -> None:
         jobs.present[at] = job
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _hand_out(
     jobs: Jobs,
     rows: Rows,
@@ -312,13 +406,14 @@ def _hand_out(
             total += held
     count[WINDOW] = window
     count[ROW_FOR] = present
+    count[WINDOW_FOR] = window
     clock[HELD] = total
     clock[VIRTUAL] = 0.0
-    clock[SPEED] = 1.0
+    clock[PACE] = 1.0  # seconds for each unit of the clock
     clock[HELD_FACTOR] = 1.0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_cost: float) -> None:
     """Give a job its servers. If their number has changed, it stands still for a while."""
     wait = 0.0

@@ -1,0 +1,138 @@
+"""How long simulating takes, against SimPy and Ciw, by the event, and how it grows with a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ciw
+import numpy as np
+import simpy
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.timing import best_time
+from hesrpt import Amdahl, PowerLaw, Workload, simulate
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import PolicyLike, State
+
+
+def flow_with_hesrpt(workload: Workload) -> float:
+    return simulate(workload, 1.0, "equi").mean_flow_time
+
+
+def flow_with_simpy(workload: Workload) -> float:
+    """Return the mean flow time of processor sharing: arrivals interrupt the server."""
+    assert workload.arrivals is not None
+    sizes, times = workload.sizes.tolist(), workload.arrivals.tolist()
+    flow_times = [0.0] * len(sizes)
+    environment = simpy.Environment()
+
+    def arrive() -> Iterator[Any]:
+        for job, time in enumerate(times):
+            yield environment.timeout(time - environment.now)
+            server.interrupt(job)
+
+    def serve() -> Iterator[Any]:
+        jobs: list[int] = []
+        left: list[float] = []
+        served = 0
+        while served < len(sizes):
+            start, least = environment.now, min(left, default=0.0)
+            try:
+                yield environment.timeout(least * len(left)) if left else environment.event()
+            except simpy.Interrupt as arrival:
+                if left:
+                    share = (environment.now - start) / len(left)
+                    left = [work - share for work in left]
+                jobs.append(arrival.cause)
+                left.append(sizes[arrival.cause])
+            else:
+                smallest = left.index(least)
+                left = [work - least for work in left]
+                del left[smallest]
+                job = jobs.pop(smallest)
+                flow_times[job] = environment.now - times[job]
+                served += 1
+
+    server = environment.process(serve())
+    environment.process(arrive())
+    environment.run(until=server)
+    return sum(flow_times) / len(flow_times)
+
+
+def flow_with_ciw(workload: Workload) -> float:
+    """Return the mean flow time at Ciw's node for processor sharing.
+
+    What it calls servers is how many jobs share the one server at most.
+    """
+    assert workload.arrivals is not None
+    gaps = np.diff(workload.arrivals, prepend=0.0).tolist()
+    network = ciw.create_network(
+        arrival_distributions=[ciw.dists.Sequential([*gaps, float("inf")])],
+        service_distributions=[ciw.dists.Sequential(workload.sizes.tolist())],
+        number_of_servers=[float("inf")],
+    )
+    simulation = ciw.Simulation(network, node_class=ciw.PSNode)
+    simulation.simulate_until_max_customers(len(workload), method="Finish")
+    records = simulation.get_all_records()
+    return float(np.mean([record.exit_date - record.arrival_date for record in records]))
+
+
+def against_simulators(console: Console, jobs: int = 20_000, load: float = 0.9) -> None:
+    """Compare equal shares with the same queue, of the same jobs, in SimPy and in Ciw."""
+    workload = Workload.poisson(load, jobs, speedup=Amdahl(1.0))
+    flow_with_hesrpt(workload.head(100))  # compiles
+    mean = flow_with_hesrpt(workload)
+    time = best_time(lambda: flow_with_hesrpt(workload))
+    for name, flow, target in (("SimPy", flow_with_simpy, 50), ("Ciw", flow_with_ciw, 150)):
+        means: list[float] = []
+        theirs = best_time(lambda f=flow, m=means: m.append(f(workload)))  # type: ignore[misc]
+        difference = abs(means[0] / mean - 1)
+        console.print(
+            f"equal shares, {jobs:,} jobs, load {load:g}: {theirs / time:,.0f} times faster than "
+            f"{name} ({time * 1e3:.1f} ms, {theirs:.2f} s; target {target}), "
+            f"mean flow times {difference:.0e} apart (target 1e-6)"
+        )
+        assert difference < 1e-6, f"{name} found {means[0]}, hesrpt {mean}"
+
+
+def in_proportion(state: State) -> FloatArray:
+    return state.servers * state.remaining / float(state.remaining.sum())
+
+
+def events(console: Console, servers: float = 64.0) -> None:
+    """Show how many events a second are simulated, with a compiled policy and with a plain one."""
+    cases: list[tuple[str, PolicyLike, float, int, int]] = [
+        ("hesrpt", "hesrpt", 44.0, 500_000, 1_000_000),
+        ("a policy in plain Python", in_proportion, 30.0, 20_000, 50_000),
+    ]
+    for name, policy, rate, jobs, target in cases:
+        workload = Workload.poisson(rate, jobs, speedup=PowerLaw(0.5))
+        simulate(workload.head(100), servers, policy)  # compiles
+        simulation = simulate(workload, servers, policy)
+        seconds = best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
+        console.print(
+            f"k^0.5, {servers:g} servers, {jobs:,} jobs, {simulation.mean_jobs:.1f} in the system, "
+            f"{name}: {simulation.events / seconds:,.0f} events a second (target {target:,})"
+        )
+
+
+def batches(console: Console, servers: float = 1000.0) -> None:
+    """Show how the time for a batch grows with its jobs, beside that of a sort."""
+    heads = "policy", "jobs", "seconds", "times the row before", "np.argsort: seconds"
+    table = Table(*heads, "times the row before", box=None)
+    workloads = [Workload.pareto(10**e, speedup=PowerLaw(0.5)) for e in (4, 5, 6)]
+    sorts = [best_time(lambda w=w: np.argsort(w.sizes)) for w in workloads]  # type: ignore[misc]
+    for policy in ("hesrpt", "equi", "srpt"):
+        simulate(workloads[0].head(100), servers, policy)  # compiles
+        before: tuple[float, float] | None = None
+        for workload, sort in zip(workloads, sorts, strict=True):
+            seconds = best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
+            ratios = ("", "") if before is None else (seconds / before[0], sort / before[1])
+            mine, theirs = (ratio if ratio == "" else f"{ratio:.1f}" for ratio in ratios)
+            cells = (policy, f"{len(workload):,}", f"{seconds:.4f}", mine)
+            table.add_row(*cells, f"{sort:.4f}", theirs)
+            before = seconds, sort
+        table.add_section()
+    console.print(table)
