@@ -66,7 +66,7 @@ def test_frames_and_files(tmp_path: Path) -> None:
     assert list(frame.index) == ["hesrpt", "equi", "srpt"]
     assert frame.loc["equi", "mean_flow_time"] == compared["equi"].mean_flow_time
     compared.to_csv(tmp_path / "compared.csv")
-    lines = list(csv.DictReader((tmp_path / "compared.csv").open()))
+    lines = list(csv.DictReader((tmp_path / "compared.csv").read_text().splitlines()))
     assert len(lines) == 3 * 2 * len(compared["equi"].metrics())
     assert lines[0]["policy"] == "hesrpt"
     assert float(lines[0]["value"]) == compared["hesrpt"].mean_flow_time
@@ -76,7 +76,7 @@ def test_frames_and_files(tmp_path: Path) -> None:
     assert len(jobs) == 50
     assert jobs["flow_time"].mean() == pytest.approx(run.mean_flow_time)
     run.to_csv(tmp_path / "jobs.csv")
-    rows = list(csv.DictReader((tmp_path / "jobs.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "jobs.csv").read_text().splitlines()))
     assert [float(row["completion_time"]) for row in rows] == run.completion_times.tolist()
     with pytest.raises(InputError, match="cannot be written: No such file"):
         run.to_csv(tmp_path / "no" / "jobs.csv")
