@@ -8,15 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from shell import run
 
 import hesrpt
-
-
-def run(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hesrpt", *arguments],
-        cwd=cwd, input=stdin, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -251,91 +245,3 @@ def test_large_batches_are_listed_in_part_but_planned_in_full(folder: Path) -> N
     )
     assert len(printed["jobs"]) == 3000
     assert printed["phases"] is None  # nine million numbers nobody asked for
-
-
-# --- simulate and compare ---------------------------------------------------------------------
-
-
-def test_simulate_prints_what_came_of_a_policy(tmp_path: Path) -> None:
-    jobs = write(tmp_path, "size,arrival\n4,0\n1,1\n")
-    done = hesrpt_run("simulate", jobs, "--servers", "4", "--p", "0.5", "--policy", "equi")
-    assert "equi on 4 servers, 2 jobs, 4 events" in done.stdout
-    assert "1.4571" in done.stdout  # (2.2071 + 0.7071) / 2
-
-
-def test_simulate_for_programs(tmp_path: Path) -> None:
-    table = tmp_path / "jobs.csv"
-    done = hesrpt_run(
-        "simulate", "--poisson", "200", "--rate", "5", "--servers", "8", "--p", "0.5", "--seed", "3",
-        "--json", "--csv", table,
-    )  # fmt: skip
-    printed = json.loads(done.stdout)
-    same = Workload.poisson(5, 200, seed=3, speedup=PowerLaw(0.5))
-    assert printed["metrics"] == simulate(same, 8, "hesrpt").metrics()
-    assert len(printed["jobs"]) == len(table.read_text().splitlines()) - 1 == 200
-
-
-def test_compare_prints_a_row_for_each_policy(tmp_path: Path) -> None:
-    figure, table = tmp_path / "compared.png", tmp_path / "compared.csv"
-    done = hesrpt_run(
-        "compare", "--pareto", "50", "--servers", "100", "--p", "0.5", "--replications", "3",
-        "--policies", "hesrpt, equi,srpt", "--plot", figure, "--csv", table,
-    )  # fmt: skip
-    assert [line.split()[0] for line in done.stdout.splitlines()[3:6]] == ["hesrpt", "equi", "srpt"]
-    assert "±" in done.stdout
-    assert figure.stat().st_size > 10_000
-    assert table.read_text().startswith("policy,replication,metric,value")
-    printed = json.loads(
-        hesrpt_run("compare", "--pareto", "50", "--servers", "9", "--p", "0.5", "--json").stdout
-    )
-    assert printed["best"] == "hesrpt"
-    assert [row["policy"] for row in printed["policies"]] == ["hesrpt", "equi", "srpt"]
-
-
-def test_overload_is_one_line_on_standard_error() -> None:
-    done = hesrpt_run(
-        "simulate", "--poisson", "2000", "--rate", "50", "--servers", "4", "--p", "0.5",
-        "--policy", "srpt",
-    )  # fmt: skip
-    assert done.stderr.startswith("hesrpt: warning: under policy srpt jobs arrive faster")
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["simulate", "--servers", "4", "--p", "0.5"], "no jobs are given: one of JOBS.CSV"),
-        (["simulate", "--servers", "4", "--pareto", "9"], "no speedup is given"),
-        (["simulate", "--servers", "4", "--pareto", "0", "--p", ".5"], "jobs must be a whole"),
-        (["simulate", "--servers", "4", "--poisson", "9", "--p", ".5"], "--rate go together"),
-        (
-            ["simulate", "--servers", "4", "--pareto", "9", "--p", ".5", "--policy", "best"],
-            "no policy named 'best'",
-        ),
-        (
-            ["compare", "--servers", "4", "--pareto", "9", "--p", ".5", "--policies", ","],
-            "policies must be a list",
-        ),
-        (
-            ["compare", "--servers", "4", "--pareto", "9", "--p", ".5", "--csv", "no/such/file"],
-            "cannot be written",
-        ),
-        (
-            ["compare", "--servers", "1.5", "--pareto", "9", "--p", ".5", "--whole"],
-            "whole number to be handed out whole",
-        ),
-        (
-            ["compare", "--servers", "4", "--pareto", "9", "--amdahl", ".5"],
-            "policy hesrpt needs one power law",
-        ),
-        (
-            ["compare", "--servers", "4", "--pareto", "9", "--p", ".5", "--replications", "0"],
-            "--replications must be at least 1",
-        ),
-    ],
-)
-def test_mistakes_in_simulations_cost_one_line(arguments: list[str], message: str) -> None:
-    done = hesrpt_run(*arguments, code=2)
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
