@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,8 @@ from hesrpt.simulator import Comparison
 _MOST_BANDS = 20
 # More phases than this are drawn at so many of their ends.
 _MOST_PHASES = 300
+# Of fewer jobs than this, ten times as many phases are drawn as quickly.
+_MANY_JOBS = 2000
 _FORMATS = (".pdf", ".png", ".svg")
 
 
@@ -36,7 +38,7 @@ def schedule(record: Schedule) -> Figure:
     colours = colormaps["viridis"](np.linspace(0.08, 0.92, len(bands)))
 
     moments = np.append(0.0, ends)
-    remaining = _sums(record.timeline.remaining(record.workload, moments), bands)
+    remaining = _sums(_in_system(record, moments), bands)
     for left, colour, band in zip(remaining, colours, bands, strict=True):
         over = int(np.searchsorted(moments, record.completion_times[band].max())) + 1
         above.plot(moments[:over], left[:over], color=colour, label=_label(record, band))
@@ -52,7 +54,7 @@ def schedule(record: Schedule) -> Figure:
     below.set_ylim(0, record.servers)
     below.set_xlim(0, record.makespan)
     _legend(figure, above)
-    above.set_title(record.summary, fontsize="medium")
+    figure.suptitle(record.summary, fontsize="medium")
     return figure
 
 
@@ -127,11 +129,17 @@ def _umask() -> int:
 
 def _phases(record: Schedule) -> tuple[FloatArray, FloatArray]:
     """Return when phases start and end, a selection if there are very many."""
-    ends = np.unique(record.timeline.ends)
-    ends = ends[ends > 0]
-    if len(ends) > _MOST_PHASES:
-        ends = np.unique(np.append(np.quantile(ends, np.linspace(0, 1, _MOST_PHASES)), ends[-1]))
+    most = _MOST_PHASES if len(record.workload) > _MANY_JOBS else 10 * _MOST_PHASES
+    ends = record.timeline.some_ends(most)
     return np.append(0.0, ends[:-1]), ends
+
+
+def _in_system(record: Schedule, moments: FloatArray) -> Iterator[FloatArray]:
+    """Yield the remaining sizes of the jobs in the system, at each moment."""
+    arrivals = record.workload.arrivals
+    left = record.timeline.remaining(record.workload, moments)
+    for moment, sizes in zip(moments, left, strict=True):
+        yield sizes if arrivals is None else np.where(arrivals <= moment, sizes, 0.0)
 
 
 def _sums(rows: Iterable[FloatArray], bands: list[IntArray]) -> FloatArray:
@@ -152,4 +160,4 @@ def _legend(figure: Figure, axes: Axes) -> None:
     if len(labels) <= 6:  # few jobs leave the upper right corner empty
         axes.legend(handles, labels, loc="upper right")
     else:
-        figure.legend(handles, labels, loc="outside right upper", fontsize="small")
+        figure.legend(handles, labels, loc="outside right center", fontsize="small")

@@ -48,6 +48,14 @@ class Timeline(ABC):
         phase = int(np.searchsorted(self.ends, time, side="right"))
         return self.servers(min(phase, len(self.ends) - 1)) * (phase < len(self.ends))
 
+    def some_ends(self, most: int) -> FloatArray:
+        """Return when phases end; a selection, the last one included, if there are very many."""
+        ends = np.unique(self.ends)
+        ends = ends[ends > 0]
+        if len(ends) <= most:
+            return ends
+        return np.unique(np.append(np.quantile(ends, np.linspace(0, 1, most)), ends[-1]))
+
     def server_seconds(self) -> float:
         """Return how many servers were handed out for how long, in sum."""
         lengths = np.diff(self.ends, prepend=0.0)

@@ -147,6 +147,7 @@ class _Timeline(Timeline):
 
     def __init__(self, run: Run, outcome: Outcome) -> None:
         self.run, self.entries, self.busy = run, outcome.work, outcome.busy
+        self.end = float(outcome.completion_times.max())
 
     def server_seconds(self) -> float:
         return self.busy
@@ -167,6 +168,13 @@ class _Timeline(Timeline):
     @property
     def ends(self) -> FloatArray:  # type: ignore[override]
         return self._recorded.ends
+
+    def some_ends(self, most: int) -> FloatArray:
+        if self.entries <= _MOST_ENTRIES:
+            return super().some_ends(most)
+        # Each moment is simulated anew, so there had better not be many.
+        moments = min(most, max(2_000_000 // self.run.jobs, 30))
+        return np.linspace(0.0, self.end, moments + 1)[1:]
 
     def servers(self, phase: int) -> FloatArray:
         recorded = self._recorded
