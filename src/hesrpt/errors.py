@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,7 +64,10 @@ def vector(name: str, values: ArrayLike) -> FloatArray:
     if isinstance(values, Iterator):
         values = list(values)
     try:
-        result = np.array(values, dtype=np.float64)
+        given = np.asarray(values)
+        if given.dtype.kind not in "iuf" and not _are_numbers(given):
+            raise TypeError  # "4" is no number, nor are truth values or dates
+        result = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a list of numbers, got {_brief(values)}") from None
     if result.ndim != 1:
@@ -91,6 +96,19 @@ def same_length(name: str, values: Sequence[object] | FloatArray, jobs: int) -> 
         raise InputError(
             f"{name} must have one entry per job: {jobs} expected, {len(values)} given"
         )
+
+
+def flag(name: str, value: object) -> bool:
+    """Return ``value`` as a truth value; "no" is none."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, got {_brief(value)}")
+    return bool(value)
+
+
+def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
+    return values.dtype.kind == "O" and all(
+        isinstance(value, Real) and not isinstance(value, bool) for value in values.flat
+    )
 
 
 def _reject(name: str, values: FloatArray, bad: BoolArray, expected: str) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import InputError, positive, same_length
+from hesrpt.errors import InputError, flag, positive, same_length
 from hesrpt.optimal import closed_form, makespan
 from hesrpt.optimal.certificate import Certificate
 from hesrpt.optimal.decisions import decide
@@ -233,10 +233,10 @@ def _check(workload: Workload, servers: float, objective: str, whole: bool) -> f
     if not isinstance(workload, Workload):
         raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
     servers = positive("servers", servers)
-    if objective not in get_args(Objective):
+    if not isinstance(objective, str) or objective not in get_args(Objective):
         expected = ", ".join(get_args(Objective))
         raise InputError(f"objective must be one of {expected}, got {objective!r}")
-    if whole and servers != int(servers):
+    if flag("whole", whole) and servers != int(servers):
         raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
     if objective == "weighted" and workload.weights is None:
         raise InputError(
@@ -257,7 +257,7 @@ def _permutation(order: Iterable[int], jobs: int) -> IntArray:
         raise InputError(f"order must be a list of job numbers, got {order!r}")
     listed = list(order)
     same_length("order", listed, jobs)
-    whole = all(isinstance(job, int | np.integer) for job in listed)
+    whole = all(isinstance(job, int | np.integer) and job is not True for job in listed)
     if not whole or set(listed) != set(range(jobs)):
         raise InputError(f"order must name each of the jobs 0 to {jobs - 1} once, got {listed!r}")
     return np.array(listed, dtype=np.int64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError, OverloadWarning, number, positive
+from hesrpt.errors import InputError, OverloadWarning, flag, number, positive
 from hesrpt.policies import PolicyLike, named
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.workload import Workload
@@ -126,7 +126,7 @@ def prepared(
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
     servers = positive("servers", servers)
-    if whole and servers != int(servers):
+    if flag("whole", whole) and servers != int(servers):
         raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
     for name, value in (("resize_cost", resize_cost), ("size_error", size_error)):
         if number(name, value) < 0:

@@ -44,10 +44,10 @@ class Custom(Speedup):
             return given
         try:
             values = np.asarray(self.function(given.copy()), dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # whatever a function of the user's may raise
             raise InputError(
                 f"the speedup function must take an array of servers and return as many numbers, "
-                f"but it failed: {error}"
+                f"but it failed: {type(error).__name__}: {error}"
             ) from error
         if values.shape != given.shape:
             raise InputError(

@@ -57,16 +57,29 @@ def _points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatA
         )
     if not (k > 1).any():
         raise FitError(f"a fit needs a point on more than one server, got servers {k.tolist()}")
-    per_server = float(np.median(measured / k))
-    on_one = float(np.median(measured[k == 1])) if (k == 1).any() else max(per_server, 1.0)
-    if not 0.5 < on_one < 2:
-        where = "on 1 server must be about 1" if (k == 1).any() else "per server must be about 1"
-        raise FitError(
-            f"the speedup {where}, got {on_one:.6g}: divide measured throughputs by the "
-            "throughput on one server"
-        )
+    _check_scale(k, measured)
     order = np.argsort(k, kind="stable")
     return k[order], measured[order]
+
+
+def _check_scale(k: FloatArray, measured: FloatArray) -> None:
+    """Raise an error if these are throughputs rather than speedups, which are 1 on one server."""
+    more = k > 1
+    if (k == 1).any():
+        scale, where = float(np.median(measured[k == 1])), "on 1 server"
+        # All other points may agree that it is this one that is wrong.
+        powers = np.log(measured[more]) / np.log(k[more])
+        middle = float(np.median(powers))
+        agreed = np.count_nonzero(np.abs(powers - middle) < 0.1) >= max(3, 0.7 * len(powers))
+        if agreed and 0 < middle < 1.05:
+            return
+    else:
+        scale, where = max(float(np.median(measured / k)), 1.0), "per server"
+    if not 0.5 < scale < 2:
+        raise FitError(
+            f"the speedup {where} must be about 1, got {scale:.6g}: divide measured throughputs "
+            "by the throughput on one server"
+        )
 
 
 def _flat_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
@@ -78,9 +91,10 @@ def _flat_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
     at, group = np.unique(k, return_inverse=True)
     middle = np.array([np.median(measured[group == place]) for place in range(len(at))])
     neighbours = np.stack((middle[:-2], middle[1:-1], middle[2:]))
-    smooth = np.concatenate((middle[:1], np.median(neighbours, axis=0), middle[-1:]))[: len(at)]
+    first = np.minimum(middle[:1], np.median(middle[:3]))
+    smooth = np.concatenate((first, np.median(neighbours, axis=0), middle[-1:]))[: len(at)]
     peak = int(np.argmax(smooth))
-    height = middle[peak] if middle[peak] < 1.5 * smooth[peak] else smooth[peak]
+    height = middle[peak] if middle[peak] < 1.15 * smooth[peak] else smooth[peak]
     return np.where(group > peak, np.maximum(height, measured), measured)
 
 
