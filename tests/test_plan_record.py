@@ -145,7 +145,7 @@ def bad_plan(**changes: object) -> Plan:
         ({"sizes": ["1", "2"]}, "sizes must be a list of numbers"),
         ({"sizes": [True, False]}, "sizes must be a list of numbers"),
         ({"whole": "no"}, "whole must be True or False, got 'no'"),
-        ({"speedup": lambda k: k / {}["a"]}, "but it failed: KeyError"),
+        ({"speedup": lambda k: [][0]}, "but it failed: IndexError"),
         ({"speedup": 0.5}, "a speedup must be PowerLaw, Amdahl, Measured or a concave function"),
         ({"speedup": [PowerLaw(0.5)]}, "one entry per job: 2 expected, 1 given"),
         ({"speedup": lambda k: k**2}, "must be concave"),
