@@ -147,6 +147,23 @@ def test_hesrpt_shares_are_those_of_the_theorem() -> None:
     assert_allclose(row[::-1], 10 * closed_form.shares(7, 0.4))
 
 
+@pytest.mark.parametrize("policy", [Optimal(), Optimal("weighted"), HeSrpt(p=0.5)], ids=str)
+def test_what_a_policy_remembers_does_not_mislead_it(policy: Policy) -> None:
+    rng = np.random.default_rng(0)
+    remaining = rng.pareto(1.5, 6) + 1
+    for speedup in (*SPEEDUPS, *SPEEDUPS[::-1]):
+        for servers, whole in ((4.0, False), (4.0, True), (9.0, False)):
+            state = state_of(remaining, speedup, servers, whole)
+            fresh = type(policy)(
+                **{  # type: ignore[call-arg]
+                    name: getattr(policy, name)
+                    for name in ("objective", "p")
+                    if hasattr(policy, name)
+                }
+            )
+            assert_array_equal(policy(state), fresh(state))
+
+
 def test_limits_pass_servers_on() -> None:
     limited = PowerLaw(0.5).limited(4)
     remaining = np.array([1.0, 2.0, 3.0])

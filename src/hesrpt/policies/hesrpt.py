@@ -47,7 +47,8 @@ class HeSrpt(ByRank):
         return self.objective == "flow"
 
     def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        return self if self.p is not None else replace(self, p=power_of(workload.speedup, self))
+        p = power_of(workload.speedup, self) if self.p is None else self.p
+        return replace(self, p=p)  # with a memory of its own: several may run at a time
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         if whole and not isinstance(speedup, Mixed):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.recursion import Values, job_values
-from hesrpt.policies.base import ByRank, State, usable
+from hesrpt.policies.base import ByRank, Policy, State, usable
 from hesrpt.speedup import Mixed, Speedup
+
+if TYPE_CHECKING:
+    from hesrpt.workload import Workload
 
 Objective = Literal["flow", "slowdown", "weighted"]
 
@@ -36,12 +39,12 @@ class _Memory:
     def __init__(self) -> None:
         self.key: tuple[Speedup, float] | None = None
         self.values: Values | None = None
-        self.listed: tuple[IntArray, FloatArray] | None = None
+        self.listed: tuple[IntArray, FloatArray, Speedup, float] | None = None
 
     def by_rank(self, jobs: int, speedup: Speedup, servers: float) -> Values:
         """Return values of at least so many jobs of equal weight with one speedup."""
         if self.key != (speedup, servers):
-            self.key, self.values = (speedup, servers), None
+            self.key, self.values, self.listed = (speedup, servers), None, None
         known = 0 if self.values is None else len(self.values.values)
         if self.values is None or known < jobs:
             weights = np.ones(max(jobs, 2 * known, 16))
@@ -53,14 +56,14 @@ class _Memory:
     ) -> Values:
         """Return the values of jobs listed from the last to end to the first."""
         known = 0
-        if self.values is not None and self.listed is not None and self.key is not None:
-            same = min(len(jobs), len(self.listed[0]))
-            differs = (jobs[:same] != self.listed[0][:same]) | (
-                weights[:same] != self.listed[1][:same]
-            )
+        if self.values is not None and self.listed is not None and servers == self.listed[3]:
+            before, weights_before, speedup_before, _ = self.listed
+            same = min(len(jobs), len(before))
+            differs = (jobs[:same] != before[:same]) | (weights[:same] != weights_before[:same])
+            differs |= [speedup.of(place) != speedup_before.of(place) for place in range(same)]
             known = int(np.argmax(differs)) if differs.any() else same
         self.values = job_values(speedup, servers, weights, self.values, known)
-        self.key, self.listed = (speedup, servers), (jobs, weights)
+        self.key, self.listed = None, (jobs, weights, speedup, servers)
         return self.values
 
 
@@ -86,6 +89,9 @@ class Optimal(ByRank):
     @property
     def ranked(self) -> bool:  # type: ignore[override]
         return self.objective == "flow"
+
+    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
+        return replace(self)  # with a memory of its own: several may run at a time
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
