@@ -155,7 +155,7 @@ def test_what_a_policy_remembers_does_not_mislead_it(policy: Policy) -> None:
         for servers, whole in ((4.0, False), (4.0, True), (9.0, False)):
             state = state_of(remaining, speedup, servers, whole)
             fresh = type(policy)(
-                **{  # type: ignore[call-arg]
+                **{
                     name: getattr(policy, name)
                     for name in ("objective", "p")
                     if hasattr(policy, name)
