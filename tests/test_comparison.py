@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,24 @@ def test_overload_is_said_once_for_all_policies() -> None:
     with pytest.warns(OverloadWarning, match="under srpt jobs arrive faster") as caught:
         compare(crowded, 4, ["hesrpt", "srpt"])
     assert len(caught) == 1
+
+
+def test_a_policy_that_fails_stops_the_others() -> None:
+    calls = 0
+
+    def slow(state: State) -> FloatArray:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.001)
+        return np.full(len(state), state.servers / len(state))
+
+    def fails(state: State) -> FloatArray:
+        raise ZeroDivisionError
+
+    stream = Workload.poisson(5, 20_000, seed=1, speedup=PowerLaw(0.5))
+    with pytest.raises(ZeroDivisionError):
+        compare(stream, 4, [slow, fails])
+    assert calls < 10_000  # of 40,000
 
 
 def test_progress_is_told() -> None:

@@ -75,6 +75,8 @@ def named(policy: PolicyLike) -> Policy:
         if policy not in NAMES:
             raise InputError(f"no policy named {policy!r}; there are: {', '.join(NAMES)}")
         return NAMES[policy]()
+    if isinstance(policy, type):
+        raise InputError(f"a policy is wanted, not its class: {policy.__name__}()")
     if callable(policy):
         return _Plain(policy)
     raise InputError(f"a policy must be a name or a callable, got {policy!r}")

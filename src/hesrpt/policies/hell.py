@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.base import ByRank, Leftover, State, leftover, leftover_rule
+from hesrpt.policies.base import ByRank, Leftover, State, leftover, leftover_rule, rounded_fairly
 from hesrpt.speedup import Mixed, PowerLaw, Speedup
 
 
@@ -37,7 +37,7 @@ class Hell(ByRank):
         row = np.zeros(jobs if self.leftover == "equal" else len(held))
         row[: len(held)] = held
         row = leftover(row, servers, self.leftover)
-        return np.floor(row) if whole else row
+        return rounded_fairly(row, servers) if whole else row
 
     def settles_at(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
         if self.leftover == "equal":

@@ -11,7 +11,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import positive
 from hesrpt.policies.base import Leftover, Policy, State, leftover, leftover_rule
-from hesrpt.speedup import Amdahl, PowerLaw, Speedup
+from hesrpt.speedup import Amdahl, Mixed, PowerLaw, Speedup
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
@@ -81,6 +81,11 @@ def knee(speedup: Speedup, saving: FloatArray, servers: float) -> FloatArray:
     """Return where x s'(k)/s(k)² = alpha, at most ``servers``; ``saving`` is x / alpha."""
     if isinstance(speedup, PowerLaw):
         return np.minimum((speedup.p * saving) ** (1 / (1 + speedup.p)), servers)
+    if isinstance(speedup, Mixed):
+        knees = np.empty_like(saving)
+        for jobs, alike in speedup.parts:
+            knees[jobs] = knee(alike, saving[jobs], servers)
+        return knees
     if isinstance(speedup, Amdahl):
         return np.minimum(np.sqrt(speedup.parallel_fraction * saving), servers)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -132,11 +133,14 @@ def compare(
       equi             mean flow time 1.9692       1.028 times the best
       srpt             mean flow time 2.10819      1.101 times the best>
     """
+    from hesrpt.simulator.engine import stopped
+
     workloads = [workload] if isinstance(workload, Workload) else list(workload)
     if not workloads or not all(isinstance(one, Workload) for one in workloads):
         raise InputError("compare() needs a Workload, or a list of them")
-    if isinstance(policies, str) or not policies:
+    if isinstance(policies, str) or not isinstance(policies, Iterable) or not list(policies):
         raise InputError(f"policies must be a list of names or callables, got {policies!r}")
+    policies = list(policies)
     if not 0 < number("confidence", confidence) < 1:
         raise InputError(f"confidence must lie in (0, 1), got {confidence!r}")
     chosen = {_label(named(policy).name, index, policies): policy
@@ -144,7 +148,10 @@ def compare(
     runs = [(label, index) for label in chosen for index in range(len(workloads))]
     done: dict[tuple[str, int], Simulation] = {}
 
+    stop = Event()
+
     def one(label: str, index: int) -> Simulation:
+        stopped.set(stop)
         return simulate(
             workloads[index],
             servers,
@@ -165,6 +172,7 @@ def compare(
                 if progress is not None:
                     progress(len(done), len(runs))
         except BaseException:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     simulations = {

@@ -7,8 +7,10 @@ it looks up rows and asks policies, in the same way for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
+from threading import Event
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +31,12 @@ _ROUNDING = 1e-9
 _EVENTS_AT_A_TIME = 200_000
 
 Progress = Callable[[int, int], None]
+#: A run ends early when this is set, in the thread that it runs in.
+stopped: ContextVar[Event | None] = ContextVar("stopped", default=None)
+
+
+class Stopped(Exception):  # noqa: N818 (nothing is wrong: it was asked for)
+    """A simulation was asked to end early."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,8 @@ class _Engine:
         self.review_every = inf if policy.review_every is None else float(policy.review_every)
         self.counters.clocks[kernel.REVIEW] = self.review_every
         self.exact = exact
+        # Otherwise a job may overtake another one that is smaller, or that stands still.
+        self.keeps_order = exact and run.resize_cost == 0
 
     def run(self, stop_at: float, progress: Progress | None) -> Outcome:
         count = self.counters.counts
@@ -138,7 +148,7 @@ class _Engine:
                 self.row_policy is not None,
                 self.uniform,
                 self.by_size,
-                self.exact,
+                self.keeps_order,
                 self.given.servers * (1 + _ROUNDING),
                 self.given.resize_cost,
                 self.review_every,
@@ -159,6 +169,8 @@ class _Engine:
                 raise self._error("serves none of the jobs that are left, and never will")
             elif why in (kernel.DONE, kernel.STOPPED):
                 break
+            if (stop := stopped.get()) is not None and stop.is_set():
+                raise Stopped
             if progress is not None:
                 progress(int(count[kernel.ARRIVED]), self.given.jobs)
         if progress is not None:
@@ -260,12 +272,13 @@ class _Engine:
             self.weights[who],
             speedup,
         )
-        decision = run.policy(state)
         try:
-            held = np.asarray(decision, dtype=np.float64)
-        except (TypeError, ValueError):
-            held = None
-        if held is None or decision is None:
+            decision = run.policy(state)
+        except Exception as error:
+            error.add_note(f"in policy {run.policy.name} at time {state.time:.6g}")
+            raise
+        held = np.asarray(decision)
+        if held.dtype.kind not in "fiub":
             raise self._error(f"returned {decision!r}, an array of numbers expected")
         if held.shape != remaining.shape:
             raise self._error(
@@ -275,13 +288,15 @@ class _Engine:
         self._check(held)
         if run.whole:
             held = rounded_fairly(held, run.servers)
-        jobs.offered[:present] = held
-        jobs.offered_rate[:present] = speedup.rate(held)
+        elif held.dtype.kind != "f":
+            held = held.astype(np.float64)
+        np.maximum(held, 0.0, out=jobs.offered[:present])  # not below, by rounding
+        jobs.offered_rate[:present] = speedup.rate(jobs.offered[:present])
         self.counters.counts[kernel.STAGE] = kernel.OFFERED
 
     def _check(self, held: FloatArray) -> None:
-        if not held.min() >= 0:  # NaN is not
-            bad = ~(held >= 0)
+        if not held.min() >= -_ROUNDING * self.given.servers:  # NaN is not
+            bad = ~(held >= -_ROUNDING * self.given.servers)
             place = int(np.argmax(bad))
             raise self._error(
                 f"returned {float(held[place])!r} for job {place} of the {len(held)} in the "

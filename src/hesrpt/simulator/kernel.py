@@ -112,7 +112,7 @@ def run(
     by_rank: bool,
     uniform: bool,
     sorted_by_size: bool,
-    exact: bool,
+    keeps_order: bool,
     most_servers: float,
     resize_cost: float,
     review_every: float,
@@ -130,7 +130,7 @@ def run(
             if count[STAGE] == CHANGED:
                 _refresh(jobs, count, clock)
                 _admit(jobs, count, sorted_by_size)
-                if sorted_by_size and not exact:
+                if sorted_by_size and not keeps_order:
                     _sort(jobs, count[PRESENT])
                 count[STAGE] = LISTED
             if count[PRESENT] > 0 and by_rank and rows.start[count[PRESENT]] < 0:

@@ -27,7 +27,8 @@ class Mixed(Speedup):
         self.members = tuple(members)
 
     @cached_property
-    def _groups(self) -> list[tuple[IntArray, Speedup]]:
+    def parts(self) -> list[tuple[IntArray, Speedup]]:
+        """The jobs of each kind of speedup, and that speedup with arrays for its parameters."""
         by_shape: dict[object, list[int]] = {}
         for job, speedup in enumerate(self.members):
             by_shape.setdefault(_shape(speedup), []).append(job)
@@ -40,18 +41,18 @@ class Mixed(Speedup):
         self, values: FloatArray, method: Callable[[Speedup, FloatArray], FloatArray]
     ) -> FloatArray:
         result = np.empty_like(values)
-        for jobs, speedup in self._groups:
+        for jobs, speedup in self.parts:
             result[jobs] = method(speedup, values[jobs])
         return result
 
     @property
     def kinds(self) -> int:
         """How many vector passes an evaluation takes: one for each kind of speedup."""
-        return len(self._groups)
+        return len(self.parts)
 
     @property
     def precision(self) -> float:  # type: ignore[override]
-        return max(speedup.precision for _, speedup in self._groups)
+        return max(speedup.precision for _, speedup in self.parts)
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return self._each(servers, lambda speedup, n: speedup.rate(n))
@@ -84,11 +85,11 @@ class Mixed(Speedup):
     def first(self, jobs: int) -> Mixed:
         part = Mixed(self.members[:jobs])
         groups = []
-        for members, speedup in self._groups:
+        for members, speedup in self.parts:
             count = int(np.searchsorted(members, jobs))
             if count:
                 groups.append((members[:count], _first(speedup, count)))
-        part.__dict__["_groups"] = groups  # cut from these, rather than stacked again
+        part.__dict__["parts"] = groups  # cut from these, rather than stacked again
         return part
 
     def reordered(self, order: IntArray) -> Mixed:
