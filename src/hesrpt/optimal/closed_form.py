@@ -358,9 +358,12 @@ def own_part(log_rest: FloatArray, p: float) -> FloatArray:
 
 def log_rest(weights: FloatArray, up_to: FloatArray, rest: FloatArray) -> FloatArray:
     """Return log(W_{k−1}/W_k), exactly for weights that are tiny beside the others, or huge."""
+    part = weights / up_to
+    large = np.flatnonzero(part > 0.5)
     with np.errstate(divide="ignore"):
-        some = np.log1p(np.maximum(-weights / up_to, -0.5))
-        return np.where(weights < up_to / 2, some, np.log(rest / up_to))
+        log_ratio: FloatArray = np.log1p(-part)
+        log_ratio[large] = np.log(rest[large] / up_to[large])
+    return log_ratio
 
 
 def _scaled_powers(x: FloatArray, p: float) -> FloatArray:

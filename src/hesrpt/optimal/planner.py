@@ -150,7 +150,9 @@ def _least_flow_time(
     wished: IntArray | None,
 ) -> _Solution:
     sizes, weights = workload.sizes, _weights(workload, objective)
-    best = provably_shortest_first(sizes, speedup, weights)
+    # For the slowdown, smaller jobs weigh more by definition.
+    agreed = None if objective == "slowdown" else weights
+    best = provably_shortest_first(sizes, speedup, agreed)
     if wished is not None:
         order, sizes_in_order = wished, sizes[wished]
         reason = _PROVEN if best is not None and np.array_equal(best[0], wished) else _WISHED
@@ -162,7 +164,10 @@ def _least_flow_time(
         reason = _WEIGHTS if workload.shared else _MIXED
 
     if isinstance(speedup, PowerLaw):
-        weights_in_order = None if weights is None else weights[order]
+        if objective == "slowdown":
+            weights_in_order: FloatArray | None = 1 / sizes_in_order
+        else:
+            weights_in_order = None if weights is None else weights[order]
         optimum = closed_form.solve(sizes_in_order, order, servers, speedup.p, weights_in_order)
         if optimum.in_order or reason == _PROVEN:
             timeline = PowerLawTimeline(servers, speedup.p, weights, optimum)
