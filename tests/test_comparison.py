@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hesrpt import InputError, OverloadWarning, PowerLaw, Workload, compare, plan, simulate
+from hesrpt import (
+    InputError,
+    OverloadWarning,
+    PolicyError,
+    PowerLaw,
+    Workload,
+    compare,
+    plan,
+    simulate,
+)
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import Knee, State
+from hesrpt.policies import Knee, PolicyLike, State
 
 BATCH = Workload.pareto(50, seed=1, speedup=PowerLaw(0.5))
 
@@ -89,6 +98,27 @@ def test_overload_is_said_once_for_all_policies() -> None:
     with pytest.warns(OverloadWarning, match="under srpt jobs arrive faster") as caught:
         compare(crowded, 4, ["hesrpt", "srpt"])
     assert len(caught) == 1
+
+
+def test_policies_that_are_asked_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hesrpt.simulator.cores._WORTH_PROCESSES", 0)
+    stream = Workload.poisson(0.5, 300, seed=1, speedup=lambda k: np.log1p(k))
+    tried: list[PolicyLike] = [
+        "equi",
+        "helrpt",
+        Knee(0.1),
+        halves,
+        lambda state: halves(state) * 0.5,
+    ]
+    compared = compare([stream, stream.head(100)], 4, tried)
+    for policy, label in zip(tried, compared, strict=True):
+        first, second = compared.simulations[label]
+        alone = simulate(stream, 4, policy)
+        np.testing.assert_allclose(first.completion_times, alone.completion_times, rtol=1e-9)
+        assert first.workload is stream
+        assert len(second.workload) == 100
+    with pytest.raises(PolicyError, match=r"policy <lambda> at time .* hands out"):
+        compare([stream, stream], 4, [lambda state: halves(state) * 3])
 
 
 def test_a_policy_that_fails_stops_the_others() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +13,8 @@ import numpy as np
 from hesrpt import tables
 from hesrpt.errors import InputError, OverloadWarning, number
 from hesrpt.policies import PolicyLike, named
-from hesrpt.simulator.simulation import Simulation, simulate
+from hesrpt.simulator.cores import run_all
+from hesrpt.simulator.simulation import Simulation
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -133,8 +131,6 @@ def compare(
       equi             mean flow time 1.9692       1.028 times the best
       srpt             mean flow time 2.10819      1.101 times the best>
     """
-    from hesrpt.simulator.engine import stopped
-
     workloads = [workload] if isinstance(workload, Workload) else list(workload)
     if not workloads or not all(isinstance(one, Workload) for one in workloads):
         raise InputError("compare() needs a Workload, or a list of them")
@@ -145,36 +141,17 @@ def compare(
         raise InputError(f"confidence must lie in (0, 1), got {confidence!r}")
     chosen = {_label(named(policy).name, index, policies): policy
               for index, policy in enumerate(policies)}  # fmt: skip
-    runs = [(label, index) for label in chosen for index in range(len(workloads))]
+    options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}
+    runs = {
+        (label, index): (one, servers, policy, {**options, "seed": seed + index})
+        for label, policy in chosen.items()
+        for index, one in enumerate(workloads)
+    }
     done: dict[tuple[str, int], Simulation] = {}
-
-    stop = Event()
-
-    def one(label: str, index: int) -> Simulation:
-        stopped.set(stop)
-        return simulate(
-            workloads[index],
-            servers,
-            chosen[label],
-            whole=whole,
-            resize_cost=resize_cost,
-            size_error=size_error,
-            seed=seed + index,
-        )
-
-    # The compiled loop holds no lock, so threads keep all cores busy.
-    with warnings.catch_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        warnings.simplefilter("ignore", OverloadWarning)
-        futures = {pool.submit(one, *run): run for run in runs}
-        try:
-            for future in as_completed(futures):
-                done[futures[future]] = future.result()
-                if progress is not None:
-                    progress(len(done), len(runs))
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    for key, simulation in run_all(runs):
+        done[key] = simulation
+        if progress is not None:
+            progress(len(done), len(runs))
     simulations = {
         label: tuple(done[label, index] for index in range(len(workloads))) for label in chosen
     }
