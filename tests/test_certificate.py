@@ -194,6 +194,58 @@ def test_a_speedup_that_misjudges_its_demand_is_found_out() -> None:
         verify(misjudged)
 
 
+class Sly(Speedup):
+    """log(1 + k), lost in rounding near 0; its demand lets only the dearest job have any."""
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return np.log(1 + servers)
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return 1 / (1 + servers)
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        cheapest = price.min() if price.size else 0.0
+        return np.where(price <= cheapest, most, 0.0)
+
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        return np.expm1(rate)
+
+
+def test_a_forged_proof_that_everything_belongs_to_the_shortest_is_rejected() -> None:
+    """The record of SRPT, with the values that would prove it if nobody else could earn a thing."""
+    sizes = np.array([3.0, 2.0, 1.0])
+    speed = float(np.log(11.0))
+    ends = np.cumsum(sizes[::-1]) / speed
+    true = plan(Workload(sizes, np.log1p), 10)
+
+    class OneByOne(Timeline):
+        def servers(self, phase: int) -> FloatArray:
+            return np.where(np.arange(3) == 2 - phase, 10.0, 0.0)
+
+    record = OneByOne()
+    record.ends = ends
+    values = np.array([3.0, 2.0, 1.0]) / speed
+    cost = float(ends.sum())
+    forged = replace(
+        true,
+        workload=Workload(sizes, Sly()),
+        completion_times=ends[::-1].copy(),
+        timeline=record,
+        certificate=replace(
+            true.certificate, values_in_order=values, lower_bound=cost, gap=0.0, proven=True
+        ),
+    )
+    assert cost > true.total_flow_time * 1.05
+    with pytest.raises(CertificateError, match="servers can earn"):
+        verify(forged)
+
+
+def test_an_unknown_objective_is_rejected() -> None:
+    true = plan(Workload(SIZES, PowerLaw(0.5)), 10)
+    with pytest.raises(CertificateError, match="no objective 'fun'"):
+        verify(replace(true, objective="fun"))  # type: ignore[arg-type]
+
+
 def test_jobs_that_arrive_later_are_no_matter_of_a_plan() -> None:
     true = plan(Workload(SIZES, PowerLaw(0.5)), 10)
     later = Workload(SIZES, PowerLaw(0.5), arrivals=[0, 0, 0, 1])

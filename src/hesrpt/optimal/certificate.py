@@ -262,12 +262,13 @@ def _most_earned(
     # Up to here the speedup was believed to know its own demand. Now only its rates are.
     def sure_bound_at(price: float) -> float:
         each_price, most, bound = price * price_of_work, np.full(len(values), inf), inf
+        floor = _surely_earned(speedup, wanted_at(price), each_price, servers)
         for guess in (wanted_at(price), None):
             if guess is None:
                 guess = _tried(speedup, each_price, servers)
             for step in _STEPS:
                 beyond = _most_beyond_price(speedup, guess, each_price, servers, step)
-                most = np.minimum(most, beyond)
+                most = np.maximum(np.minimum(most, beyond), floor)
                 bound = price * servers + float(values @ most) + value_before * float(most[0])
                 if bound <= enough:
                     return bound
@@ -286,6 +287,27 @@ def _most_earned(
 # How far beside the best number of servers rates are compared: a short way where a speedup is
 # curved, a long way where it is all but straight.
 _STEPS = 1e-5, 1e-3, 0.3, 0.01, 0.6, 1e-7
+
+
+def _surely_earned(
+    speedup: Speedup, guess: FloatArray, price: FloatArray, servers: float
+) -> FloatArray:
+    """Return what jobs of which nothing is wanted would earn beyond the price, at some numbers.
+
+    So close to 0 as their bounds are taken, rates may be lost in rounding.
+    """
+    idle = np.flatnonzero(guess == 0)
+    earned = np.zeros(len(guess))
+    if len(idle) and not isinstance(speedup, Mixed):
+        # With one speedup for all, none earns more than the most valuable of them.
+        idle = idle[[np.argmin(price[idle])]]
+    if len(idle):
+        alike = speedup.reordered(idle)
+        for part in np.geomspace(1e-9, 1.0, 28):
+            some = np.full(len(idle), part * servers)
+            profit = alike.rate(some) - price[idle] * some
+            earned[idle] = np.maximum(earned[idle], profit)
+    return earned
 
 
 def _tried(speedup: Speedup, price: FloatArray, servers: float) -> FloatArray:
