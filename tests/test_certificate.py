@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hesrpt import Amdahl, CertificateError, Measured, Plan, PowerLaw, Workload, plan, verify
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.certificate import _most_earned
+from hesrpt.optimal.earnings import most_earned
 from hesrpt.optimal.planner import Objective
 from hesrpt.schedule import Timeline
 from hesrpt.speedup import Mixed, Speedup
@@ -144,7 +144,7 @@ def test_no_allocation_earns_more_than_the_water_filling(
     values: list[float], speedup: Speedup, servers: float, seed: int
 ) -> None:
     v = np.array(values)
-    bound = _most_earned(speedup, servers, v, enough=0.0, price=1.0).bound
+    bound = most_earned(speedup, servers, v, enough=0.0, price=1.0).bound
     rng = np.random.default_rng(seed)
     tried = servers * rng.dirichlet(np.full(len(v), rng.choice([0.1, 1.0])), size=200)
     assert np.all(speedup.rate(tried) @ v <= bound * (1 + 1e-12))
@@ -204,8 +204,8 @@ class Sly(Speedup):
         return 1 / (1 + servers)
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        cheapest = price.min() if price.size else 0.0
-        return np.where(price <= cheapest, most, 0.0)
+        wanted = np.clip(1 / np.maximum(price, 1e-300) - 1, 0, most)
+        return np.where(price <= np.min(price, initial=np.inf), wanted, 0.0)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         return np.expm1(rate)
@@ -255,7 +255,7 @@ def test_jobs_that_arrive_later_are_no_matter_of_a_plan() -> None:
 
 def test_mixed_speedups_bound_each_job_by_its_own() -> None:
     speedup = Mixed([PowerLaw(0.5), Amdahl(0.9)])
-    bound = _most_earned(speedup, 10.0, np.array([1.0, 2.0]), enough=0.0, price=0.1).bound
+    bound = most_earned(speedup, 10.0, np.array([1.0, 2.0]), enough=0.0, price=0.1).bound
     split = np.linspace(0, 10, 100_001)
     best = (PowerLaw(0.5).rate(split) + 2 * Amdahl(0.9).rate(10 - split)).max()
     assert bound == pytest.approx(best, rel=1e-8)

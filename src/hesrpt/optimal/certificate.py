@@ -12,21 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
+from hesrpt.optimal.earnings import TOLERANCE, Earnings, most_earned, most_with_power_law
 from hesrpt.optimal.ordering import provably_shortest_first
-from hesrpt.speedup import Mixed, PowerLaw, Speedup
+from hesrpt.speedup import Mixed, PowerLaw
 
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan
 
-# Relative deviations that rounding may cause in a true certificate.
-_TOLERANCE = 1e-8
-_ROUNDING = 4e-16
 # How exactly a float tells the time, with the rounding of the phases before.
 _CLOCK = 1e-14
 # A plan with more phases × jobs than this is replayed for a sample of its phases and jobs only.
@@ -112,7 +110,7 @@ def _check_claim(plan: Plan) -> None:
             raise CertificateError("the plan is called proven, but its completion order is not")
     else:
         ends = plan.completion_times[order]
-        if np.any(ends[1:] < ends[:-1] * (1 - _TOLERANCE)):
+        if np.any(ends[1:] < ends[:-1] * (1 - TOLERANCE)):
             raise CertificateError("jobs do not end in the order that the certificate speaks of")
 
 
@@ -127,7 +125,7 @@ def _check_tables(plan: Plan) -> None:
         peak = float(known.of(job).demand(scalar(0.0), plan.servers))
         up_to_peak = servers[servers <= peak]
         true, taken_for = (speedup.of(job).rate(up_to_peak) for speedup in (given, known))
-        wrong = ~(np.abs(taken_for - true) <= _TOLERANCE * (true + 1e-4 * true.max()))
+        wrong = ~(np.abs(taken_for - true) <= TOLERANCE * (true + 1e-4 * true.max()))
         if wrong.any():
             at = int(np.argmax(wrong))
             raise CertificateError(
@@ -143,12 +141,12 @@ def _check_values(plan: Plan) -> None:
     if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
         raise CertificateError("job values must be finite, at least 0, and one for each job")
     if plan.objective == "makespan":
-        if isinstance(plan.known_speedup, PowerLaw):
-            earned = float(_most_with_power_law(values, plan.known_speedup.p, plan.servers)[-1])
+        if isinstance(plan.speedup, PowerLaw):
+            earned = float(most_with_power_law(values, plan.speedup.p, plan.servers)[-1])
         else:
-            enough, price = 1 + _TOLERANCE, 1 / plan.servers
-            earned = _most_earned(plan.known_speedup, plan.servers, values, enough, price).bound
-        if earned > 1 + _TOLERANCE:
+            enough, price = 1 + TOLERANCE, 1 / plan.servers
+            earned = most_earned(plan.speedup, plan.servers, values, enough, price).bound
+        if earned > 1 + TOLERANCE:
             raise CertificateError(f"the servers can earn {earned!r} per second, more than 1")
         return
     present = certificate.first_to_last[::-1]
@@ -157,8 +155,8 @@ def _check_values(plan: Plan) -> None:
     too_much = (
         f"with {jobs} jobs present the servers can earn {float(earned)!r} per second, more than "
         f"the {float(cost[jobs - 1])!r} that this costs"
-        for jobs, earned in _earnings(plan, present, cost * (1 + _TOLERANCE))
-        if earned > cost[jobs - 1] * (1 + _TOLERANCE)
+        for jobs, earned in _earnings(plan, present, cost * (1 + TOLERANCE))
+        if earned > cost[jobs - 1] * (1 + TOLERANCE)
     )
     if (problem := next(too_much, None)) is not None:
         raise CertificateError(problem)
@@ -167,209 +165,25 @@ def _check_values(plan: Plan) -> None:
 def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tuple[int, float]]:
     """Yield the number of jobs of each phase, and a bound on what it can earn per second."""
     values = plan.certificate.job_values[present]
-    if isinstance(plan.known_speedup, PowerLaw):
-        earned = _most_with_power_law(values, plan.known_speedup.p, plan.servers)
+    if isinstance(plan.speedup, PowerLaw):
+        earned = most_with_power_law(values, plan.speedup.p, plan.servers)
         worst = int(np.argmax(earned / enough))
         yield worst + 1, float(earned[worst])
         return
-    speedup = plan.known_speedup.reordered(present)
+    speedup = plan.speedup.reordered(present)
     # Of jobs with one speedup, those that are worth less than one that wants nothing want nothing.
     rising = plan.workload.shared and bool(np.all(values[1:] >= values[:-1]))
     value_before = np.concatenate(([0.0], np.cumsum(values)))
-    most = _Earnings(inf, float(enough[-1]) / plan.servers, len(present))
+    most = Earnings(inf, float(enough[-1]) / plan.servers, len(present))
     for jobs in range(len(present), 0, -1):
         first = max(jobs - 2 * most.wanting - 8, 0) if rising else 0
         limit, price = float(enough[jobs - 1]), most.price
-        most = _most_earned(
+        most = most_earned(
             speedup.first(jobs), plan.servers, values[first:jobs], limit, price, value_before[first]
         )
         if first and most.wanting == jobs - first:
-            most = _most_earned(speedup.first(jobs), plan.servers, values[:jobs], limit, price)
+            most = most_earned(speedup.first(jobs), plan.servers, values[:jobs], limit, price)
         yield jobs, most.bound
-
-
-def _most_with_power_law(values: FloatArray, p: float, servers: float) -> FloatArray:
-    """Return the most that the first k jobs can earn, for each k.
-
-    Hölder's inequality gives the maximum of Σ v_i n_i^p: N^p (Σ v_i^c)^(1−p), c = 1/(1−p).
-    """
-    with np.errstate(divide="ignore"):
-        powers = np.logaddexp.accumulate(np.log(values) / (1 - p))
-    most: FloatArray = np.exp((1 - p) * powers) * servers**p
-    return most
-
-
-class _Earnings(NamedTuple):
-    bound: float
-    price: float  # of a server, that gives it
-    wanting: int  # jobs that want a server at that price
-
-
-def _most_earned(
-    speedup: Speedup,
-    servers: float,
-    values: FloatArray,
-    enough: float,
-    price: float,
-    value_before: float = 0.0,
-) -> _Earnings:
-    """Return a bound on max Σ v_i s_i(n_i) over Σ n_i ≤ N.
-
-    ``value_before`` is the value of jobs that are not listed, because they have the speedup of the
-    first one and are worth no more.
-
-    Every price gives a bound: what the servers cost, and the most that jobs can earn beyond it.
-    The right price, at which the jobs want the servers there are, gives the least one. The search
-    may stop where the bound is below ``enough``.
-    """
-    from scipy.optimize import minimize_scalar
-
-    worth = values > 0
-    with np.errstate(over="ignore"):
-        price_of_work = np.minimum(1 / np.where(worth, values, 1.0), 1e150)
-
-    def wanted_at(price: float) -> FloatArray:
-        return np.where(worth, speedup.demand(price * price_of_work, servers), 0.0)
-
-    def bound_at(price: float) -> tuple[float, bool]:
-        wanted = wanted_at(price)
-        total = float(wanted.sum())
-        bound = price * (servers - total) + float(values @ speedup.rate(wanted))
-        return bound, total > servers
-
-    # Surround the right price from the one given, in growing steps; then halve the distance.
-    least, too_low = bound_at(price)
-    best = price
-    low, high, factor = (price, inf, 1.001) if too_low else (0.0, price, 1.001)
-    close = enough * (1 - 0.9 * _TOLERANCE)
-    while least > close and (high == inf or high - low > 1e-15 * high):
-        if high == inf:
-            price = low * factor
-        elif low == 0:
-            price = high / factor if high > 1e-250 else 0.0
-        else:
-            price = (low + high) / 2
-        if not low < price < high:
-            break
-        factor = min(factor**2, 1e30)
-        bound, too_low = bound_at(price)
-        low, high = (price, high) if too_low else (low, price)
-        if bound < least:
-            least, best = bound, price
-    if least > close and bound_at(low)[0] < least:
-        best = low
-
-    # Up to here the speedup was believed to know its own demand. Now only its rates are.
-    def sure_bound_at(price: float) -> float:
-        each_price, most, bound = price * price_of_work, np.full(len(values), inf), inf
-        floor = _surely_earned(speedup, wanted_at(price), each_price, servers)
-        for guess in (wanted_at(price), None):
-            if guess is None:
-                guess = _tried(speedup, each_price, servers)
-            for step in _STEPS:
-                beyond = _most_beyond_price(speedup, guess, each_price, servers, step)
-                most = np.maximum(np.minimum(most, beyond), floor)
-                bound = price * servers + float(values @ most) + value_before * float(most[0])
-                if bound <= enough:
-                    return bound
-        return bound
-
-    if (least := sure_bound_at(best)) > enough and best > 0:
-        # A demand that was found numerically is not exact, nor is then the price.
-        nearby = best * (1 - 1e-6), best * (1 + 1e-6)
-        found = minimize_scalar(
-            sure_bound_at, bounds=nearby, method="bounded", options={"xatol": 1e-14 * best}
-        )
-        least = min(least, float(found.fun))
-    return _Earnings(least, best, int(np.count_nonzero(wanted_at(best))))
-
-
-# How far beside the best number of servers rates are compared: a short way where a speedup is
-# curved, a long way where it is all but straight.
-_STEPS = 1e-5, 1e-3, 0.3, 0.01, 0.6, 1e-7
-
-
-def _surely_earned(
-    speedup: Speedup, guess: FloatArray, price: FloatArray, servers: float
-) -> FloatArray:
-    """Return what jobs of which nothing is wanted would earn beyond the price, at some numbers.
-
-    So close to 0 as their bounds are taken, rates may be lost in rounding.
-    """
-    idle = np.flatnonzero(guess == 0)
-    earned = np.zeros(len(guess))
-    if len(idle) and not isinstance(speedup, Mixed):
-        # With one speedup for all, none earns more than the most valuable of them.
-        idle = idle[[np.argmin(price[idle])]]
-    if len(idle):
-        alike = speedup.reordered(idle)
-        for part in np.geomspace(1e-9, 1.0, 28):
-            some = np.full(len(idle), part * servers)
-            profit = alike.rate(some) - price[idle] * some
-            earned[idle] = np.maximum(earned[idle], profit)
-    return earned
-
-
-def _tried(speedup: Speedup, price: FloatArray, servers: float) -> FloatArray:
-    """Return the best of some numbers of servers of every magnitude, at a price."""
-    best, profit = np.zeros(len(price)), np.zeros(len(price))
-    for part in np.geomspace(1e-40, 1.0, 401):
-        some = np.full(len(price), part * servers)
-        earned = speedup.rate(some) - price * some
-        best, profit = np.where(earned > profit, some, best), np.maximum(earned, profit)
-    return best
-
-
-def _most_beyond_price(
-    speedup: Speedup, guess: FloatArray, price: FloatArray, servers: float, step: float
-) -> FloatArray:
-    """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N that is close if ``guess`` is.
-
-    It needs only rates: the chord between two points of a concave function bounds it on either
-    side of them. So an interval between two points is bounded by the chords of its neighbours.
-    """
-    # Where nothing is wanted, half of the points are 0 and the others just above.
-    sides = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]])
-    just_above = np.maximum(sides, 0.0) * step**3 * servers
-    at = np.clip(np.where(guess > 0, guess * (1 + sides * step), just_above), 0.0, servers)
-    rates = np.stack([speedup.rate(each) for each in at])
-    height = rates - price * at
-    width = np.diff(at, axis=0)
-    chord = np.diff(height, axis=0) / np.where(width > 0, width, 1.0)
-    # Of an interval without length the slope is not known, of a short one not exactly.
-    blur = _ROUNDING * (rates[1:] + price * at[1:]) / np.where(width > 0, width, 1.0)
-    before = np.where(width > 0, chord + blur, inf)
-    after = np.where(width > 0, chord - blur, -inf)
-    falls_from, rises_to = blur[0] - chord[0], chord[-1] + blur[-1]
-    before_all = height[0] + np.where(at[0] > 0, np.maximum(falls_from, 0.0) * at[0], 0.0)
-    after_all = height[-1] + np.where(
-        at[-1] < servers, np.maximum(rises_to, 0.0) * (servers - at[-1]), 0.0
-    )
-    # No job is ever faster than on all servers.
-    fastest = speedup.rate(np.full(len(guess), servers)) - price * at[-1]
-    most: FloatArray = np.maximum(before_all, np.minimum(after_all, fastest))
-    unknown = np.full(len(guess), inf)
-    for i in range(len(width)):
-        left = before[i - 1] if i > 0 else unknown
-        right = after[i + 1] if i + 1 < len(width) else -unknown
-        most = np.maximum(most, _peak(height[i], height[i + 1], width[i], left, right))
-    return most
-
-
-def _peak(
-    start: FloatArray, end: FloatArray, width: FloatArray, left: FloatArray, right: FloatArray
-) -> FloatArray:
-    """Return a bound on a concave function over an interval, from its slopes before and after."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        below_left = np.where(left < inf, start + left * width, inf)  # at the end of the interval
-        below_right = np.where(right > -inf, end - right * width, inf)  # at its start
-        crossing = start + left * ((end - start - right * width) / (left - right))
-    known = (left < inf) & (right > -inf) & (left > right)
-    peak = np.where(known, crossing, np.minimum(below_left, below_right))
-    # Where the function falls from the start, or rises to the end, that is its peak.
-    peak = np.where((left <= 0) | (right >= 0), -inf, peak)
-    peak = np.where(width > 0, peak, -inf)
-    return np.maximum(peak, np.maximum(start, end))
 
 
 def _check_record(plan: Plan) -> None:
@@ -381,7 +195,7 @@ def _check_record(plan: Plan) -> None:
         raise CertificateError("the phases of the plan do not follow each other in time")
     if not np.all(np.isfinite(plan.completion_times)):
         raise CertificateError("completion times must be finite")
-    power_law = isinstance(plan.known_speedup, PowerLaw)
+    power_law = isinstance(plan.speedup, PowerLaw)
     if jobs * phases > (_REPLAY_LIMIT_POWER_LAW if power_law else _REPLAY_LIMIT):
         _check_sample(plan, lengths)
         return
@@ -390,7 +204,7 @@ def _check_record(plan: Plan) -> None:
         held = plan.timeline.servers(phase)
         _check_allocation(plan, held, phase)
         working = np.flatnonzero(held)
-        rates = plan.known_speedup.reordered(working).rate(held[working])
+        rates = plan.speedup.reordered(working).rate(held[working])
         done[working] += rates * lengths[phase]
         last_held[working] = ends[phase]
     _check_work(plan, np.arange(jobs), done, last_held)
@@ -406,11 +220,11 @@ def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
     done, last_held = np.empty(len(sample)), np.empty(len(sample))
     for place, job in enumerate(sample):
         held = plan.timeline.servers_of(int(job))
-        done[place] = plan.known_speedup.of(int(job)).rate(held) @ lengths
+        done[place] = plan.speedup.of(int(job)).rate(held) @ lengths
         last_held[place] = plan.timeline.ends[np.flatnonzero(held)[-1]] if held.any() else 0.0
     _check_work(plan, sample, done, last_held)
-    if isinstance(plan.known_speedup, PowerLaw) and plan.objective != "makespan":
-        _check_all_work(plan, plan.known_speedup.p, lengths)
+    if isinstance(plan.speedup, PowerLaw) and plan.objective != "makespan":
+        _check_all_work(plan, plan.speedup.p, lengths)
 
 
 def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
@@ -431,7 +245,7 @@ def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
     rounding = 1e-14 * c * p * (1 + np.abs(log_present))
     sizes = plan.workload.sizes[order]
     known = own > 1e-290  # what is smaller was rounded
-    wrong = known & ~(np.abs(done / sizes - 1) <= 10 * _TOLERANCE + rounding)
+    wrong = known & ~(np.abs(done / sizes - 1) <= 10 * TOLERANCE + rounding)
     if len(lengths) != len(order) or wrong.any():
         place = int(np.argmax(wrong))
         raise CertificateError(
@@ -439,14 +253,14 @@ def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
             f"record, not {float(sizes[place])!r}"
         )
     late = np.abs(plan.completion_times[order] - plan.timeline.ends)
-    if np.any(late > _TOLERANCE * plan.timeline.ends):
+    if np.any(late > TOLERANCE * plan.timeline.ends):
         raise CertificateError("jobs do not end with the phases of the record")
 
 
 def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
     if not np.all(held >= 0):
         raise CertificateError(f"a job holds {float(held.min())!r} servers in phase {phase}")
-    if held.sum() > plan.servers * (1 + _TOLERANCE):
+    if held.sum() > plan.servers * (1 + TOLERANCE):
         raise CertificateError(
             f"{float(held.sum())!r} servers are handed out in phase {phase}, of {plan.servers!r}"
         )
@@ -457,14 +271,14 @@ def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
 def _check_work(plan: Plan, jobs: IntArray, done: FloatArray, last_held: FloatArray) -> None:
     sizes, ends = plan.workload.sizes[jobs], plan.completion_times[jobs]
     # A tiny job may run for less than the clock can tell, when it runs late.
-    usable = plan.known_speedup.demand(np.zeros(len(plan.workload)), plan.servers)
-    fastest = plan.known_speedup.rate(usable)[jobs]
-    tolerance = _TOLERANCE * sizes + fastest * _CLOCK * ends
+    usable = plan.speedup.demand(np.zeros(len(plan.workload)), plan.servers)
+    fastest = plan.speedup.rate(usable)[jobs]
+    tolerance = TOLERANCE * sizes + fastest * _CLOCK * ends
     # Holding servers for a moment longer than needed does no harm.
     for wrong, what, got, expected in (
         (done < sizes - tolerance, "does work of", done, sizes),
-        (done > sizes * (1 + 100 * _TOLERANCE) + tolerance, "does work of", done, sizes),
-        (np.abs(last_held - ends) > _TOLERANCE * ends, "ends at", last_held, ends),
+        (done > sizes * (1 + 100 * TOLERANCE) + tolerance, "does work of", done, sizes),
+        (np.abs(last_held - ends) > TOLERANCE * ends, "ends at", last_held, ends),
     ):
         if wrong.any():
             place = int(np.argmax(wrong))
@@ -479,13 +293,13 @@ def _check_gap(plan: Plan) -> float:
     certificate = plan.certificate
     bound = float(certificate.job_values @ plan.workload.sizes)
     gap = plan.cost / bound - 1
-    if not abs(certificate.lower_bound - bound) <= _TOLERANCE * bound:  # NaN is no bound
+    if not abs(certificate.lower_bound - bound) <= TOLERANCE * bound:  # NaN is no bound
         raise CertificateError(
             f"the job values give a bound of {bound!r}, not {certificate.lower_bound!r}"
         )
-    if not abs(certificate.gap - gap) <= _TOLERANCE:
+    if not abs(certificate.gap - gap) <= TOLERANCE:
         raise CertificateError(f"the gap is {gap!r}, not {certificate.gap!r}")
-    if certificate.proven and not abs(gap) <= _TOLERANCE:
+    if certificate.proven and not abs(gap) <= TOLERANCE:
         raise CertificateError(
             f"the plan is called proven, but costs {gap:.3g} more than its bound"
         )

@@ -32,15 +32,9 @@ class Plan(Schedule):
     whole: bool
     certificate: Certificate
 
-    @property
-    def speedup(self) -> Speedup:
-        """The speedup of the jobs, on whole servers if the plan is for those."""
-        speedup = self.workload.speedup
-        return speedup.on_whole_servers() if self.whole else speedup
-
     @cached_property
-    def known_speedup(self) -> Speedup:
-        """The same, with any function of the user's replaced by its table."""
+    def speedup(self) -> Speedup:
+        """The speedup of the jobs as it was planned: functions of the user's by their tables."""
         known = self.workload.speedup.known_on(self.servers)
         return known.on_whole_servers() if self.whole else known
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies.base import ByRank, Policy, State, rounded_fairly
+from hesrpt.policies.base import ByRank, Policy, State, looked_up, rounded_fairly
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.hell import Hell
 from hesrpt.policies.helrpt import HeLrpt
@@ -33,6 +33,7 @@ __all__ = [
     "PolicyLike",
     "Srpt",
     "State",
+    "looked_up",
     "named",
     "rounded_fairly",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
-from hesrpt.speedup import Speedup
+from hesrpt.speedup import Mixed, Speedup
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
@@ -111,6 +111,12 @@ class ByRank(Policy):
         if not self.by_size(state.whole):
             return np.arange(len(state))[::-1]
         return np.argsort(state.remaining, kind="stable")
+
+
+def looked_up(policy: Policy, speedup: Speedup) -> ByRank | None:
+    """Return a policy that its rows define completely; all jobs then have one speedup."""
+    shared = not isinstance(speedup, Mixed)
+    return policy if isinstance(policy, ByRank) and policy.ranked and shared else None
 
 
 def usable(speedup: Speedup, servers: float, jobs: int) -> FloatArray:

@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any, TypeAlias, TypeVar
 
 from hesrpt.errors import OverloadWarning
-from hesrpt.policies import ByRank, Knee, PolicyLike, named
+from hesrpt.policies import Knee, PolicyLike, looked_up, named
 from hesrpt.simulator.simulation import Simulation, simulate
 from hesrpt.workload import Workload
 
@@ -32,7 +32,11 @@ def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
     The compiled loop holds no lock, so that threads keep all cores busy. Policies that are asked at
     each event run in Python, which goes on in one thread at a time: many of them get processes.
     """
-    asked = {key for key, task in tasks.items() if _is_asked(task)}
+    asked = {
+        key
+        for key, (workload, _, policy, _) in tasks.items()
+        if looked_up(named(policy), workload.speedup) is None
+    }
     work = sum(_jobs(tasks[key]) for key in asked)
     stop = Event()
     with ExitStack() as stack:
@@ -60,12 +64,6 @@ def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
             if processes is not None:
                 processes.shutdown(wait=False, kill_workers=True)
             raise
-
-
-def _is_asked(task: Task) -> bool:
-    workload, _, policy, _ = task
-    made = named(policy)
-    return not (isinstance(made, ByRank) and made.ranked and workload.shared)
 
 
 def _jobs(task: Task) -> int:

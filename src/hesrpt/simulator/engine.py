@@ -18,9 +18,8 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
 from hesrpt.optimal.closed_form import shortest_first
-from hesrpt.policies import ByRank, Policy, State, rounded_fairly
+from hesrpt.policies import Policy, State, looked_up, rounded_fairly
 from hesrpt.simulator import kernel
-from hesrpt.speedup import Mixed
 from hesrpt.workload import Workload
 
 # The table of rows starts again when it has grown to so many entries.
@@ -93,7 +92,7 @@ class _Engine:
     def __init__(self, run: Run, recording: bool) -> None:
         self.given, self.recording = run, recording
         workload, policy, jobs = run.workload, run.policy, run.jobs
-        self.row_policy = _row_policy(run)
+        self.row_policy = looked_up(policy, workload.speedup)
         self.by_size = self.row_policy is not None and self.row_policy.by_size(run.whole)
         arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
         exact = run.estimates is None
@@ -321,13 +320,6 @@ class _Engine:
             np.append(record.job, np.empty(more, dtype=np.int64)),
             np.append(record.held, np.empty(more)),
         )
-
-
-def _row_policy(run: Run) -> ByRank | None:
-    """Return the policy if it can be looked up by rank: all jobs then share one speedup."""
-    policy = run.policy
-    shared = not isinstance(run.workload.speedup, Mixed)
-    return policy if isinstance(policy, ByRank) and policy.ranked and shared else None
 
 
 def _arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool) -> IntArray:
