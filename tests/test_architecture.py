@@ -22,7 +22,7 @@ ROOMS = [
     ("optimal",),
     ("policies",),
     ("simulator",),
-    ("plots", "reports"),
+    ("plots", "reports", "options"),
     ("cli",),
     ("__init__", "__main__"),
 ]
