@@ -26,7 +26,9 @@ from hesrpt.policies import (
     named,
     rounded_fairly,
 )
+from hesrpt.policies.base import Leftover, leftover
 from hesrpt.policies.hell import most_efficient
+from hesrpt.simulator import tuning
 from hesrpt.speedup import Mixed
 
 POLICIES: list[str | Policy] = [
@@ -223,6 +225,40 @@ def test_knee_is_tuned_by_search() -> None:
     ]
     assert best <= min(tried) * 1.005
     assert simulate(batch, 1000, "knee").mean_flow_time == best
+
+
+@given(
+    st.lists(st.floats(0.01, 100), min_size=1, max_size=15),
+    st.floats(0.02, 0.98),
+    st.integers(1, 100),
+    st.floats(1e-6, 100),
+    st.sampled_from(["idle", "smallest", "equal"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_quick_trials_of_knee_are_what_the_policy_does(
+    sizes: list[float], p: float, servers: int, alpha: float, rule: Leftover, whole: bool,
+    arriving: bool,
+) -> None:  # fmt: skip
+    arrivals = [round(0.37 * job % 1.1, 2) for job in range(len(sizes))] if arriving else None
+    workload = Workload(sizes, PowerLaw(p), arrivals=arrivals)
+    quick = tuning.compiled_trial(Knee(leftover=rule), workload, servers, whole)
+    assert (quick is None) == (whole and rule == "equal")
+    run = simulate(workload, servers, Knee(alpha, rule), whole=whole)
+    if quick is not None:
+        assert quick(alpha, np.inf) == pytest.approx(run.total_flow_time, rel=1e-8)
+        assert quick(alpha, run.total_flow_time * 0.9) == np.inf
+
+
+def test_of_jobs_that_could_use_all_servers_knee_serves_the_smallest_first() -> None:
+    held = Knee(1e-9)(state_of(np.array([8.0, 1.0, 3.0]), PowerLaw(0.5), 20.0))
+    assert_allclose(held, [0, 20, 0])
+
+
+def test_next_to_no_servers_are_no_leftover() -> None:
+    # 5e-14 servers would still give 5% of the speed of a server with p = 0.1.
+    held = np.array([20 - 5e-14, 0.0])
+    assert_allclose(leftover(held, 20.0, "equal"), held, rtol=0, atol=0)
 
 
 def test_helrpt_ends_all_jobs_together() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hesrpt.workload import Workload
 
 Leftover = Literal["idle", "smallest", "equal"]
+# Fewer servers than this part of them all are a sum's rounding.
+ROUNDING = 1e-12
 
 
 @dataclass(slots=True)
@@ -138,7 +140,9 @@ def pass_on(held: FloatArray, most: FloatArray) -> FloatArray:
 
 def leftover(held: FloatArray, servers: float, rule: Leftover) -> FloatArray:
     """Return allocations, smallest job first, with what nobody was given handed out by a rule."""
-    left = max(servers - float(held.sum()), 0.0)
+    left = servers - float(held.sum())
+    if left <= ROUNDING * servers:  # next to no servers give more than next to no speed
+        return held
     if rule == "smallest" and len(held):
         held[0] += left
     elif rule == "equal" and len(held):

@@ -67,7 +67,8 @@ class Knee(Policy):
         knees = knee(state.speedup, state.remaining / self.alpha, state.servers)
         if state.whole:
             knees = np.maximum(np.ceil(knees), 1.0)
-        order = np.argsort(knees, kind="stable")
+        # Of jobs that could use all servers, or round up to as many, the smallest comes first.
+        order = np.lexsort((state.remaining, knees))
         lowest_first = knees[order]
         held = np.minimum(
             lowest_first, np.maximum(state.servers - (np.cumsum(lowest_first) - lowest_first), 0.0)

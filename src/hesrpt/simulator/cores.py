@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from hesrpt.errors import OverloadWarning
 from hesrpt.policies import Knee, PolicyLike, looked_up, named
 from hesrpt.simulator.simulation import Simulation, simulate
+from hesrpt.speedup import PowerLaw
 from hesrpt.workload import Workload
 
 #: What to simulate: jobs, servers, policy and options.
@@ -69,7 +70,10 @@ def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
 def _jobs(task: Task) -> int:
     workload, _, policy, _ = task
     made = named(policy)
-    tunes = isinstance(made, Knee) and made.alpha is None
+    # Under a power law, trials are compiled.
+    tunes = (
+        isinstance(made, Knee) and made.alpha is None and not isinstance(workload.speedup, PowerLaw)
+    )
     return len(workload) * (_TRIALS if tunes else 1)
 
 
