@@ -23,6 +23,7 @@ ROOMS = [
     ("policies",),
     ("simulator",),
     ("plots", "reports", "options"),
+    ("paper",),
     ("cli",),
     ("__init__", "__main__"),
 ]

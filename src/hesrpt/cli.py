@@ -261,6 +261,40 @@ def compare(
         _say_where(plot, csv)
 
 
+@app.command()
+def paper(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where figures, their data and the claims go.")
+    ],
+    seed: Seed = 0,
+    jobs: Annotated[int, typer.Option(metavar="M", help="Jobs in a set.")] = 500,
+    servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = 1_000_000,
+    sets: Annotated[int, typer.Option(metavar="R", help="Sets of jobs.")] = 10,
+    curves: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.CSV",
+            help="Measured speedups to fit: columns workers, speedup (or throughput), and if "
+            "wanted application; - for standard input.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce the heSRPT paper: every figure, and every claim with a verdict."""
+    from hesrpt.paper import pages, reproduce
+
+    with _progress("reproducing", as_json) as progress:
+        made = reproduce(
+            out, seed=seed, jobs=jobs, servers=servers, sets=sets, curves=curves or (),
+            progress=lambda done, total, what: progress(done, total),
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(made.as_json(), indent=2))
+    else:
+        pages.print_claims(made.claims)
+        print(f"\nfigures, data and claims are in {out}; begin with {out / 'index.md'}")
+
+
 @contextmanager
 def _progress(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error, where that is a terminal."""

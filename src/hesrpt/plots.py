@@ -6,12 +6,15 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import cycle
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray, IntArray
@@ -27,6 +30,60 @@ _MOST_PHASES = 300
 _MANY_JOBS = 2000
 _FORMATS = (".pdf", ".png", ".svg")
 
+# One colour for a policy, everywhere. They can be told apart by the colour-blind (Okabe and Ito).
+_COLOURS = {
+    "hesrpt": "#0072B2",
+    "optimal": "#000000",
+    "equi": "#E69F00",
+    "srpt": "#009E73",
+    "hell": "#D55E00",
+    "knee": "#CC79A7",
+    "helrpt": "#56B4E9",
+}
+_OTHER_COLOURS = ("#999999", "#7F6A00", "#5A3E8E", "#8C2D04", "#3B7A57")
+_PROPER_NAMES = {"hesrpt": "heSRPT", "helrpt": "heLRPT"}
+
+
+def colours(policies: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each policy; those without one of their own get what is left."""
+    others = cycle(_OTHER_COLOURS)
+    return {policy: _COLOURS.get(policy) or next(others) for policy in policies}
+
+
+# Lines that lie on top of each other can still be told apart.
+_LINES = {
+    "hesrpt": ("o", "-"),
+    "optimal": ("*", "-"),
+    "equi": ("^", "-"),
+    "srpt": ("s", "-"),
+    "hell": ("x", "--"),
+    "knee": ("v", "-"),
+    "helrpt": ("P", "-"),
+}
+
+
+def line_style(policy: str) -> dict[str, Any]:
+    """Return how to draw the line of a policy that has a name."""
+    marker, line = _LINES[policy]
+    return {
+        "color": _COLOURS[policy], "marker": marker, "markersize": 4.5, "linestyle": line,
+        "linewidth": 1.2, "label": proper_name(policy), "zorder": 3 if policy == "hesrpt" else 2,
+    }  # fmt: skip
+
+
+def plain_logarithmic(axes: Axes, which: Literal["x", "y"] = "y") -> None:
+    """Make an axis logarithmic, labelled with plain numbers at 1, 2, 5, 10, …."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def proper_name(policy: str) -> str:
+    """Return the name of a policy as the literature writes it."""
+    return _PROPER_NAMES.get(policy) or (policy.upper() if policy in _COLOURS else policy)
+
 
 def schedule(record: Schedule) -> Figure:
     """Draw the remaining sizes over time, and below them how the servers are shared."""
@@ -35,11 +92,11 @@ def schedule(record: Schedule) -> Figure:
     starts, ends = _phases(record)
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     above, below = figure.subplots(2, sharex=True)
-    colours = colormaps["viridis"](np.linspace(0.08, 0.92, len(bands)))
+    shades = colormaps["viridis"](np.linspace(0.08, 0.92, len(bands)))
 
     moments = np.append(0.0, ends)
     remaining = _sums(_in_system(record, moments), bands)
-    for left, colour, band in zip(remaining, colours, bands, strict=True):
+    for left, colour, band in zip(remaining, shades, bands, strict=True):
         over = int(np.searchsorted(moments, record.completion_times[band].max())) + 1
         above.plot(moments[:over], left[:over], color=colour, label=_label(record, band))
     above.set_ylabel("remaining size")
@@ -48,7 +105,7 @@ def schedule(record: Schedule) -> Figure:
     servers = _sums((record.servers_at(start) for start in starts), bands)
     # Each allocation lasts from the start of its phase to the end.
     edges = np.repeat(moments, 2)[1:-1]
-    below.stackplot(edges, np.repeat(servers, 2, axis=1), colors=colours, linewidth=0)
+    below.stackplot(edges, np.repeat(servers, 2, axis=1), colors=shades, linewidth=0)
     below.set_ylabel("servers")
     below.set_xlabel("time")
     below.set_ylim(0, record.servers)
@@ -65,16 +122,18 @@ def comparison(compared: Comparison) -> Figure:
     policies = list(compared)
     intervals = [compared.interval(policy, "mean_flow_time") for policy in policies]
     best = min(interval.mean for interval in intervals)
-    colours = colormaps["viridis"](np.linspace(0.08, 0.85, len(policies)))
+    colour_of = colours(policies)
     errors = np.nan_to_num([interval.half_width / best for interval in intervals])
     ratios = [interval.mean / best for interval in intervals]
-    left.barh(policies, ratios, color=colours, xerr=errors if errors.any() else None)
+    left.barh(
+        policies, ratios, color=list(colour_of.values()), xerr=errors if errors.any() else None
+    )
     for place, ratio in enumerate(ratios):
         left.annotate(f" {ratio:.2f}", (ratio, place), va="center", fontsize="small")
     left.invert_yaxis()
     left.margins(x=0.15)
     left.set_xlabel("mean flow time, relative to the best")
-    for policy, colour in zip(policies, colours, strict=True):
+    for policy, colour in colour_of.items():
         times = np.sort(np.concatenate([run.flow_times for run in compared.simulations[policy]]))
         longer = 1 - np.arange(len(times)) / len(times)
         shown = np.unique(np.geomspace(1, len(times), 400).astype(int)) - 1
@@ -86,6 +145,12 @@ def comparison(compared: Comparison) -> Figure:
     right.set_ylabel("jobs that take longer")
     right.legend(fontsize="small")
     return figure
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend of some axes below the whole figure, in one line."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize="small")
 
 
 def save(figure: Figure, path: str | Path, description: str = "") -> None:

@@ -1,8 +1,9 @@
-"""Rows of results as files and data frames."""
+"""Results as files and data frames."""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,15 +17,22 @@ if TYPE_CHECKING:
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to a CSV file, whole or not at all."""
+    """Write rows to a CSV file, whole or not at all. The first row names the columns."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file, whole or not at all."""
     target = Path(path)
     try:
-        handle, draft = tempfile.mkstemp(dir=target.parent, suffix=".csv")
+        handle, draft = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
         try:
             with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+                file.write(text)
             Path(draft).chmod(0o644)
             Path(draft).replace(target)
         except BaseException:

@@ -44,6 +44,70 @@ def read_speedup(path: str | Path) -> Measured:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """A measured speedup curve: of one application, on several numbers of servers."""
+
+    application: str
+    servers: tuple[float, ...]
+    speedups: tuple[float, ...]
+
+    @property
+    def concave(self) -> Measured:
+        """The least concave speedup above the points, flat past its peak."""
+        return Measured(self.servers, self.speedups)
+
+
+def read_curves(path: str | Path) -> list[Curve]:
+    """Return the measured speedup curves in a CSV file, in the order of their first lines.
+
+    Columns: ``workers`` (or ``servers``), ``speedup`` (or ``throughput``), and for several curves
+    ``application``, also with ``source``; others are passed over. Throughputs are divided by the
+    one on the fewest workers. If these are several, so many workers count as one server.
+    """
+    table = _read_table(path, _CURVE_COLUMNS, required="workers", others=True)
+    workers = _one_of(table, ("workers", "servers"))
+    name = _one_of(table, ("speedup", "throughput", "throughput_or_speedup"))
+    kinds = [table.columns[key] for key in ("application", "source") if key in table.columns]
+    curves: dict[tuple[str, ...], list[tuple[float, float, int]]] = {}
+    for key, point in zip(
+        zip(*kinds, strict=True) if kinds else [("",)] * len(table.lines),
+        zip(table.columns[workers], table.columns[name], table.lines, strict=True),
+        strict=True,
+    ):
+        curves.setdefault(key, []).append(point)
+    return [
+        _curve(", ".join(filter(None, key)), points, table.place, relative=name == "speedup")
+        for key, points in curves.items()
+    ]
+
+
+def _one_of(table: _Table, names: tuple[str, ...]) -> str:
+    found = [name for name in names if name in table.columns]
+    if len(found) != 1:
+        raise InputError(f"{table.place}:1: one column of {', '.join(names)} expected, got {found}")
+    return found[0]
+
+
+def _curve(
+    application: str, points: list[tuple[float, float, int]], place: str, relative: bool
+) -> Curve:
+    fewest = min(points)[0]
+    of_fewest = [speed for workers, speed, _ in points if workers == fewest]
+    if not relative and min(of_fewest) <= 0:
+        line = min(points)[2]
+        raise InputError(
+            f"{place}:{line}: the throughput of {application or 'the curve'} on the fewest workers "
+            "must be greater than 0: all others are divided by it"
+        )
+    server, unit = (1.0, 1.0) if relative else (fewest, sum(of_fewest) / len(of_fewest))
+    return Curve(
+        application,
+        tuple(workers / server for workers, _, _ in points),
+        tuple(speed / unit for _, speed, _ in points),
+    )
+
+
+@dataclass(frozen=True)
 class _Table:
     place: str
     lines: list[int]
@@ -74,7 +138,10 @@ def _speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
 
 
 def _read_table(
-    path: str | Path, parsers: dict[str, Callable[[str], object]], required: str
+    path: str | Path,
+    parsers: dict[str, Callable[[str], object]],
+    required: str,
+    others: bool = False,  # whether columns that are not known are passed over
 ) -> _Table:
     place = "standard input" if str(path) == STANDARD_INPUT else str(path)
     with _opened(path, place) as file:
@@ -85,6 +152,8 @@ def _read_table(
         _, names = first
         headless = len(names) == 1 and _is_number(names[0])
         header = [required] if headless else [name.lower() for name in names]
+        if others:
+            required, parsers = header[0], dict.fromkeys(header, str) | parsers
         _check_header(header, parsers, required, place)
         table = _Table(place, [], {name: [] for name in header})
         for line, cells in [first, *rows] if headless else rows:
@@ -177,6 +246,13 @@ _JOB_COLUMNS: dict[str, Callable[[str], object]] = {
     "arrival": _non_negative,
     "p": _power,
     "max_servers": _positive,
+}
+_CURVE_COLUMNS: dict[str, Callable[[str], object]] = {
+    "workers": _positive,
+    "servers": _positive,
+    "speedup": _non_negative,
+    "throughput": _non_negative,
+    "throughput_or_speedup": _non_negative,
 }
 _SPEEDUP_COLUMNS: dict[str, Callable[[str], object]] = {
     "servers": _positive,

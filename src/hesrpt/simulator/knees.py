@@ -1,4 +1,4 @@
-"""KNEE under k^p, compiled: for trying very many α, where only the total flow time is wanted.
+"""KNEE under k^p, compiled: for trying very many α, where only completion times are wanted.
 
 What KNEE decides is said in :class:`hesrpt.policies.Knee`. This does the same, thirty times as
 fast, because a job's knee then grows with what is left of it, and the list of jobs stays sorted.
@@ -19,7 +19,7 @@ _NOTHING = 1e-13
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def total_flow_time(
+def completion_times(
     sizes: FloatArray,
     arrivals: FloatArray,
     by_arrival: IntArray,
@@ -29,9 +29,10 @@ def total_flow_time(
     whole: bool,
     rule: int,
     most: float,
-) -> float:
-    """Return the total flow time, or infinity as soon as it exceeds ``most``."""
+) -> FloatArray:
+    """Return when each job ends; never, as soon as the total flow time exceeds ``most``."""
     left = sizes.copy()
+    ends = np.full(sizes.size, np.inf)
     present = np.empty(sizes.size, dtype=np.int64)
     rate = np.empty(sizes.size)
     jobs = arrived = 0
@@ -42,7 +43,7 @@ def total_flow_time(
             arrived += 1
             jobs += 1
         if jobs == 0 and arrived == sizes.size:
-            return total
+            return ends
         _sort(present, left, jobs)
         served = _hand_out(present, left, rate, jobs, servers, p, alpha, whole, rule)
 
@@ -56,7 +57,7 @@ def total_flow_time(
                 until, arrival_next = end, False
         total += jobs * until
         if total > most:
-            return np.inf
+            return np.full(sizes.size, np.inf)
         now = arrivals[by_arrival[arrived]] if arrival_next else now + until
 
         staying = 0
@@ -65,6 +66,7 @@ def total_flow_time(
             if place < served:
                 left[job] -= rate[place] * until
                 if left[job] <= _NOTHING * sizes[job]:
+                    ends[job] = now
                     continue
             present[staying] = job
             staying += 1

@@ -42,7 +42,7 @@ class Simulation(Schedule):
     @cached_property
     def overloaded(self) -> bool:
         """Whether jobs arrive faster than they are served, so that ever more are waiting."""
-        return _is_overloaded(self.workload, self.servers, self.completion_times)
+        return is_overloaded(self.workload, self.servers, self.completion_times)
 
     @property
     def mean_jobs(self) -> float:
@@ -205,7 +205,7 @@ class _Timeline(Timeline):
             yield engine.simulate(self.run, stop_at=float(time)).left
 
 
-def _is_overloaded(workload: Workload, servers: float, completion_times: FloatArray) -> bool:
+def is_overloaded(workload: Workload, servers: float, completion_times: FloatArray) -> bool:
     """Return whether the number of jobs in the system keeps growing while jobs arrive.
 
     Seen by arriving jobs, it would be in proportion to 1, 3, 5, 7 in the four quarters of the time.

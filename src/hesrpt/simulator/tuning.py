@@ -17,8 +17,8 @@ from hesrpt.simulator.engine import Run, simulate
 from hesrpt.speedup import PowerLaw
 from hesrpt.workload import Workload
 
-#: Of α, and a total flow time at which it need not go on: the total flow time.
-Trial: TypeAlias = Callable[[float, float], float]
+#: Of α, and a total flow time beyond which it need not go on: the completion times.
+Trial: TypeAlias = Callable[[float, float], FloatArray]
 
 # The best value is not searched further when neighbours differ by less than this.
 _CLOSE = 1e-3
@@ -30,13 +30,13 @@ def best_alpha(
     """Return the α with the least mean flow time: of a coarse grid, then of finer ones."""
     if values < 3:
         raise InputError(f"values must be at least 3, got {values!r}")
-    trial = compiled_trial(policy, workload, servers, whole) or _simulated_trial(
+    trial = compiled(policy, workload, servers, whole) or _simulated(
         policy, workload, servers, whole
     )
     low, high = _range(workload, servers)
     alphas = np.geomspace(low, high, values)
     while True:
-        times = _tried(trial, alphas)
+        times = _tried(trial, alphas, float(_arrivals(workload).sum()))
         best = int(np.argmin(times))
         below, above = max(best - 1, 0), min(best + 1, len(alphas) - 1)
         if max(times[below], times[above]) <= times[best] * (1 + _CLOSE):
@@ -46,43 +46,44 @@ def best_alpha(
         alphas = np.geomspace(alphas[below], alphas[above], 11)
 
 
-def _tried(trial: Trial, alphas: FloatArray) -> FloatArray:
+def _tried(trial: Trial, alphas: FloatArray, arrived: float) -> FloatArray:
     """Return the total flow time under each α; infinity where it is known to be far from best."""
     times, best = np.empty(len(alphas)), np.inf
     # A first round over the whole range, so that most others can be given up early.
     for place in sorted(range(len(alphas)), key=lambda place: place % 10):
-        times[place] = trial(float(alphas[place]), best * (1 + _CLOSE))
+        ends = trial(float(alphas[place]), best * (1 + _CLOSE))
+        times[place] = float(ends.sum()) - arrived
         best = min(best, times[place])
     return times
 
 
-def _simulated_trial(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
-    arrivals = np.zeros(len(workload)) if workload.arrivals is None else workload.arrivals
-
-    def trial(alpha: float, most: float) -> float:
+def _simulated(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
+    def trial(alpha: float, most: float) -> FloatArray:
         tried: Policy = replace(policy, alpha=alpha)
-        outcome = simulate(Run(workload, servers, tried, whole, 0.0, None))
-        return float((outcome.completion_times - arrivals).sum())
+        return simulate(Run(workload, servers, tried, whole, 0.0, None)).completion_times
 
     return trial
 
 
-def compiled_trial(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial | None:
+def compiled(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial | None:
     """Return a quick trial where there is one."""
     if not isinstance(workload.speedup, PowerLaw) or (whole and policy.leftover == "equal"):
         return None
-    arrivals = np.zeros(len(workload)) if workload.arrivals is None else workload.arrivals
+    arrivals = _arrivals(workload)
     by_arrival, rule = np.lexsort((workload.sizes, arrivals)), knees.RULES[policy.leftover]
     p = workload.speedup.p
 
-    def trial(alpha: float, most: float) -> float:
-        return float(
-            knees.total_flow_time(
-                workload.sizes, arrivals, by_arrival, servers, p, alpha, whole, rule, most
-            )
+    def trial(alpha: float, most: float) -> FloatArray:
+        ends: FloatArray = knees.completion_times(
+            workload.sizes, arrivals, by_arrival, float(servers), p, alpha, whole, rule, most
         )
+        return ends
 
     return trial
+
+
+def _arrivals(workload: Workload) -> FloatArray:
+    return np.zeros(len(workload)) if workload.arrivals is None else workload.arrivals
 
 
 def _range(workload: Workload, servers: float) -> tuple[float, float]:

@@ -1,0 +1,92 @@
+"""What a reproduction is made of: its settings, and exhibits (a figure with the data behind it)."""
+
+from __future__ import annotations
+
+import platform
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from matplotlib.figure import Figure
+
+from hesrpt import plots, tables
+from hesrpt._version import __version__
+from hesrpt.errors import InputError, number, positive
+from hesrpt.traces import Curve
+
+#: Called with the number of steps done, that of all, and what was done last.
+Progress: TypeAlias = Callable[[int, int, str], None]
+Row: TypeAlias = dict[str, Any]
+
+#: The values of p in the paper's comparison.
+POWERS = (0.05, 0.3, 0.5, 0.9, 0.99)
+#: Its policies.
+POLICIES = ("hesrpt", "srpt", "equi", "hell", "knee")
+#: The shape of its distribution of sizes.
+SHAPE = 1.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What may be chosen. As it stands, the paper's own evaluation, with seeds from 0 on."""
+
+    seed: int = 0
+    jobs: int = 500
+    servers: float = 1_000_000.0
+    sets: int = 10
+    curves: Sequence[Curve] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("jobs", 2), ("sets", 1)):
+            value = getattr(self, name)
+            if number(name, value) != int(value) or value < least:
+                raise InputError(f"{name} must be a whole number, at least {least}, got {value!r}")
+        if positive("servers", self.servers) != int(self.servers):
+            raise InputError(f"servers must be a whole number, got {self.servers!r}")
+
+    def seeds(self, sets: int | None = None) -> range:
+        """Return the seeds of the sets of jobs, or of the first few."""
+        return range(self.seed, self.seed + min(self.sets, sets or self.sets))
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure, the sentence that says what it shows, and the numbers in it."""
+
+    name: str
+    title: str
+    sentence: str
+    figure: Figure
+    rows: list[Row]
+    parameters: Row
+    more: list[Figure] = field(default_factory=list)  # further pages
+
+    def __post_init__(self) -> None:
+        # About seven points to a letter.
+        width = int(self.figure.get_figwidth() * 72 / 5.2)
+        self.figure.suptitle("\n".join(textwrap.wrap(self.sentence, width)), fontsize="small")
+
+    def save(self, directory: Path) -> list[Path]:
+        """Write PNG, SVG and CSV, each with seed, parameters and versions; return the paths."""
+        about = {**self.parameters, "versions": versions()}
+        description = "; ".join(f"{name}: {value}" for name, value in about.items())
+        written = []
+        for page, figure in enumerate([self.figure, *self.more], start=1):
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # once is enough, and it takes long
+            stem = self.name if page == 1 else f"{self.name}_{page}"
+            for ending in ("png", "svg"):
+                written.append(directory / f"{stem}.{ending}")
+                plots.save(figure, written[-1], f"{self.title}. {self.sentence} {description}")
+        written.append(directory / f"{self.name}.csv")
+        tables.write_csv(written[-1], [row | about for row in self.rows])
+        return written
+
+
+def versions() -> str:
+    """Return what the numbers were computed with."""
+    used = [f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib")]
+    return ", ".join([f"hesrpt {__version__}", f"Python {platform.python_version()}", *used])

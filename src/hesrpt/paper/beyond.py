@@ -1,0 +1,161 @@
+"""Beyond the paper: whole servers, few servers, and other speedups than k^p."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from hesrpt import plots
+from hesrpt.optimal.planner import plan
+from hesrpt.paper.base import SHAPE, Exhibit, Row, Settings
+from hesrpt.paper.evaluation import Table, draw_ratios, parameters_of
+from hesrpt.paper.speedups import Fitted
+from hesrpt.policies import HeSrpt, PolicyLike
+from hesrpt.simulator import simulate
+from hesrpt.speedup import Amdahl, Speedup, fit_power_law
+from hesrpt.workload import Workload
+
+#: Fewer servers than jobs.
+FEW_SERVERS = 64
+#: Sets of jobs in these figures.
+SETS = 3
+# So many curves are shown by name, more as a distribution.
+_NAMED = 12
+
+
+def whole_servers(many: Table, whole: Table, few: Table, settings: Settings) -> Exhibit:
+    """Return the comparison of Fig. 4 with whole servers, and with fewer servers than jobs."""
+    systems = (
+        (settings.servers, False, many),
+        (settings.servers, True, whole),
+        (float(FEW_SERVERS), True, few),
+    )
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    panels = figure.subplots(1, len(systems), sharey=True)
+    rows: list[Row] = []
+    for axes, (servers, is_whole, table) in zip(panels, systems, strict=True):
+        draw_ratios(axes, table)
+        kind = "whole servers" if is_whole else "servers, any fraction"
+        axes.set_title(f"{settings.jobs} jobs on {servers:,.0f} {kind}", fontsize="medium")
+        seeds = settings.seeds(SETS if is_whole else None)
+        rows += [{"N": int(servers), "whole": is_whole} | row for row in table.rows(seeds)]
+    panels[0].set_ylabel("mean flow time relative to heSRPT")
+    plots.legend_below(figure, panels[0])
+    equi = [few.ratio(p, "equi") for p in few.powers]
+    sentence = (
+        f"Whole servers change little where there are many; with {FEW_SERVERS} servers for "
+        f"{settings.jobs} jobs it no longer pays to serve all of them at once: under EQUI, jobs "
+        f"take {min(equi):.2f} to {max(equi):.2f} times as long as under heSRPT."
+    )
+    parameters = {key: value for key, value in parameters_of(settings).items() if key != "N"}
+    return Exhibit(
+        "beyond_whole_servers", "Whole servers, and few of them", sentence, figure, rows, parameters
+    )
+
+
+def _told(speedup: Speedup, p: float, servers: float, jobs: int, seeds: range) -> dict[str, float]:
+    """Return mean flow times relative to the optimum for the true curve, averaged over sets."""
+    policies: dict[str, PolicyLike] = {"hesrpt": HeSrpt(p=p), "equi": "equi", "srpt": "srpt"}
+    times = dict.fromkeys(policies, 0.0)
+    best = 0.0
+    for seed in seeds:
+        batch = Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=speedup)
+        best += plan(batch, servers).mean_flow_time
+        for name, policy in policies.items():
+            times[name] += simulate(batch, servers, policy).mean_flow_time
+    return {name: time / best for name, time in times.items()}
+
+
+_TOLD = {"hesrpt": "heSRPT, told a fitted p", "equi": "EQUI", "srpt": "SRPT"}
+
+
+def amdahl(settings: Settings) -> Exhibit:
+    """Return what heSRPT with a fitted p loses where jobs in truth follow Amdahl's law."""
+    fractions = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+    servers, jobs = 1000.0, 100
+    at = np.exp2(np.arange(10.0))
+    rows: list[Row] = []
+    for fraction in fractions:
+        speedup = Amdahl(fraction)
+        p = fit_power_law(at, speedup.rate(at)).p
+        told = _told(speedup, p, servers, jobs, settings.seeds(SETS))
+        rows += [
+            {"parallel_fraction": fraction, "fitted_p": p, "policy": name, "ratio_to_optimum": r}
+            for name, r in told.items()
+        ]
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, label in _TOLD.items():
+        line = [row["ratio_to_optimum"] for row in rows if row["policy"] == name]
+        axes.plot([1 - f for f in fractions], line, **plots.line_style(name) | {"label": label})
+    axes.axhline(1.0, color="black", linewidth=0.8, label="optimum for the true curve")
+    plots.plain_logarithmic(axes, "x")
+    plots.plain_logarithmic(axes)
+    axes.invert_xaxis()
+    axes.set_xticks([1 - f for f in fractions], [f"{f:g}" for f in fractions], fontsize="small")
+    axes.set_xlabel("parallel fraction f of Amdahl's law")
+    axes.set_ylabel("mean flow time relative to the optimum")
+    axes.legend(fontsize="small")
+    losses = [row["ratio_to_optimum"] - 1 for row in rows if row["policy"] == "hesrpt"]
+    sentence = (
+        "Where jobs follow Amdahl's law, heSRPT with the power law closest to it takes "
+        f"{min(losses):.1%} to {max(losses):.1%} longer than the optimum, which knows the law."
+    )
+    return Exhibit(
+        "beyond_amdahl", "Amdahl's law", sentence, figure, rows,
+        {"M": jobs, "N": int(servers), "sizes": f"Pareto({SHAPE})", "first_seed": settings.seed},
+    )  # fmt: skip
+
+
+def measured(fits: Sequence[Fitted], settings: Settings) -> Exhibit:
+    """Return what heSRPT with a fitted p loses where jobs in truth follow a measured curve."""
+    servers, jobs = 64.0, 20
+    rows: list[Row] = []
+    for fit in fits:
+        if fit.power_law is None:
+            continue
+        p = fit.power_law.p
+        told = _told(fit.curve.concave, p, servers, jobs, settings.seeds(SETS))
+        rows += [
+            {"curve": fit.curve.application, "fitted_p": p, "policy": name, "ratio_to_optimum": r}
+            for name, r in told.items()
+        ]
+    by_policy = {
+        name: [row["ratio_to_optimum"] for row in rows if row["policy"] == name] for name in _TOLD
+    }
+    labels = [row["curve"] for row in rows if row["policy"] == "hesrpt"]
+    figure = Figure(figsize=(7.2, 4), layout="constrained")
+    axes = figure.subplots()
+    few = len(labels) <= _NAMED
+    for place, (name, label) in enumerate(_TOLD.items()):
+        style = plots.line_style(name) | {"label": label}
+        if few:
+            height = np.arange(len(labels)) + 0.25 * (place - 1)
+            axes.hlines(height, 1.0, by_policy[name], color=style["color"])
+            axes.plot(by_policy[name], height, **style | {"linestyle": "none"})
+            for y, ratio in zip(height, by_policy[name], strict=True):
+                axes.annotate(f"  {ratio:.2f}", (ratio, y), va="center", fontsize="x-small")
+        else:
+            part = np.arange(1, len(labels) + 1) / len(labels)
+            axes.plot(np.sort(by_policy[name]), part, **style | {"marker": None})
+    axes.set_xlabel("mean flow time relative to the optimum for the measured curve")
+    if few:
+        axes.set_yticks(range(len(labels)), labels)
+        axes.margins(x=0.1)
+        axes.invert_yaxis()
+    else:
+        plots.plain_logarithmic(axes, "x")
+        axes.set_ylabel("part of the curves")
+    plots.legend_below(figure, axes)
+    losses = np.array(by_policy["hesrpt"]) - 1
+    sentence = (
+        f"On {len(labels)} measured curves, heSRPT with a fitted p takes {np.median(losses):.1%} "
+        f"longer than the optimum, which knows the curve, in the median and {losses.max():.1%} at "
+        "most."
+    )
+    return Exhibit(
+        "beyond_measured", "Measured speedups", sentence, figure, rows,
+        {"M": jobs, "N": int(servers), "sizes": f"Pareto({SHAPE})", "first_seed": settings.seed},
+    )  # fmt: skip

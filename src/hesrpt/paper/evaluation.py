@@ -1,0 +1,183 @@
+"""The paper's evaluation: three jobs under heSRPT (Fig. 3), and five policies compared (Fig. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hesrpt import plots
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal.planner import plan
+from hesrpt.paper.base import POLICIES, SHAPE, Exhibit, Row, Settings
+from hesrpt.simulator import simulate
+from hesrpt.speedup import PowerLaw
+from hesrpt.workload import Workload
+
+#: Fig. 3: three jobs, whose sizes the paper does not say.
+THREE_JOBS, THREE_SERVERS, THREE_P = (60.0, 40.0, 20.0), 500, 0.5
+
+
+def three_jobs() -> Exhibit:
+    """Return Fig. 3: the remaining sizes of three jobs, over their allocations."""
+    workload = Workload(
+        THREE_JOBS, PowerLaw(THREE_P), names=[f"job {i}" for i in range(1, len(THREE_JOBS) + 1)]
+    )
+    planned = plan(workload, THREE_SERVERS)
+    moments = np.linspace(0, planned.makespan, 121)
+    rows: list[Row] = []
+    for moment, left in zip(
+        moments.tolist(), planned.timeline.remaining(workload, moments), strict=True
+    ):
+        held = planned.servers_at(moment)
+        rows += [
+            {"time": moment, "job": name, "size": size, "remaining": rest, "share": share}
+            for name, size, rest, share in zip(
+                workload.names,
+                workload.sizes.tolist(),
+                left.tolist(),
+                (held / THREE_SERVERS).tolist(),
+                strict=True,
+            )
+        ]
+    first = planned.servers_at(0.0) / THREE_SERVERS
+    sentence = (
+        "The shortest job ends first, but it never has all servers: while three jobs are left it "
+        f"holds {first[2]:.0%}, the next {first[1]:.0%} and the longest {first[0]:.0%}."
+    )
+    figure = plots.schedule(planned)
+    parameters: Row = {"N": THREE_SERVERS, "p": THREE_P}
+    return Exhibit("fig3_three_jobs", "Three jobs", sentence, figure, rows, parameters)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Mean flow times of several policies (second key) for several p (first key), by set."""
+
+    times: Mapping[float, Mapping[str, FloatArray]]
+
+    def median(self, p: float, policy: str) -> float:
+        """Return the median over the sets, as the paper does."""
+        return float(np.median(self.times[p][policy]))
+
+    def ratio(self, p: float, policy: str) -> float:
+        """Return the ratio of the medians of a policy and of heSRPT."""
+        return self.median(p, policy) / self.median(p, "hesrpt")
+
+    @property
+    def powers(self) -> list[float]:
+        return list(self.times)
+
+    @property
+    def policies(self) -> list[str]:
+        return list(self.times[self.powers[0]])
+
+    @property
+    def competitors(self) -> list[str]:
+        return [policy for policy in self.policies if policy != "hesrpt"]
+
+    def rows(self, seeds: Sequence[int]) -> list[Row]:
+        """Return a row for each p, policy and set of jobs."""
+        return [
+            {
+                "p": p,
+                "policy": policy,
+                "seed": seed,
+                "mean_flow_time": time,
+                "median_of_sets": self.median(p, policy),
+                "ratio_to_hesrpt": self.ratio(p, policy),
+            }
+            for p in self.powers
+            for policy in self.policies
+            for seed, time in zip(seeds, self.times[p][policy].tolist(), strict=True)
+        ]
+
+
+def mean_flow_times(
+    p: float, servers: float, whole: bool, jobs: int, seeds: range
+) -> dict[str, FloatArray]:
+    """Run each policy on sets of jobs with Pareto sizes. KNEE has its best α, for each set."""
+    batches = [Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=PowerLaw(p)) for seed in seeds]
+    return {
+        policy: np.array(
+            [simulate(batch, servers, policy, whole=whole).mean_flow_time for batch in batches]
+        )
+        for policy in POLICIES
+    }
+
+
+def comparison(table: Table, settings: Settings) -> Exhibit:
+    """Return Fig. 4: a panel for each p."""
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    names = [plots.proper_name(policy) for policy in table.policies]
+    colours = list(plots.colours(table.policies).values())
+    panels = figure.subplots(1, len(table.powers))
+    for axes, p in zip(panels, table.powers, strict=True):
+        medians = [table.median(p, policy) for policy in table.policies]
+        axes.bar(names, medians, color=colours)
+        plots.plain_logarithmic(axes)
+        axes.set_ylim(min(medians) / 2, max(medians) * 2)
+        for place, (policy, median) in enumerate(zip(table.policies, medians, strict=True)):
+            axes.annotate(
+                _short(table.ratio(p, policy)), (place, median), ha="center", va="bottom",
+                fontsize="x-small",
+            )  # fmt: skip
+        axes.set_title(f"p = {p:g}", fontsize="medium")
+        axes.tick_params(axis="x", labelrotation=90)
+    panels[0].set_ylabel("mean flow time (median of sets)")
+    figure.supxlabel("above each bar: how many times that of heSRPT", fontsize="small")
+    worst = max(
+        (table.ratio(p, policy), policy, p) for p in table.powers for policy in table.policies
+    )
+    sentence = (
+        "heSRPT has the lowest mean flow time in every case; the worst is "
+        f"{plots.proper_name(worst[1])} at p = {worst[2]:g}, {worst[0]:.0f} times as high."
+    )
+    return Exhibit(
+        "fig4_comparison", "Five policies compared", sentence, figure,
+        table.rows(settings.seeds()), parameters_of(settings),
+    )  # fmt: skip
+
+
+def ratios(table: Table, settings: Settings) -> Exhibit:
+    """Return the same, as ratios to heSRPT over p."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.subplots()
+    draw_ratios(axes, table)
+    axes.set_ylabel("mean flow time relative to heSRPT")
+    axes.legend(fontsize="small", ncols=2)
+    sentence = "The closest to heSRPT is " + ", ".join(
+        f"{plots.proper_name(policy)} at p = {p:g} ({(ratio - 1):.1%} above)"
+        for p in table.powers
+        for ratio, policy in [min((table.ratio(p, other), other) for other in table.competitors)]
+    )
+    return Exhibit(
+        "fig4_ratios", "How far from the optimum", sentence + ".", figure,
+        table.rows(settings.seeds()), parameters_of(settings),
+    )  # fmt: skip
+
+
+def draw_ratios(axes: Axes, table: Table) -> None:
+    """Draw the ratio of each policy to heSRPT, over p."""
+    places = range(len(table.powers))
+    for policy in table.policies:
+        values = [table.ratio(p, policy) for p in table.powers]
+        axes.plot(places, values, **plots.line_style(policy))
+    axes.set_xticks(places, [f"{p:g}" for p in table.powers])
+    axes.set_xlabel("p")
+    plots.plain_logarithmic(axes)
+
+
+def parameters_of(settings: Settings, **others: object) -> Row:
+    """Return what a comparison was run with."""
+    return {
+        "M": settings.jobs, "N": int(settings.servers), "sizes": f"Pareto({SHAPE})",
+        "first_seed": settings.seed, **others,
+    }  # fmt: skip
+
+
+def _short(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.2f}"

@@ -1,0 +1,156 @@
+"""The reproduction for readers: claims in the terminal, as JSON and Markdown, and a page of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hesrpt import tables
+from hesrpt._version import __version__
+from hesrpt.errors import InputError
+from hesrpt.paper.base import Exhibit, Settings, versions
+from hesrpt.paper.judging import RULES, Claim, Verdict, summary
+
+_INTRODUCTION = """\
+# The paper, reproduced
+
+N servers are shared by M parallel jobs. Each job has a known size, and on k servers it runs k^p
+times as fast as on one, with p between 0 and 1: the more servers, the less each one adds. How many
+servers should each job hold at every moment, so that jobs take as little time as possible on
+average, from the start to their end (their *flow time*)?
+
+*heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes*, by B. Berg, R. Vesilo and
+M. Harchol-Balter, answers this: its rule, **heSRPT**, gives more to shorter jobs, but something to
+all of them. It is compared with **SRPT** (all servers to the shortest job), **EQUI** (equal
+shares), and two heuristics: **HELL** (the best ratio of efficiency to remaining time first) and
+**KNEE** (each job as many servers as still save a certain time α, the best α being searched).
+Its twin **heLRPT** minimises the time at which the last job ends, the *makespan*.
+
+Below are the figures of the paper and some beyond it, then every statement of the paper that can be
+checked, with what we computed and a verdict. All of it, this page included, is made by
+`hesrpt paper --out DIR`.
+"""
+
+_NOT_CHECKED = """\
+What could not be checked: the fits of Figure 2 (their points are not published); the sizes of the
+three jobs of Figure 3 (not given, ours are others); that other policies of the literature reduce to
+EQUI here; what cited works say.
+"""
+
+#: Figures beyond the paper's begin with this.
+_BEYOND = "beyond"
+
+
+def prepared(out: str | Path) -> Path:
+    """Return a directory that can be written to, made if need be: before the work, not after it."""
+    directory = Path(out)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".hesrpt"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written to: {error.strerror or error}") from None
+    return directory
+
+
+def as_json(
+    settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
+) -> dict[str, Any]:
+    """Return everything but the pictures as JSON values."""
+    return {
+        "hesrpt": __version__,
+        "versions": versions(),
+        "settings": {
+            "seed": settings.seed,
+            "jobs": settings.jobs,
+            "servers": settings.servers,
+            "sets": settings.sets,
+            "curves": len(settings.curves),
+        },
+        "rules": RULES,
+        "claims": [claim.as_json() for claim in claims],
+        "figures": [
+            {"name": one.name, "title": one.title, "sentence": one.sentence} for one in exhibits
+        ],
+    }
+
+
+def write(
+    directory: Path, settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
+) -> None:
+    """Write ``claims.json``, ``claims.md`` and ``index.md``."""
+    everything = as_json(settings, exhibits, claims)
+    table = claims_table(claims)
+    made = (
+        f"Made by {versions()}, with M = {settings.jobs}, N = {settings.servers:,.0f}, "
+        f"{settings.sets} sets of jobs, seeds from {settings.seed} on.\n"
+    )
+    ours = [one for one in exhibits if not one.name.startswith(_BEYOND)]
+    further = [one for one in exhibits if one.name.startswith(_BEYOND)]
+    page = [
+        _INTRODUCTION,
+        made,
+        "## Figures of the paper\n",
+        *map(_figure, ours),
+        "## Beyond the paper\n",
+        *map(_figure, further),
+        "## Claims\n",
+        table,
+    ]
+    tables.write_text(directory / "claims.json", json.dumps(everything, indent=2) + "\n")
+    tables.write_text(directory / "claims.md", f"# Claims of the paper\n\n{made}\n{table}")
+    tables.write_text(directory / "index.md", "\n".join(page))
+
+
+def _figure(exhibit: Exhibit) -> str:
+    images = [exhibit.name, *(f"{exhibit.name}_{page + 2}" for page in range(len(exhibit.more)))]
+    shown = "\n".join(f"![{exhibit.title}]({image}.png)" for image in images)
+    return f"### {exhibit.title}\n\n{exhibit.sentence}\n\n{shown}\n\n[Data]({exhibit.name}.csv)\n"
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Return the claims as a Markdown table, with the rules below it."""
+    lines = [
+        f"Of {summary(claims)}.\n",
+        "| where | the paper says | we computed | verdict | rule |",
+        "|---|---|---|---|---|",
+    ]
+    for claim in claims:
+        computed = claim.computed
+        if claim.reason:
+            computed += f". *Likeliest reason:* {claim.reason}"
+        verdict = f"**{claim.verdict}**" if claim.verdict is not Verdict.HOLDS else claim.verdict
+        cells = (claim.where, claim.says, computed, verdict, claim.rule)
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    lines += ["", "The rules by which a verdict follows from the numbers:", ""]
+    lines += [f"- *{name}*: {rule}." for name, rule in RULES.items()]
+    return "\n".join([*lines, "", _NOT_CHECKED])
+
+
+_STYLES = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
+
+
+def print_claims(claims: Sequence[Claim]) -> None:
+    """Print a row for each claim of the paper, those that do not simply hold with the reason."""
+    console = Console(highlight=False, emoji=False)
+    table = Table(box=None, pad_edge=False)
+    for column, ratio in (("where", 3), ("the paper says", 8), ("we computed", 10)):
+        table.add_column(column, ratio=ratio)
+    table.add_column("verdict", no_wrap=True)
+    for claim in claims:
+        computed = Text(claim.computed)
+        if claim.reason:
+            computed.append(f"\n{claim.reason}", style="italic")
+        table.add_row(
+            Text(claim.where), Text(claim.says), computed,
+            Text(claim.verdict, style=_STYLES[claim.verdict]),
+        )  # fmt: skip
+    console.print(table)
+    console.print(f"\n{summary(claims)}")

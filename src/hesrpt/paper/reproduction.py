@@ -1,0 +1,177 @@
+"""Putting it all together: what is computed, in which order, on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from hesrpt.errors import InputError
+from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences, speedups
+from hesrpt.paper.base import POWERS, Exhibit, Progress, Settings
+from hesrpt.paper.examples import EXAMPLES
+from hesrpt.paper.judging import Claim
+from hesrpt.paper.theorems import THEOREMS
+from hesrpt.paper.work import run_all
+from hesrpt.traces import Curve, read_curves
+
+#: The systems that policies are compared on: as in the paper, in whole servers, and few of them.
+_SYSTEMS = ("divisible", "whole", "few")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All figures and all claims."""
+
+    settings: Settings
+    exhibits: list[Exhibit]
+    claims: list[Claim]
+
+    def claim(self, name: str) -> Claim:
+        """Return the claim of a name."""
+        for claim in self.claims:
+            if claim.name == name:
+                return claim
+        known = ", ".join(claim.name for claim in self.claims)
+        raise InputError(f"there is no claim {name!r}; claims are: {known}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the pictures as JSON values."""
+        return pages.as_json(self.settings, self.exhibits, self.claims)
+
+
+def reproduce(
+    out: str | Path | None = None,
+    *,
+    seed: int = 0,
+    jobs: int = 500,
+    servers: float = 1_000_000,
+    sets: int = 10,
+    curves: str | Path | Sequence[Curve] = (),
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Compute every figure and judge every claim; write them to a directory, if one is given.
+
+    Parameters
+    ----------
+    out
+        Gets each figure as PNG and SVG with its data as CSV, the claims as ``claims.json`` and
+        ``claims.md``, and a page with all of them, ``index.md``.
+    seed, jobs, servers, sets
+        Of the comparison (Fig. 4): ``sets`` sets of ``jobs`` jobs, with seeds from ``seed`` on.
+    curves
+        Measured speedups to fit, a file (see :func:`hesrpt.traces.read_curves`) or a list. Without
+        it, a few published ones are taken.
+    cores
+        How many to use; all of them by default.
+    progress
+        Called with the number of steps done, that of all, and what was done last.
+    """
+    given = read_curves(curves) if isinstance(curves, str | Path) else list(curves)
+    settings = Settings(seed, jobs, servers, sets, given)
+    directory = None if out is None else pages.prepared(out)
+    steps = _Steps(progress)
+    tasks = _tasks(settings)
+    steps.total = len(tasks) + (_EXHIBITS if directory is not None else 0)
+    done = run_all(tasks, cores, lambda key: steps.done(key[0]))
+    exhibits, fits = _exhibits(settings, done)
+    claims = _claims(done, fits)
+    if directory is not None:
+        steps.total = len(tasks) + len(exhibits)
+        saving = {
+            exhibit.name: partial(exhibit.save, directory)
+            for exhibit in sorted(exhibits, key=lambda exhibit: -len(exhibit.more))
+        }
+        run_all(saving, cores, steps.done)
+        pages.write(directory, settings, exhibits, claims)
+    return Reproduction(settings, exhibits, claims)
+
+
+# About as many figures as there are.
+_EXHIBITS = 11
+
+
+class _Steps:
+    """Counts what is done."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress, self.count, self.total = progress, 0, 0
+
+    def done(self, what: str) -> None:
+        self.count += 1
+        if self.progress is not None:
+            self.progress(self.count, self.total, what)
+
+
+def _tasks(settings: Settings) -> dict[tuple[Any, ...], Callable[[], Any]]:
+    """Return what takes time, the longest first."""
+    few_seeds = settings.seeds(beyond.SETS)
+    systems = {
+        "divisible": (settings.servers, False, settings.seeds()),
+        "whole": (settings.servers, True, few_seeds),
+        "few": (float(beyond.FEW_SERVERS), True, few_seeds),
+    }
+    comparisons = {
+        (name, p): partial(evaluation.mean_flow_times, p, servers, whole, settings.jobs, seeds)
+        for p in POWERS
+        for name, (servers, whole, seeds) in systems.items()
+    }
+    seeds = range(settings.seed, settings.seed + arrivals.STREAMS)
+    streams = {
+        ("arrivals", p, load): partial(arrivals.at_load, p, load, seeds)
+        for p in arrivals.POWERS
+        for load in reversed(arrivals.LOADS)
+    }
+    checks = {
+        ("claims", check.__name__): partial(check, settings.seed)
+        for check in (*THEOREMS, *EXAMPLES)
+    }
+    fits = [speedups.Fitted.to(curve) for curve in settings.curves or speedups.PUBLISHED]
+    others = {
+        ("measured",): partial(beyond.measured, fits, settings),
+        ("amdahl",): partial(beyond.amdahl, settings),
+    }
+    return {**others, **comparisons, **checks, **streams}
+
+
+def _exhibits(
+    settings: Settings, done: dict[tuple[Any, ...], Any]
+) -> tuple[list[Exhibit], list[speedups.Fitted]]:
+    tables = {name: evaluation.Table({p: done[name, p] for p in POWERS}) for name in _SYSTEMS}
+    stream_rows = list(
+        chain.from_iterable(
+            done["arrivals", p, load] for p in arrivals.POWERS for load in arrivals.LOADS
+        )
+    )
+    source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
+    measured, fits = speedups.measured(settings.curves or speedups.PUBLISHED, source)
+    return [
+        speedups.family(),
+        speedups.parsec(),
+        measured,
+        evaluation.three_jobs(),
+        evaluation.comparison(tables["divisible"], settings),
+        evaluation.ratios(tables["divisible"], settings),
+        beyond.whole_servers(tables["divisible"], tables["whole"], tables["few"], settings),
+        done["amdahl",],
+        done["measured",],
+        arrivals.exhibit(stream_rows, settings),
+    ], fits
+
+
+def _claims(done: dict[tuple[Any, ...], Any], fits: list[speedups.Fitted]) -> list[Claim]:
+    """Return the claims as the paper goes: introduction, theorems, evaluation, limitations."""
+    by_name: dict[str, Claim] = {key[1]: claim for key, claim in done.items() if key[0] == "claims"}
+    table = evaluation.Table({p: done["divisible", p] for p in POWERS})
+    rows = chain.from_iterable(done[key] for key in done if key[0] == "arrivals")
+    return [
+        *(by_name[check.__name__] for check in EXAMPLES),
+        sentences.power_laws_fit(fits),
+        *(by_name[check.__name__] for check in THEOREMS),
+        *(check(table) for check in sentences.SENTENCES),
+        sentences.arrivals(arrivals.ratio_to_best(list(rows))),
+    ]
