@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench clean
+.PHONY: demo test paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt plan examples/jobs.csv --servers 16 --p 0.7 --whole --verify --plot out/plan.png
@@ -14,6 +14,9 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest --quiet
+
+paper: $(VENV)/.installed
+	$(BIN)/hesrpt paper --out docs/paper
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks

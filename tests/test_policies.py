@@ -255,6 +255,15 @@ def test_of_jobs_that_could_use_all_servers_knee_serves_the_smallest_first() -> 
     assert_allclose(held, [0, 20, 0])
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_with_p_near_1_hesrpt_passes_servers_on_to_the_next_smallest(own: bool) -> None:
+    speedup: Speedup = PowerLaw(1 - 1e-9).limited(8.0)
+    if own:
+        speedup = Mixed([speedup, PowerLaw(1 - 1e-9).limited(7.0), *[speedup] * 3])
+    state = state_of(np.array([5.0, 4.0, 3.0, 2.0, 1.0]), speedup, 20.0)
+    assert_allclose(HeSrpt(p=1 - 1e-9)(state), [0, 0, 4, 8, 8], atol=1e-6)
+
+
 def test_next_to_no_servers_are_no_leftover() -> None:
     # 5e-14 servers would still give 5% of the speed of a server with p = 0.1.
     held = np.array([20 - 5e-14, 0.0])

@@ -291,6 +291,8 @@ def paper(
     if as_json:
         print(json.dumps(made.as_json(), indent=2))
     else:
+        if curves is not None:
+            pages.print_fits(made.exhibit("fig2_measured").table)
         pages.print_claims(made.claims)
         print(f"\nfigures, data and claims are in {out}; begin with {out / 'index.md'}")
 

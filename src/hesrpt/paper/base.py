@@ -6,6 +6,7 @@ import platform
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -63,29 +64,45 @@ class Exhibit:
     rows: list[Row]
     parameters: Row
     more: list[Figure] = field(default_factory=list)  # further pages
+    table: list[Row] = field(default_factory=list)  # one row for each thing shown, if that differs
 
     def __post_init__(self) -> None:
         # About seven points to a letter.
         width = int(self.figure.get_figwidth() * 72 / 5.2)
         self.figure.suptitle("\n".join(textwrap.wrap(self.sentence, width)), fontsize="small")
 
-    def save(self, directory: Path) -> list[Path]:
-        """Write PNG, SVG and CSV, each with seed, parameters and versions; return the paths."""
-        about = {**self.parameters, "versions": versions()}
-        description = "; ".join(f"{name}: {value}" for name, value in about.items())
-        written = []
-        for page, figure in enumerate([self.figure, *self.more], start=1):
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # once is enough, and it takes long
-            stem = self.name if page == 1 else f"{self.name}_{page}"
-            for ending in ("png", "svg"):
-                written.append(directory / f"{stem}.{ending}")
-                plots.save(figure, written[-1], f"{self.title}. {self.sentence} {description}")
-        written.append(directory / f"{self.name}.csv")
-        tables.write_csv(written[-1], [row | about for row in self.rows])
-        return written
+    @property
+    def pages(self) -> dict[str, Figure]:
+        """The figures by the names of their files."""
+        further = {f"{self.name}_{page}": one for page, one in enumerate(self.more, start=2)}
+        return {self.name: self.figure, **further}
+
+    @property
+    def description(self) -> str:
+        """What the metadata of its files say."""
+        about = "; ".join(f"{name}: {value}" for name, value in self._about.items())
+        return f"{self.title}. {self.sentence} {about}"
+
+    def save_data(self, directory: Path) -> None:
+        """Write the numbers in the figure, and its table if it has one."""
+        for name, rows in ((self.name, self.rows), (f"{self.name}_table", self.table)):
+            if rows:
+                tables.write_csv(directory / f"{name}.csv", [row | self._about for row in rows])
+
+    @property
+    def _about(self) -> Row:
+        return {**self.parameters, "versions": versions()}
 
 
+def save_figure(figure: Figure, stem: Path, description: str) -> None:
+    """Write a figure as PNG and as SVG."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # once is enough, and it takes long
+    for ending in ("png", "svg"):
+        plots.save(figure, stem.with_name(f"{stem.name}.{ending}"), description)
+
+
+@cache
 def versions() -> str:
     """Return what the numbers were computed with."""
     used = [f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib")]

@@ -21,6 +21,8 @@ from hesrpt.workload import Workload
 FEW_SERVERS = 64
 #: Sets of jobs in these figures.
 SETS = 3
+# The p of a curve that does not grow with the servers.
+_NO_GROWTH = 1e-3
 # So many curves are shown by name, more as a distribution.
 _NAMED = 12
 
@@ -114,9 +116,7 @@ def measured(fits: Sequence[Fitted], settings: Settings) -> Exhibit:
     servers, jobs = 64.0, 20
     rows: list[Row] = []
     for fit in fits:
-        if fit.power_law is None:
-            continue
-        p = fit.power_law.p
+        p = _NO_GROWTH if fit.power_law is None else fit.power_law.p
         told = _told(fit.curve.concave, p, servers, jobs, settings.seeds(SETS))
         rows += [
             {"curve": fit.curve.application, "fitted_p": p, "policy": name, "ratio_to_optimum": r}

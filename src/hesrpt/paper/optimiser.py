@@ -139,7 +139,7 @@ class _Program:
     def centre(self, point: FloatArray, t: float) -> FloatArray:
         """Return the minimum of the barrier function, from a point near it."""
         value = self._barrier(point, t)
-        for _ in range(100):
+        for _ in range(50):
             gradient, hessian = self._newton(point, t)
             # In units of the point itself all entries of the Hessian are of one magnitude.
             scaled = hessian * np.outer(point, point)
@@ -147,7 +147,7 @@ class _Program:
             scaled += _NEAR * np.abs(scaled).max() * np.eye(len(point))
             step = point * np.linalg.solve(scaled, -gradient * point)
             decrease = -float(gradient @ step)
-            if decrease < 1e-9:
+            if decrease < 1e-6:
                 break
             length = 1.0
             while (new := self._barrier(point + length * step, t)) > value - length * decrease / 4:

@@ -14,7 +14,7 @@ from rich.text import Text
 from hesrpt import tables
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper.base import Exhibit, Settings, versions
+from hesrpt.paper.base import Exhibit, Row, Settings, versions
 from hesrpt.paper.judging import RULES, Claim, Verdict, summary
 
 _INTRODUCTION = """\
@@ -45,11 +45,15 @@ EQUI here; what cited works say.
 
 #: Figures beyond the paper's begin with this.
 _BEYOND = "beyond"
+# Longer tables are only linked to.
+_LONGEST_TABLE = 40
 
 
 def prepared(out: str | Path) -> Path:
     """Return a directory that can be written to, made if need be: before the work, not after it."""
     directory = Path(out)
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory}: is no directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / ".hesrpt"
@@ -77,7 +81,14 @@ def as_json(
         "rules": RULES,
         "claims": [claim.as_json() for claim in claims],
         "figures": [
-            {"name": one.name, "title": one.title, "sentence": one.sentence} for one in exhibits
+            {
+                "name": one.name,
+                "title": one.title,
+                "sentence": one.sentence,
+                "parameters": one.parameters,
+                "table": one.table,
+            }
+            for one in exhibits
         ],
     }
 
@@ -110,9 +121,25 @@ def write(
 
 
 def _figure(exhibit: Exhibit) -> str:
-    images = [exhibit.name, *(f"{exhibit.name}_{page + 2}" for page in range(len(exhibit.more)))]
-    shown = "\n".join(f"![{exhibit.title}]({image}.png)" for image in images)
-    return f"### {exhibit.title}\n\n{exhibit.sentence}\n\n{shown}\n\n[Data]({exhibit.name}.csv)\n"
+    shown = "\n".join(f"![{exhibit.title}]({page}.png)" for page in exhibit.pages)
+    parts = [f"### {exhibit.title}", exhibit.sentence, shown]
+    if 0 < len(exhibit.table) <= _LONGEST_TABLE:
+        parts.append(_table(exhibit.table))
+    data = f"[Data]({exhibit.name}.csv)"
+    parts.append(f"{data}, [table]({exhibit.name}_table.csv)" if exhibit.table else data)
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """Return rows as a Markdown table."""
+    lines = [" | ".join(rows[0]), " | ".join("---" for _ in rows[0])]
+    lines += [" | ".join(_cell(value) for value in row.values()) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text.replace("|", r"\|")
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
@@ -135,6 +162,19 @@ def claims_table(claims: Sequence[Claim]) -> str:
 
 
 _STYLES = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
+
+
+def print_fits(rows: Sequence[Row]) -> None:
+    """Print which law fits which measured curve."""
+    console = Console(highlight=False, emoji=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("application", "points", "p", "R²", "f (Amdahl)", "R²", "better"):
+        table.add_column(column, justify="left" if column in ("application", "better") else "right")
+    for row in rows:
+        shown = [value for name, value in row.items() if name != "trouble"]
+        table.add_row(*(Text(_cell(value)) for value in shown))
+    console.print(table)
+    console.print()
 
 
 def print_claims(claims: Sequence[Claim]) -> None:

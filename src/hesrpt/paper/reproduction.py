@@ -11,7 +11,7 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences, speedups
-from hesrpt.paper.base import POWERS, Exhibit, Progress, Settings
+from hesrpt.paper.base import POWERS, Exhibit, Progress, Settings, save_figure
 from hesrpt.paper.examples import EXAMPLES
 from hesrpt.paper.judging import Claim
 from hesrpt.paper.theorems import THEOREMS
@@ -37,6 +37,14 @@ class Reproduction:
                 return claim
         known = ", ".join(claim.name for claim in self.claims)
         raise InputError(f"there is no claim {name!r}; claims are: {known}")
+
+    def exhibit(self, name: str) -> Exhibit:
+        """Return the exhibit of a name."""
+        for exhibit in self.exhibits:
+            if exhibit.name == name:
+                return exhibit
+        known = ", ".join(exhibit.name for exhibit in self.exhibits)
+        raise InputError(f"there is no exhibit {name!r}; exhibits are: {known}")
 
     def as_json(self) -> dict[str, Any]:
         """Return everything but the pictures as JSON values."""
@@ -75,24 +83,27 @@ def reproduce(
     settings = Settings(seed, jobs, servers, sets, given)
     directory = None if out is None else pages.prepared(out)
     steps = _Steps(progress)
-    tasks = _tasks(settings)
-    steps.total = len(tasks) + (_EXHIBITS if directory is not None else 0)
+    fits = [speedups.Fitted.to(curve) for curve in settings.curves or speedups.PUBLISHED]
+    tasks = _tasks(settings, fits)
+    steps.total = len(tasks) + (_FIGURES if directory is not None else 0)
     done = run_all(tasks, cores, lambda key: steps.done(key[0]))
-    exhibits, fits = _exhibits(settings, done)
-    claims = _claims(done, fits)
+    exhibits, claims = _exhibits(settings, fits, done), _claims(fits, done)
     if directory is not None:
-        steps.total = len(tasks) + len(exhibits)
         saving = {
-            exhibit.name: partial(exhibit.save, directory)
-            for exhibit in sorted(exhibits, key=lambda exhibit: -len(exhibit.more))
+            page: partial(save_figure, figure, directory / page, exhibit.description)
+            for exhibit in exhibits
+            for page, figure in exhibit.pages.items()
         }
+        steps.total = len(tasks) + len(saving)
         run_all(saving, cores, steps.done)
+        for exhibit in exhibits:
+            exhibit.save_data(directory)
         pages.write(directory, settings, exhibits, claims)
     return Reproduction(settings, exhibits, claims)
 
 
-# About as many figures as there are.
-_EXHIBITS = 11
+# About as many as there are.
+_FIGURES = 10
 
 
 class _Steps:
@@ -107,7 +118,9 @@ class _Steps:
             self.progress(self.count, self.total, what)
 
 
-def _tasks(settings: Settings) -> dict[tuple[Any, ...], Callable[[], Any]]:
+def _tasks(
+    settings: Settings, fits: list[speedups.Fitted]
+) -> dict[tuple[Any, ...], Callable[[], Any]]:
     """Return what takes time, the longest first."""
     few_seeds = settings.seeds(beyond.SETS)
     systems = {
@@ -122,7 +135,9 @@ def _tasks(settings: Settings) -> dict[tuple[Any, ...], Callable[[], Any]]:
     }
     seeds = range(settings.seed, settings.seed + arrivals.STREAMS)
     streams = {
-        ("arrivals", p, load): partial(arrivals.at_load, p, load, seeds)
+        ("arrivals", p, load): partial(
+            arrivals.at_load, p, load, arrivals.LONGER * settings.jobs, seeds
+        )
         for p in arrivals.POWERS
         for load in reversed(arrivals.LOADS)
     }
@@ -130,7 +145,6 @@ def _tasks(settings: Settings) -> dict[tuple[Any, ...], Callable[[], Any]]:
         ("claims", check.__name__): partial(check, settings.seed)
         for check in (*THEOREMS, *EXAMPLES)
     }
-    fits = [speedups.Fitted.to(curve) for curve in settings.curves or speedups.PUBLISHED]
     others = {
         ("measured",): partial(beyond.measured, fits, settings),
         ("amdahl",): partial(beyond.amdahl, settings),
@@ -139,8 +153,8 @@ def _tasks(settings: Settings) -> dict[tuple[Any, ...], Callable[[], Any]]:
 
 
 def _exhibits(
-    settings: Settings, done: dict[tuple[Any, ...], Any]
-) -> tuple[list[Exhibit], list[speedups.Fitted]]:
+    settings: Settings, fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]
+) -> list[Exhibit]:
     tables = {name: evaluation.Table({p: done[name, p] for p in POWERS}) for name in _SYSTEMS}
     stream_rows = list(
         chain.from_iterable(
@@ -148,11 +162,10 @@ def _exhibits(
         )
     )
     source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
-    measured, fits = speedups.measured(settings.curves or speedups.PUBLISHED, source)
     return [
         speedups.family(),
         speedups.parsec(),
-        measured,
+        speedups.measured(fits, source),
         evaluation.three_jobs(),
         evaluation.comparison(tables["divisible"], settings),
         evaluation.ratios(tables["divisible"], settings),
@@ -160,10 +173,10 @@ def _exhibits(
         done["amdahl",],
         done["measured",],
         arrivals.exhibit(stream_rows, settings),
-    ], fits
+    ]
 
 
-def _claims(done: dict[tuple[Any, ...], Any], fits: list[speedups.Fitted]) -> list[Claim]:
+def _claims(fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]) -> list[Claim]:
     """Return the claims as the paper goes: introduction, theorems, evaluation, limitations."""
     by_name: dict[str, Claim] = {key[1]: claim for key, claim in done.items() if key[0] == "claims"}
     table = evaluation.Table({p: done["divisible", p] for p in POWERS})

@@ -148,9 +148,8 @@ def parsec() -> Exhibit:
     return Exhibit("fig2_fits", "Power laws fitted by the paper", sentence, figure, rows, {})
 
 
-def measured(curves: Sequence[Curve], source: str) -> tuple[Exhibit, list[Fitted]]:
+def measured(fits: Sequence[Fitted], source: str) -> Exhibit:
     """Return measured curves with both fits, as many to a page as can be read."""
-    fits = [Fitted.to(curve) for curve in curves]
     pages = [_page(fits[start : start + _PER_PAGE]) for start in range(0, len(fits), _PER_PAGE)]
     powers = [fit.power_law.p for fit in fits if fit.power_law is not None]
     amdahl = sum(fit.better == "Amdahl" for fit in fits)
@@ -162,11 +161,11 @@ def measured(curves: Sequence[Curve], source: str) -> tuple[Exhibit, list[Fitted
         + (f", and for {none} neither is better than a constant." if none else ".")
     )
     rows = [
-        fit.row() | {"servers": k, "speedup": s}
+        {"application": fit.curve.application, "servers": k, "speedup": s}
         for fit in fits
         for k, s in zip(fit.curve.servers, fit.curve.speedups, strict=True)
     ]
-    exhibit = Exhibit(
+    return Exhibit(
         "fig2_measured",
         "Measured speedups and the laws closest to them",
         sentence,
@@ -174,8 +173,8 @@ def measured(curves: Sequence[Curve], source: str) -> tuple[Exhibit, list[Fitted
         rows,
         {"curves": source},
         pages[1:],
+        [fit.row() for fit in fits],
     )
-    return exhibit, fits
 
 
 def _page(fits: Sequence[Fitted]) -> Figure:

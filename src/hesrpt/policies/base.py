@@ -127,13 +127,17 @@ def usable(speedup: Speedup, servers: float, jobs: int) -> FloatArray:
 
 
 def pass_on(held: FloatArray, most: FloatArray) -> FloatArray:
-    """Return allocations in which what a job cannot use goes to the others, in proportion."""
+    """Return allocations in which what a job cannot use goes to the others, in proportion.
+
+    Where these hold nothing (as do large jobs with p near 1), it goes to the first of them.
+    """
     while np.any(over := held > most):
         excess = float(np.sum(held[over] - most[over]))
         held = np.minimum(held, most)
         room = np.where(held < most, held, 0.0)
         if room.sum() <= 0:
-            break
+            free = most - held
+            return held + np.clip(excess - (np.cumsum(free) - free), 0.0, free)
         held = held + excess * room / room.sum()
     return held
 

@@ -56,7 +56,8 @@ class HeSrpt(ByRank):
         held = servers * smallest_first_shares(jobs, self._power(speedup))
         if isinstance(speedup, PowerLaw):
             return held
-        return pass_on(held, usable(speedup, servers, jobs)[: len(held)])
+        held = np.concatenate((held, np.zeros(jobs - len(held))))
+        return pass_on(held, usable(speedup, servers, jobs))
 
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> Factors | None:
         if not isinstance(speedup, PowerLaw):
@@ -73,11 +74,11 @@ class HeSrpt(ByRank):
         if state.whole and not isinstance(state.speedup, Mixed):
             return self._whole(state)
         weights = weights_of(state, self.objective)
-        order = np.argsort(state.remaining / weights, kind="stable")[::-1]
-        held = np.empty(len(state))
-        held[order] = state.servers * shares_of(weights[order], self._power(state.speedup))
+        smallest_first = np.argsort(state.remaining / weights, kind="stable")
+        shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedup))[::-1]
         most = usable(state.speedup, state.servers, len(state))
-        held = pass_on(held, most)
+        held = np.empty(len(state))
+        held[smallest_first] = pass_on(state.servers * shares, most[smallest_first])
         return rounded_fairly(held, state.servers) if state.whole else held
 
     def _power(self, speedup: Speedup) -> float:
