@@ -5,10 +5,12 @@ Their Python examples are doctests, which pytest collects by itself.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +72,12 @@ def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         if not target.startswith("http"):
             assert (document.parent / target).exists(), target
+
+
+def test_the_readme_counts_the_claims_as_they_were_judged() -> None:
+    claims = json.loads((ROOT / "docs" / "paper" / "claims.json").read_text())["claims"]
+    count = Counter(claim["verdict"] for claim in claims)
+    assert (
+        f"{len(claims)} claims, of which {count['holds']} hold, one holds roughly and five differ."
+    ) in " ".join((ROOT / "README.md").read_text().split())
+    assert (count["holds roughly"], count["differs"]) == (1, 5)

@@ -1,5 +1,8 @@
 """Optimal sharing of servers between parallel jobs."""
 
+from importlib import import_module
+from types import ModuleType
+
 from hesrpt import policies
 from hesrpt._version import __version__
 from hesrpt.errors import CertificateError, FitError, InputError, OverloadWarning, PolicyError
@@ -47,3 +50,10 @@ __all__ = [
     "simulate",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import what draws figures only when it is asked for: ``hesrpt.paper``."""
+    if name == "paper":
+        return import_module("hesrpt.paper")
+    raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")

@@ -50,7 +50,9 @@ def three_jobs() -> Exhibit:
     )
     figure = plots.schedule(planned)
     parameters: Row = {"N": THREE_SERVERS, "p": THREE_P}
-    return Exhibit("fig3_three_jobs", "Three jobs", sentence, figure, rows, parameters)
+    return Exhibit(
+        "fig3_three_jobs", "Figure 3: three jobs under heSRPT", sentence, figure, rows, parameters
+    )
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def comparison(table: Table, settings: Settings) -> Exhibit:
         f"{plots.proper_name(worst[1])} at p = {worst[2]:g}, {worst[0]:.0f} times as high."
     )
     return Exhibit(
-        "fig4_comparison", "Five policies compared", sentence, figure,
+        "fig4_comparison", "Figure 4: five policies compared", sentence, figure,
         table.rows(settings.seeds()), parameters_of(settings),
     )  # fmt: skip
 
@@ -155,7 +157,7 @@ def ratios(table: Table, settings: Settings) -> Exhibit:
         for ratio, policy in [min((table.ratio(p, other), other) for other in table.competitors)]
     )
     return Exhibit(
-        "fig4_ratios", "How far from the optimum", sentence + ".", figure,
+        "fig4_ratios", "Figure 4 as ratios: how far from the optimum", sentence + ".", figure,
         table.rows(settings.seeds()), parameters_of(settings),
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ def family() -> Exhibit:
         "All of these speedups are concave and lie below the straight line, p = 1, of jobs that "
         "make perfect use of every server."
     )
-    return Exhibit("fig1_speedups", "Speedup functions k^p", sentence, figure, rows, {})
+    return Exhibit("fig1_speedups", "Figure 1: speedup functions k^p", sentence, figure, rows, {})
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,9 @@ def parsec() -> Exhibit:
         "The paper's fits to three PARSEC-3 benchmarks lie between p = 0.69 and p = 0.89; it does "
         "not publish the points that they were fitted to."
     )
-    return Exhibit("fig2_fits", "Power laws fitted by the paper", sentence, figure, rows, {})
+    return Exhibit(
+        "fig2_fits", "Figure 2: power laws fitted by the paper", sentence, figure, rows, {}
+    )
 
 
 def measured(fits: Sequence[Fitted], source: str) -> Exhibit:
@@ -167,7 +169,7 @@ def measured(fits: Sequence[Fitted], source: str) -> Exhibit:
     ]
     return Exhibit(
         "fig2_measured",
-        "Measured speedups and the laws closest to them",
+        "Figure 2, for other curves: measured speedups and the laws closest to them",
         sentence,
         pages[0],
         rows,
