@@ -78,6 +78,6 @@ def test_the_readme_counts_the_claims_as_they_were_judged() -> None:
     claims = json.loads((ROOT / "docs" / "paper" / "claims.json").read_text())["claims"]
     count = Counter(claim["verdict"] for claim in claims)
     assert (
-        f"{len(claims)} claims, of which {count['holds']} hold, one holds roughly and five differ."
+        f"{len(claims)} claims, of which {count['holds']} hold, {count['holds roughly']} hold "
+        f"roughly and {count['differs']} differ."
     ) in " ".join((ROOT / "README.md").read_text().split())
-    assert (count["holds roughly"], count["differs"]) == (1, 5)

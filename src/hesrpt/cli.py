@@ -268,7 +268,7 @@ def paper(
     ],
     seed: Seed = 0,
     jobs: Annotated[int, typer.Option(metavar="M", help="Jobs in a set.")] = 500,
-    servers: Annotated[int, typer.Option(metavar="N", help="Servers.")] = 1_000_000,
+    servers: Annotated[float, typer.Option(metavar="N", help="Servers.")] = 1_000_000,
     sets: Annotated[int, typer.Option(metavar="R", help="Sets of jobs.")] = 10,
     curves: Annotated[
         str | None,
@@ -283,9 +283,10 @@ def paper(
     """Reproduce the heSRPT paper: every figure, and every claim with a verdict."""
     from hesrpt.paper import pages, reproduce
 
-    with _progress("reproducing", as_json) as progress:
+    with _progress("the paper", as_json) as progress:
         made = reproduce(
-            out, seed=seed, jobs=jobs, servers=servers, sets=sets, curves=curves or (),
+            out, seed=seed, jobs=jobs, servers=servers,  # type: ignore[arg-type]
+            sets=sets, curves=curves or (),
             progress=lambda done, total, what: progress(done, total),
         )  # fmt: skip
     if as_json:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from hesrpt import plots, tables
 from hesrpt._version import __version__
-from hesrpt.errors import InputError, number, positive
+from hesrpt.errors import InputError, number
 from hesrpt.traces import Curve
 
 #: Called with the number of steps done, that of all, and what was done last.
@@ -28,6 +28,8 @@ POWERS = (0.05, 0.3, 0.5, 0.9, 0.99)
 POLICIES = ("hesrpt", "srpt", "equi", "hell", "knee")
 #: The shape of its distribution of sizes.
 SHAPE = 1.5
+#: What stands in the place of a seed where there is none.
+NOT_RANDOM = "not random"
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,25 @@ class Settings:
 
     seed: int = 0
     jobs: int = 500
-    servers: float = 1_000_000.0
+    servers: int = 1_000_000
     sets: int = 10
     curves: Sequence[Curve] = ()
+    stream: int = 10_000  # jobs in a stream of arrivals
 
     def __post_init__(self) -> None:
-        for name, least in (("seed", 0), ("jobs", 2), ("sets", 1)):
-            value = getattr(self, name)
-            if number(name, value) != int(value) or value < least:
-                raise InputError(f"{name} must be a whole number, at least {least}, got {value!r}")
-        if positive("servers", self.servers) != int(self.servers):
-            raise InputError(f"servers must be a whole number, got {self.servers!r}")
+        least_of = {"seed": 0, "jobs": 2, "servers": 1, "sets": 1, "stream": 1000}
+        for name, least in least_of.items():
+            value = number(name, getattr(self, name))
+            if value != int(value) or value < least:
+                raise InputError(
+                    f"{name} must be a whole number, at least {least}, got {getattr(self, name)!r}"
+                )
+            object.__setattr__(self, name, int(value))
+
+    @property
+    def as_in_paper(self) -> bool:
+        """Whether the comparison is of as many jobs, on as many servers, as the paper's."""
+        return (self.jobs, self.servers) == (500, 1_000_000)
 
     def seeds(self, sets: int | None = None) -> range:
         """Return the seeds of the sets of jobs, or of the first few."""
@@ -65,6 +75,7 @@ class Exhibit:
     parameters: Row
     more: list[Figure] = field(default_factory=list)  # further pages
     table: list[Row] = field(default_factory=list)  # one row for each thing shown, if that differs
+    note: str = ""  # how it was made, for the page
 
     def __post_init__(self) -> None:
         # About seven points to a letter.

@@ -26,21 +26,24 @@ class Verdict(StrEnum):
 
 #: The rules, for the reader.
 RULES = {
-    "exact": "the greatest relative deviation, over all cases: up to the tolerance given it holds, "
-    "up to 1% roughly, beyond that it differs",
+    "exact": "the greatest deviation over all cases (relative; of shares, as a part of the "
+    "system): up to the tolerance in claims.json, at most 0.001, it holds, up to 0.01 roughly, "
+    "beyond that it differs",
     "always": "the number of cases that go against it: none, it holds; up to one in a hundred, "
     "roughly; more, it differs",
     "printed": "a number as printed: within half of its last digit it holds, within 10% roughly, "
     "beyond that it differs",
     "about": "a number said to be about right: within 10% of it the claim holds, within 25% "
     "roughly, beyond that it differs",
+    "excess": "so many percent worse: if that percentage is within a fifth of the one stated it "
+    "holds, within a half of it roughly, beyond that it differs",
     "magnitude": "an order of magnitude: within a factor of 3.2 it holds, within 5.6 roughly, "
     "beyond that it differs",
     "close": "'close to' or 'nearly' optimal: a mean flow time up to 5% above the optimum holds, "
     "up to 10% roughly, beyond that it differs",
     "at least": "a least value: reached, it holds; 90% of it, roughly; less, it differs",
-    "which": "a statement about which one or how many: as stated it holds, as stated in a weaker "
-    "sense that the row names, roughly; otherwise it differs",
+    "which": "a statement about which one or how many: as the row says it holds, in the weaker "
+    "sense that the row says, roughly; otherwise it differs",
 }
 
 
@@ -101,13 +104,14 @@ def states(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
     return decorate
 
 
-def equality(deviation: float, tolerance: float, what: str) -> Finding:
-    """Return what was found about things that must be equal."""
+def equality(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
+    """Return what was found about things that must be equal; nothing compared proves nothing."""
+    worst = max(deviations, default=float("nan"))
     return Finding(
-        f"{what}: deviations {within(deviation)}",
-        exact(deviation, tolerance),
+        f"{what}, {len(deviations):,} compared: deviations {within(worst)}",
+        exact(worst, tolerance),
         "exact",
-        {"deviation": deviation, "tolerance": tolerance},
+        {"deviation": worst, "tolerance": tolerance, "compared": len(deviations)},
     )
 
 
@@ -115,7 +119,7 @@ def no_exception(against: int, cases: int, what: str) -> Finding:
     """Return what was found about something that must always be so."""
     return Finding(
         f"{what}: {against} of {cases:,} go against it",
-        always(against, cases),
+        always(against, cases) if cases else Verdict.DIFFERS,
         "always",
         {"against": against, "cases": cases},
     )
@@ -125,7 +129,8 @@ def summary(claims: Sequence[Claim]) -> str:
     """Return how many claims got which verdict."""
     count = Counter(claim.verdict for claim in claims)
     return f"{len(claims)} claims: " + ", ".join(
-        f"{count[verdict]} {plural}" for verdict, plural in _PLURAL.items()
+        f"{count[verdict]} {verdict if count[verdict] == 1 else plural}"
+        for verdict, plural in _PLURAL.items()
     )
 
 
@@ -150,6 +155,11 @@ def printed(ours: float, theirs: float, digits: int) -> Verdict:
 def about(ours: float, theirs: float) -> Verdict:
     """Judge a number that is said to be about right."""
     return _judge(abs(ours / theirs - 1), 0.1, 0.25)
+
+
+def excess(ours: float, theirs: float) -> Verdict:
+    """Judge how much above 1 a ratio is."""
+    return _judge(abs((ours - 1) / (theirs - 1) - 1), 0.2, 0.5)
 
 
 def magnitude(ours: float, theirs: float) -> Verdict:

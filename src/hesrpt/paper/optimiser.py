@@ -6,8 +6,9 @@ done, which is concave in d and y together. So the least flow time is a convex p
 
     min Σ_k k d_k    with    Σ_k d_k s(y_ik/d_k) ≥ x_i   and   Σ_i y_ik ≤ N d_k.
 
-It is solved by the barrier method: Newton's method on t cost − Σ log(slack) for growing t. At its
-end the cost is above the optimum by at most the number of constraints divided by t.
+It is solved by the barrier method: Newton's method on t cost − Σ log(slack) for growing t. At the
+minimum of that, the cost is above the optimum by at most the number of constraints divided by t. A
+search that does not come near this minimum is an error.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.speedup import Speedup
 
-# The gap to the optimum at which to stop, and by how much t grows at a time.
-_GAP, _GROWTH = 1e-10, 20.0
-# What is added to the curvature, relative to the greatest, to make it definite.
-_NEAR = 1e-15
-# Shares in a phase that is shorter than this part of the schedule mean nothing.
+# The gap to the optimum at which to stop, the worst to be content with, and the growth of t.
+_GAP, _WORST_GAP, _GROWTH = 1e-10, 3e-7, 20.0
+# Newton steps for one t, and the decrease to be had from another one that is next to nothing.
+_STEPS, _NEAR_ENOUGH = 100, 0.1
+#: Shares in a phase that is shorter than this part of the schedule mean nothing.
 _SHORT = 1e-4
 
 
@@ -32,29 +33,31 @@ class Optimum:
     """What the optimiser found."""
 
     cost: float
-    durations: FloatArray  # of each part of each phase, phase M first
+    durations: FloatArray  # of each phase, phase M first
     shares: list[FloatArray]  # in each of them, of the jobs 1 … k
 
     @property
     def telling(self) -> list[FloatArray]:
-        """The shares in those parts that last long enough to matter."""
+        """The shares in those phases that last long enough to matter."""
         long = self.durations > _SHORT * self.durations.sum()
         return [share for share, matters in zip(self.shares, long, strict=True) if matters]
 
 
 def optimise(
-    sizes: FloatArray, speedup: Speedup, servers: float, *, parts: int = 1, makespan: bool = False
+    sizes: FloatArray, speedup: Speedup, servers: float, *, makespan: bool = False
 ) -> Optimum:
-    """Return the least total flow time (or makespan) of jobs listed from the last to end.
-
-    Each phase is cut into ``parts`` in which allocations may differ.
-    """
-    program = _Program(np.asarray(sizes, dtype=np.float64), speedup, servers, parts, makespan)
+    """Return the least total flow time (or makespan) of jobs listed from the last to end."""
+    program = _Program(np.asarray(sizes, dtype=np.float64), speedup, servers, makespan)
     point, t = program.start(), 1.0
-    constraints = 2 * len(point)  # more than there are
-    while constraints / t > _GAP * float(program.cost @ point):
-        t *= _GROWTH
-        point = program.centre(point, t)
+    gap = np.inf
+    while gap > _GAP:
+        nearer = program.centre(point, t * _GROWTH)
+        if nearer is None:
+            break  # rounding forbids to go on
+        point, t = nearer, t * _GROWTH
+        gap = 2 * len(point) / t / float(program.cost @ point)  # there are fewer constraints
+    if gap > _WORST_GAP:
+        raise ArithmeticError(f"the optimiser is stuck {gap:.1g} from the optimum")
     scale = float(np.sum(sizes)) / program.full_speed
     durations, used = point[: program.phases], point[program.phases :]
     shares = used / durations[program.phase_of]
@@ -68,14 +71,12 @@ def optimise(
 class _Program:
     """The program in units of the whole system: its servers, its speed, and all work are 1."""
 
-    def __init__(
-        self, sizes: FloatArray, speedup: Speedup, servers: float, parts: int, makespan: bool
-    ) -> None:
+    def __init__(self, sizes: FloatArray, speedup: Speedup, servers: float, makespan: bool) -> None:
         jobs = len(sizes)
         self.speedup, self.servers = speedup, servers
         self.full_speed = float(speedup(servers))
         self.target = sizes / sizes.sum()
-        self.present = np.repeat(np.arange(jobs, 0, -1), parts)
+        self.present = np.arange(jobs, 0, -1)
         self.phases = len(self.present)
         # Of each pair of a phase and a job in it, where the two stand.
         self.phase_of = np.repeat(np.arange(self.phases), self.present)
@@ -136,16 +137,15 @@ class _Program:
         np.add.at(hessian, (self.phase_of, self.pair), -weight * share)
         return gradient, hessian
 
-    def centre(self, point: FloatArray, t: float) -> FloatArray:
-        """Return the minimum of the barrier function, from a point near it."""
+    def centre(self, point: FloatArray, t: float) -> FloatArray | None:
+        """Return the minimum of the barrier function, from a point near it; None if not found."""
         value = self._barrier(point, t)
-        for _ in range(50):
+        decrease = np.inf
+        for _ in range(_STEPS):
             gradient, hessian = self._newton(point, t)
-            # In units of the point itself all entries of the Hessian are of one magnitude.
-            scaled = hessian * np.outer(point, point)
-            # Where parts of a phase are interchangeable there are many optima: stay near.
-            scaled += _NEAR * np.abs(scaled).max() * np.eye(len(point))
-            step = point * np.linalg.solve(scaled, -gradient * point)
+            # Slacks differ by many magnitudes, and the entries of the Hessian with them.
+            unit = 1 / np.sqrt(np.diag(hessian))
+            step = unit * np.linalg.solve(hessian * np.outer(unit, unit), -gradient * unit)
             decrease = -float(gradient @ step)
             if decrease < 1e-6:
                 break
@@ -153,6 +153,8 @@ class _Program:
             while (new := self._barrier(point + length * step, t)) > value - length * decrease / 4:
                 length /= 2
                 if length < 1e-12:
-                    return point
+                    break
+            if length < 1e-12:
+                break  # as near as rounding allows
             point, value = point + length * step, new
-        return point
+        return point if decrease < _NEAR_ENOUGH else None

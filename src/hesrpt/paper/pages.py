@@ -14,7 +14,7 @@ from rich.text import Text
 from hesrpt import tables
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper.base import Exhibit, Row, Settings, versions
+from hesrpt.paper.base import SHAPE, Exhibit, Row, Settings, versions
 from hesrpt.paper.judging import RULES, Claim, Verdict, summary
 
 _INTRODUCTION = """\
@@ -77,6 +77,7 @@ def as_json(
             "servers": settings.servers,
             "sets": settings.sets,
             "curves": len(settings.curves),
+            "stream": settings.stream,
         },
         "rules": RULES,
         "claims": [claim.as_json() for claim in claims],
@@ -96,12 +97,20 @@ def as_json(
 def write(
     directory: Path, settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
 ) -> None:
-    """Write ``claims.json``, ``claims.md`` and ``index.md``."""
+    """Write the data, ``claims.json``, ``claims.md`` and ``index.md``."""
+    for exhibit in exhibits:
+        exhibit.save_data(directory)
+        for ending in ("png", "svg"):
+            # Pages of a run that had more of them.
+            for old in directory.glob(f"{exhibit.name}_[0-9]*.{ending}"):
+                if old.stem not in exhibit.pages:
+                    old.unlink()
     everything = as_json(settings, exhibits, claims)
     table = claims_table(claims)
     made = (
-        f"Made by {versions()}, with M = {settings.jobs}, N = {settings.servers:,.0f}, "
-        f"{settings.sets} sets of jobs, seeds from {settings.seed} on.\n"
+        f"Made by {versions()}. Where nothing else is said, M = {settings.jobs}, "
+        f"N = {settings.servers:,}, sizes are drawn from a Pareto distribution of shape {SHAPE:g}, "
+        f"and there are {settings.sets} sets of jobs, with seeds from {settings.seed} on.\n"
     )
     ours = [one for one in exhibits if not one.name.startswith(_BEYOND)]
     further = [one for one in exhibits if one.name.startswith(_BEYOND)]
@@ -123,6 +132,8 @@ def write(
 def _figure(exhibit: Exhibit) -> str:
     shown = "\n".join(f"![{exhibit.title}]({page}.png)" for page in exhibit.pages)
     parts = [f"### {exhibit.title}", exhibit.sentence, shown]
+    if exhibit.note:
+        parts.append(exhibit.note)
     if 0 < len(exhibit.table) <= _LONGEST_TABLE:
         parts.append(_table(exhibit.table))
     data = f"[Data]({exhibit.name}.csv)"
@@ -187,7 +198,7 @@ def print_claims(claims: Sequence[Claim]) -> None:
     for claim in claims:
         computed = Text(claim.computed)
         if claim.reason:
-            computed.append(f"\n{claim.reason}", style="italic")
+            computed.append(f"\nlikeliest reason: {claim.reason}", style="italic")
         table.add_row(
             Text(claim.where), Text(claim.says), computed,
             Text(claim.verdict, style=_STYLES[claim.verdict]),

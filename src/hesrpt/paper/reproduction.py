@@ -15,7 +15,7 @@ from hesrpt.paper.base import POWERS, Exhibit, Progress, Settings, save_figure
 from hesrpt.paper.examples import EXAMPLES
 from hesrpt.paper.judging import Claim
 from hesrpt.paper.theorems import THEOREMS
-from hesrpt.paper.work import run_all
+from hesrpt.paper.work import Workers
 from hesrpt.traces import Curve, read_curves
 
 #: The systems that policies are compared on: as in the paper, in whole servers, and few of them.
@@ -56,9 +56,10 @@ def reproduce(
     *,
     seed: int = 0,
     jobs: int = 500,
-    servers: float = 1_000_000,
+    servers: int = 1_000_000,
     sets: int = 10,
     curves: str | Path | Sequence[Curve] = (),
+    stream: int = 10_000,
     cores: int | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
@@ -74,46 +75,51 @@ def reproduce(
     curves
         Measured speedups to fit, a file (see :func:`hesrpt.traces.read_curves`) or a list. Without
         it, a few published ones are taken.
+    stream
+        How many jobs arrive over time, in the figure about such jobs.
     cores
         How many to use; all of them by default.
     progress
-        Called with the number of steps done, that of all, and what was done last.
+        Called with the part of the work that is done, the whole of it, and what was done last.
     """
     given = read_curves(curves) if isinstance(curves, str | Path) else list(curves)
-    settings = Settings(seed, jobs, servers, sets, given)
-    directory = None if out is None else pages.prepared(out)
-    steps = _Steps(progress)
+    settings = Settings(seed, jobs, servers, sets, given, stream)
     fits = [speedups.Fitted.to(curve) for curve in settings.curves or speedups.PUBLISHED]
     tasks = _tasks(settings, fits)
-    steps.total = len(tasks) + (_FIGURES if directory is not None else 0)
-    done = run_all(tasks, cores, lambda key: steps.done(key[0]))
-    exhibits, claims = _exhibits(settings, fits, done), _claims(fits, done)
-    if directory is not None:
-        saving = {
-            page: partial(save_figure, figure, directory / page, exhibit.description)
-            for exhibit in exhibits
-            for page, figure in exhibit.pages.items()
-        }
-        steps.total = len(tasks) + len(saving)
-        run_all(saving, cores, steps.done)
-        for exhibit in exhibits:
-            exhibit.save_data(directory)
-        pages.write(directory, settings, exhibits, claims)
+    pictures = 0 if out is None else _PICTURES + len(fits) // speedups.PER_PAGE
+    steps = _Steps(progress, sum(_WORK[key[0]] for key in tasks) + pictures * _WORK["figure"])
+    with Workers(cores) as workers:
+        directory = None if out is None else pages.prepared(out)
+        done = workers.run_all(tasks, lambda key: steps.done(key[0]))
+        exhibits, claims = _exhibits(settings, fits, done), _claims(settings, fits, done)
+        if directory is not None:
+            saving = {
+                page: partial(save_figure, figure, directory / page, exhibit.description)
+                for exhibit in exhibits
+                for page, figure in exhibit.pages.items()
+            }
+            workers.run_all(saving, lambda page: steps.done("figure"))
+            pages.write(directory, settings, exhibits, claims)
     return Reproduction(settings, exhibits, claims)
 
 
-# About as many as there are.
-_FIGURES = 10
+# How many pictures there are, where every figure has one page.
+_PICTURES = 10
+# About how long the tasks of a kind take.
+_WORK = {
+    "measured": 10, "amdahl": 10, "divisible": 30, "whole": 20, "few": 15, "claims": 3,
+    "arrivals": 10, "figure": 8,
+}  # fmt: skip
 
 
 class _Steps:
     """Counts what is done."""
 
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress, self.count, self.total = progress, 0, 0
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.count, self.total = progress, 0, total
 
     def done(self, what: str) -> None:
-        self.count += 1
+        self.count += _WORK[what]
         if self.progress is not None:
             self.progress(self.count, self.total, what)
 
@@ -126,7 +132,7 @@ def _tasks(
     systems = {
         "divisible": (settings.servers, False, settings.seeds()),
         "whole": (settings.servers, True, few_seeds),
-        "few": (float(beyond.FEW_SERVERS), True, few_seeds),
+        "few": (beyond.few_servers(settings), True, few_seeds),
     }
     comparisons = {
         (name, p): partial(evaluation.mean_flow_times, p, servers, whole, settings.jobs, seeds)
@@ -135,9 +141,7 @@ def _tasks(
     }
     seeds = range(settings.seed, settings.seed + arrivals.STREAMS)
     streams = {
-        ("arrivals", p, load): partial(
-            arrivals.at_load, p, load, arrivals.LONGER * settings.jobs, seeds
-        )
+        ("arrivals", p, load): partial(arrivals.at_load, p, load, settings.stream, seeds)
         for p in arrivals.POWERS
         for load in reversed(arrivals.LOADS)
     }
@@ -155,7 +159,7 @@ def _tasks(
 def _exhibits(
     settings: Settings, fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]
 ) -> list[Exhibit]:
-    tables = {name: evaluation.Table({p: done[name, p] for p in POWERS}) for name in _SYSTEMS}
+    divisible, whole, few = (_table(settings, name, done) for name in _SYSTEMS)
     stream_rows = list(
         chain.from_iterable(
             done["arrivals", p, load] for p in arrivals.POWERS for load in arrivals.LOADS
@@ -167,19 +171,29 @@ def _exhibits(
         speedups.parsec(),
         speedups.measured(fits, source),
         evaluation.three_jobs(),
-        evaluation.comparison(tables["divisible"], settings),
-        evaluation.ratios(tables["divisible"], settings),
-        beyond.whole_servers(tables["divisible"], tables["whole"], tables["few"], settings),
+        evaluation.comparison(divisible, settings),
+        evaluation.ratios(divisible, settings),
+        beyond.whole_servers(divisible.first(beyond.SETS), whole, few, settings),
         done["amdahl",],
         done["measured",],
         arrivals.exhibit(stream_rows, settings),
     ]
 
 
-def _claims(fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]) -> list[Claim]:
+def _table(settings: Settings, system: str, done: dict[tuple[Any, ...], Any]) -> evaluation.Table:
+    return evaluation.Table(
+        {p: done[system, p][0] for p in POWERS},
+        {p: done[system, p][1] for p in POWERS},
+        settings.as_in_paper,
+    )
+
+
+def _claims(
+    settings: Settings, fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]
+) -> list[Claim]:
     """Return the claims as the paper goes: introduction, theorems, evaluation, limitations."""
     by_name: dict[str, Claim] = {key[1]: claim for key, claim in done.items() if key[0] == "claims"}
-    table = evaluation.Table({p: done["divisible", p] for p in POWERS})
+    table = _table(settings, "divisible", done)
     rows = chain.from_iterable(done[key] for key in done if key[0] == "arrivals")
     return [
         *(by_name[check.__name__] for check in EXAMPLES),

@@ -16,7 +16,7 @@ from matplotlib.ticker import NullLocator
 
 from hesrpt import plots
 from hesrpt.errors import FitError
-from hesrpt.paper.base import Exhibit, Row
+from hesrpt.paper.base import NOT_RANDOM, Exhibit, Row
 from hesrpt.speedup import Amdahl, PowerLaw, Speedup, fit_amdahl, fit_power_law
 from hesrpt.traces import Curve
 
@@ -45,7 +45,8 @@ PUBLISHED = tuple(
 )
 
 _POWERS_SHOWN = (0.05, 0.3, 0.5, 0.7, 0.9, 1.0)
-_PER_PAGE = 24
+#: Curves on a page.
+PER_PAGE = 24
 # Not the colours of policies.
 _POWER_COLOUR, _AMDAHL_COLOUR = "#332288", "#AA4499"
 
@@ -68,7 +69,14 @@ def family() -> Exhibit:
         "All of these speedups are concave and lie below the straight line, p = 1, of jobs that "
         "make perfect use of every server."
     )
-    return Exhibit("fig1_speedups", "Figure 1: speedup functions k^p", sentence, figure, rows, {})
+    return Exhibit(
+        "fig1_speedups",
+        "Figure 1: speedup functions k^p",
+        sentence,
+        figure,
+        rows,
+        {"seed": NOT_RANDOM},
+    )
 
 
 @dataclass(frozen=True)
@@ -146,20 +154,25 @@ def parsec() -> Exhibit:
         "not publish the points that they were fitted to."
     )
     return Exhibit(
-        "fig2_fits", "Figure 2: power laws fitted by the paper", sentence, figure, rows, {}
+        "fig2_fits",
+        "Figure 2: power laws fitted by the paper",
+        sentence,
+        figure,
+        rows,
+        {"seed": NOT_RANDOM},
     )
 
 
 def measured(fits: Sequence[Fitted], source: str) -> Exhibit:
     """Return measured curves with both fits, as many to a page as can be read."""
-    pages = [_page(fits[start : start + _PER_PAGE]) for start in range(0, len(fits), _PER_PAGE)]
-    powers = [fit.power_law.p for fit in fits if fit.power_law is not None]
+    pages = [_page(fits[start : start + PER_PAGE]) for start in range(0, len(fits), PER_PAGE)]
+    powers = [fit.power_law.p for fit in fits if fit.power_law and fit.r_squared[0] > 0]
     amdahl = sum(fit.better == "Amdahl" for fit in fits)
     none = sum(fit.better == "neither" for fit in fits)
     sentence = (
-        f"Of {len(fits)} measured curves, {len(powers)} are fitted by a power law"
+        f"Of {len(fits)} measured curves, a power law explains {len(powers)} (R² > 0)"
         + (f", with a median p of {np.median(powers):.2f}" if powers else "")
-        + f"; Amdahl's law explains {amdahl} of them better"
+        + f"; Amdahl's law is better for {amdahl}"
         + (f", and for {none} neither is better than a constant." if none else ".")
     )
     rows = [
@@ -173,9 +186,12 @@ def measured(fits: Sequence[Fitted], source: str) -> Exhibit:
         sentence,
         pages[0],
         rows,
-        {"curves": source},
+        {"curves": source, "seed": NOT_RANDOM},
         pages[1:],
         [fit.row() for fit in fits],
+        "Fits minimise relative deviations, with outliers weighed down, after a curve is made flat "
+        "past its peak: a job need not use servers that slow it down. R² compares them with the "
+        "points as they were measured, and is negative where their mean would be closer.",
     )
 
 
@@ -218,7 +234,9 @@ def _panel(axes: Axes, fit: Fitted) -> None:
         fontsize="x-small",
     )  # fmt: skip
     name = fit.curve.application.replace("$", r"\$") or "measured"
-    axes.set_title("\n".join(textwrap.wrap(name, 34)[:2]), fontsize="small")
+    axes.set_title(
+        "\n".join(textwrap.wrap(name, 34, max_lines=2, placeholder=" …")), fontsize="small"
+    )
 
 
 def _shades(count: int) -> list[Any]:

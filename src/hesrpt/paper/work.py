@@ -3,41 +3,64 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import as_completed
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from hesrpt.errors import InputError, number
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 
-def run_all(
-    tasks: Mapping[Key, Callable[[], Result]],
-    cores: int | None = None,
-    done: Callable[[Key], None] = lambda key: None,
-) -> dict[Key, Result]:
-    """Return the result of each task; ``done`` is called as they end. One core needs no processes.
+class Workers:
+    """Processes that do pieces of work; with one core, none are needed."""
 
-    Tasks should begin with the longest, so that no core is left waiting for it in the end.
-    """
-    cores = cores or os.cpu_count() or 1
-    results: dict[Key, Result] = {}
-    if cores == 1 or len(tasks) < 2:
-        for key, task in tasks.items():
-            results[key] = task()
-            done(key)
-        return results
+    def __init__(self, cores: int | None = None) -> None:
+        if cores is not None and (number("cores", cores) != int(cores) or cores < 1):
+            raise InputError(f"cores must be a whole number, at least 1, got {cores!r}")
+        self.cores = int(cores or os.cpu_count() or 1)
+        self._processes: Any = None
 
-    from loky import get_reusable_executor
+    def run_all(
+        self,
+        tasks: Mapping[Key, Callable[[], Result]],
+        done: Callable[[Key], None] = lambda key: None,
+    ) -> dict[Key, Result]:
+        """Return the result of each task; ``done`` is called as they end.
 
-    processes = get_reusable_executor(max_workers=cores)
-    try:
-        futures = {processes.submit(task): key for key, task in tasks.items()}
-        for future in as_completed(futures):
-            key = futures[future]
-            results[key] = future.result()
-            done(key)
-    except BaseException:
-        processes.shutdown(wait=False, kill_workers=True)
-        raise
-    return {key: results[key] for key in tasks}
+        They should begin with the longest, so that no core is left waiting for it in the end.
+        """
+        results: dict[Key, Result] = {}
+        if self.cores == 1:
+            for key, task in tasks.items():
+                results[key] = task()
+                done(key)
+            return results
+        if self._processes is None:
+            from loky import ProcessPoolExecutor
+
+            self._processes = ProcessPoolExecutor(self.cores, timeout=None)
+        with warnings.catch_warnings():
+            # A worker that has grown is replaced, which loses nothing.
+            warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
+            futures = {self._processes.submit(task): key for key, task in tasks.items()}
+            for future in as_completed(futures):
+                key = futures[future]
+                results[key] = future.result()
+                done(key)
+        return {key: results[key] for key in tasks}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._processes is not None:
+            self._processes.shutdown(wait=kind is None, kill_workers=kind is not None)
