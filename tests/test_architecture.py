@@ -22,9 +22,10 @@ ROOMS = [
     ("optimal",),
     ("policies",),
     ("simulator",),
+    ("runtime",),
     ("plots", "reports", "options"),
     ("paper",),
-    ("cli",),
+    ("cli", "cli_run"),
     ("__init__", "__main__"),
 ]
 

@@ -1,7 +1,7 @@
 """Optimal sharing of servers between parallel jobs."""
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from hesrpt import policies
 from hesrpt._version import __version__
@@ -22,6 +22,9 @@ from hesrpt.speedup import (
 from hesrpt.traces import read_jobs, read_speedup
 from hesrpt.workload import Workload
 
+if TYPE_CHECKING:
+    from hesrpt.runtime.pool import Job, JobError, Pool
+
 __all__ = [
     "Amdahl",
     "Certificate",
@@ -30,10 +33,13 @@ __all__ = [
     "Custom",
     "FitError",
     "InputError",
+    "Job",
+    "JobError",
     "Measured",
     "OverloadWarning",
     "Plan",
     "PolicyError",
+    "Pool",
     "PowerLaw",
     "Schedule",
     "Simulation",
@@ -52,8 +58,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import what draws figures only when it is asked for: ``hesrpt.paper``."""
+def __getattr__(name: str) -> Any:
+    """Import what draws figures or starts processes only when it is asked for."""
     if name == "paper":
         return import_module("hesrpt.paper")
+    if name in ("Job", "JobError", "Pool"):
+        return getattr(import_module("hesrpt.runtime.pool"), name)
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hesrpt import cli_run
 from hesrpt._version import __version__
 from hesrpt.options import (
     AmdahlOption,
@@ -296,6 +297,9 @@ def paper(
             pages.print_fits(made.exhibit("fig2_measured").table)
         pages.print_claims(made.claims)
         print(f"\nfigures, data and claims are in {out}; begin with {out / 'index.md'}")
+
+
+cli_run.register(app)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies.base import ByRank, Policy, State, looked_up, rounded_fairly
 from hesrpt.policies.equi import Equi
+from hesrpt.policies.fifo import Fifo
 from hesrpt.policies.hell import Hell
 from hesrpt.policies.helrpt import HeLrpt
 from hesrpt.policies.hesrpt import HeSrpt
@@ -24,6 +25,7 @@ __all__ = [
     "NAMES",
     "ByRank",
     "Equi",
+    "Fifo",
     "HeLrpt",
     "HeSrpt",
     "Hell",
@@ -47,6 +49,7 @@ NAMES: dict[str, Callable[[], Policy]] = {
     "helrpt": HeLrpt,
     "srpt": Srpt,
     "equi": Equi,
+    "fifo": Fifo,
     "hell": Hell,
     "knee": Knee,
     "optimal": Optimal,

@@ -1,0 +1,181 @@
+"""The commands that run real jobs: run, submit, status, logs, report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hesrpt.options import AsJson, CsvFile, PlotFile
+
+StateArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The state directory of a run.")]
+
+
+def run(
+    jobs: Annotated[
+        Path | None,
+        typer.Argument(metavar="JOBS.TOML", help="The jobs; not needed with --resume."),
+    ] = None,
+    servers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Servers; the cores of this machine if not given."),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="hesrpt (if not given), equi, fifo, srpt, …")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Record every outcome here, so that nothing is lost."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --state DIR.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the jobs of a file so that they end as early as possible on average."""
+    from rich.console import Console
+
+    from hesrpt.errors import InputError
+    from hesrpt.runtime import live
+    from hesrpt.runtime.jobsfile import JobsFile, read_jobs_file
+    from hesrpt.runtime.runner import run_jobs
+
+    if jobs is None and not resume:
+        raise InputError("a jobs file is needed, or --state DIR --resume to go on with a run")
+    if resume and state is None:
+        raise InputError("--resume needs --state DIR")
+    file = JobsFile((), None, None) if jobs is None else read_jobs_file(jobs)
+    chosen = policy or file.policy or "hesrpt"
+    console = Console(stderr=as_json, highlight=False, emoji=False)
+    try:
+        with live.Display(console, quiet=as_json) as display:
+            pool = run_jobs(file.jobs, servers or file.servers, chosen, state, resume, display)
+    except KeyboardInterrupt:
+        how = f"; go on with: hesrpt run --state {state} --resume" if state else ""
+        typer.echo(f"hesrpt: stopped{how}", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(
+            json.dumps({"policy": chosen, "servers": pool.servers, "jobs": _jobs(pool)}, indent=2)
+        )
+    else:
+        live.print_end(console, pool.ended, pool.servers, chosen)
+    if any(job.error for job in pool.jobs):
+        raise typer.Exit(1)
+
+
+def _jobs(pool: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": job.name,
+            "state": job.state,
+            "items": job.items,
+            "done": job.done,
+            "flow_time": job.flow_time,
+            "error": job.error,
+        }
+        for job in pool.jobs
+    ]
+
+
+def submit(
+    state: StateArgument,
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS.TOML", help="The jobs to add.")],
+) -> None:
+    """Add jobs to a run that goes on: hesrpt run --state DIR."""
+    from hesrpt.runtime.jobsfile import read_jobs_file
+    from hesrpt.runtime.runner import submit as leave
+
+    requests = read_jobs_file(jobs).jobs
+    running = leave(state, requests, str(jobs))
+    names = ", ".join(request.name for request in requests)
+    when = "" if running else "; no scheduler runs on it now: they start when it is resumed"
+    print(f"submitted to {state}: {names}{when}")
+
+
+def status(state: StateArgument, as_json: AsJson = False) -> None:
+    """Show how the jobs of a state directory stand."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from hesrpt.runtime.runner import status as read
+
+    running, jobs = read(state)
+    if as_json:
+        print(json.dumps({"running": running, "jobs": [job.__dict__ for job in jobs]}, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "state", "items", "failures", "flow time"):
+        table.add_column(column, justify="left" if column in ("job", "state") else "right")
+    for job in jobs:
+        flow_time = "" if job.ended is None else f"{job.ended - job.arrived:.2f} s"
+        total = "?" if job.items is None else f"{job.items:,}"
+        table.add_row(
+            Text(job.name), job.state, f"{job.done:,}/{total}", str(job.failures or ""), flow_time
+        )
+    console = Console(highlight=False, emoji=False)
+    console.print(table)
+    for job in jobs:
+        if job.error and job.state == "failed":
+            console.print(Text(f"\n{job.name} failed: {job.error}"), soft_wrap=True)
+    console.print(
+        "\na scheduler is running" if running else "\nno scheduler is running", highlight=False
+    )
+
+
+def logs(
+    state: StateArgument,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The name of a job.")],
+    item: Annotated[
+        int | None, typer.Argument(metavar="ITEM", help="The number of an item; all if not given.")
+    ] = None,
+) -> None:
+    """Print what the items of a job have printed."""
+    from hesrpt.runtime.runner import logs as read
+
+    for number, text in read(state, job, item):
+        if item is None:
+            print(f"--- {job}, item {number}")
+        print(text, end="" if text.endswith("\n") else "\n")
+
+
+def report(
+    state: StateArgument, as_json: AsJson = False, csv: CsvFile = None, plot: PlotFile = None
+) -> None:
+    """Show what came of a run: flow times, and what plain policies would have given."""
+    from rich.console import Console
+
+    from hesrpt.runtime import live
+    from hesrpt.runtime.runner import alternatives, recorded
+
+    schedule, ended, servers = recorded(state)
+    if csv is not None:
+        schedule.to_csv(csv)
+    if plot is not None:
+        from hesrpt import plots
+
+        plots.save(schedule.plot(), plot)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "servers": servers,
+                    "metrics": schedule.metrics(),
+                    "instead": alternatives(ended, servers),
+                    "jobs": schedule.rows(),
+                },
+                indent=2,
+            )
+        )
+    else:
+        console = Console(highlight=False, emoji=False)
+        live.print_end(console, ended, servers, "the policy of the run")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the others."""
+    for command in (run, submit, status, logs, report):
+        app.command()(command)

@@ -1,0 +1,20 @@
+"""FIFO: first come, first served, as a plain queue does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.policies.base import Policy, State, usable
+
+
+@dataclass(frozen=True)
+class Fifo(Policy):
+    """The job that arrived first gets all servers that it can use, the next one what is left."""
+
+    def __call__(self, state: State) -> FloatArray:
+        speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
+        most = usable(speedup, state.servers, len(state))
+        return np.clip(state.servers - (np.cumsum(most) - most), 0.0, most)

@@ -1,0 +1,1 @@
+"""Running real work: the same policies as in the simulator, with a real clock."""

@@ -1,0 +1,277 @@
+"""The loop that has the clock and the processes: events to the core, its commands to the engine."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.engines.base import Engine, Outcome
+from hesrpt.runtime.events import (
+    CapacityChanged,
+    Command,
+    Event,
+    Finish,
+    ItemFailed,
+    ItemFinished,
+    ItemsExhausted,
+    JobArrived,
+    JobCancelled,
+    JobSpec,
+    Resize,
+    Start,
+    Stop,
+    Tick,
+)
+from hesrpt.runtime.journal import Done, JobRow, Journal
+from hesrpt.runtime.learning import Learned
+from hesrpt.runtime.sources import NoSuchItem, Source
+from hesrpt.speedup import PowerLaw
+
+# How long to wait for something to happen before looking at the clock.
+_PATIENCE = 0.5
+# Jobs that come at once are best planned at once.
+_GATHER = 0.005
+
+
+@dataclass(eq=False)
+class LiveJob:
+    """A job and what has become of it so far. Read under the driver's condition."""
+
+    name: str
+    spec: JobSpec
+    source: Source
+    description: str = ""
+    done_before: frozenset[int] = frozenset()
+    number: int = 0
+    arrived: float = 0.0
+    ended: float | None = None
+    error: str | None = None
+    items: int | None = None
+    done: int = 0
+    results: dict[int, bytes] = field(default_factory=dict)  # where there is no journal
+    learned: Learned = field(default_factory=Learned)
+    last_error: str = ""
+
+
+def measured(job: LiveJob) -> tuple[float, float | None]:
+    """Return how much work a job was, in seconds on one server, and the p of its speedup.
+
+    p is None if the job was said to have another speedup than a power law.
+    """
+    p: float | None = job.learned.p
+    if job.spec.speedup is not None:
+        p = job.spec.speedup.p if isinstance(job.spec.speedup, PowerLaw) else None
+    each = job.learned.item_seconds(1.0 if p is None else p)
+    if each is not None:
+        return each * max(job.done, 1), p
+    return job.spec.size or max((job.ended or 0.0) - job.arrived, 1e-9), p
+
+
+class Driver:
+    """Runs jobs in a thread of its own until it is closed."""
+
+    def __init__(self, core: Core, engine: Engine, journal: Journal | None = None) -> None:
+        self.core, self.engine, self.journal = core, engine, journal
+        self.condition = threading.Condition()
+        self.jobs: dict[str, LiveJob] = {}
+        self.holdings = [] if journal is None else journal.holdings()
+        self.failure: BaseException | None = None
+        self.epoch = engine.now() if journal is None else float(journal.get("epoch"))
+        self.poll: Callable[[], None] = lambda: None  # called now and then, by the thread
+        self._requests: queue.SimpleQueue[LiveJob | JobCancelled | None] = queue.SimpleQueue()
+        self._closing = False
+        self._held: dict[str, int] = {}
+        self._done: list[Done] = []
+        self._failures: list[tuple[str, int, float, str]] = []
+        self._new_holdings: list[tuple[float, str, int]] = []
+        self._ended: list[LiveJob] = []
+        self._thread = threading.Thread(target=self._run, name="hesrpt-driver", daemon=True)
+
+    # --- called by other threads ----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def submit(self, job: LiveJob) -> None:
+        """Add a job."""
+        with self.condition:
+            job.number = len(self.jobs) + 1
+            self.jobs[job.name] = job
+        self._requests.put(job)
+        self.engine.wake()
+
+    def cancel(self, job: str) -> None:
+        """End a job."""
+        self._requests.put(JobCancelled(0.0, job))
+        self.engine.wake()
+
+    def close(self) -> None:
+        """End everything that runs, and the thread."""
+        self._closing = True
+        self.engine.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def now(self) -> float:
+        """The time since the run began."""
+        return self.engine.now() - self.epoch
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self.step()
+        except BaseException as error:
+            with self.condition:
+                self.failure = error
+                self.condition.notify_all()
+        finally:
+            self.engine.close()
+
+    def step(self) -> None:
+        """Wait for something to happen, and deal with it."""
+        outcomes = self.engine.outcomes(_PATIENCE)
+        self.poll()
+        if not self._requests.empty():
+            time.sleep(_GATHER)
+        with self.condition:
+            events = [self._noted(outcome) for outcome in outcomes]
+            events += self._requested()
+            if (servers := self.engine.capacity()) != self.core.servers:
+                events.append(CapacityChanged(self.now, servers))
+            self._handle(*events, Tick(self.now))
+            self._note_holdings()
+            self._write()
+            self._ended.clear()
+            self.condition.notify_all()
+
+    def _requested(self) -> list[Event]:
+        """Return what other threads want, as events."""
+        events: list[Event] = []
+        while True:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return events
+            if isinstance(request, JobCancelled):
+                events.append(JobCancelled(self.now, request.job))
+            elif request is not None:
+                events.append(self._arrived(request))
+
+    def _arrived(self, job: LiveJob) -> JobArrived:
+        now = self.now
+        if job.arrived == 0.0:
+            job.arrived = now
+            if self.journal is not None:
+                p = job.spec.speedup.p if isinstance(job.spec.speedup, PowerLaw) else None
+                self.journal.add_job(
+                    JobRow(
+                        job.name, job.number, job.description, job.spec.items, job.spec.size, p,
+                        job.spec.weight, now, None, None,
+                    )
+                )  # fmt: skip
+        job.items = 1 if job.spec.resize is not None else job.spec.items
+        job.done = len(job.done_before)
+        return JobArrived(now, job.name, job.spec, job.done_before)
+
+    def _noted(self, outcome: Outcome) -> Event:
+        """Return the event that an outcome is, and remember its result."""
+        now, job = self.now, self.jobs[outcome.job]
+        if outcome.error is None:
+            self._done.append(Done(job.name, outcome.item, outcome.seconds, now, outcome.result))
+            job.done += 1
+            if self.journal is None:
+                job.results[outcome.item] = outcome.result
+            job.source.forget(outcome.item)
+            return ItemFinished(now, job.name, outcome.item, outcome.seconds)
+        error = f"item {outcome.item}: {outcome.error}"
+        if log := self._last_lines(job.name, outcome.item):
+            error += f"\n{log}"
+        job.last_error = error
+        self._failures.append((job.name, outcome.item, now, error))
+        return ItemFailed(now, job.name, outcome.item, error)
+
+    def _handle(self, *events: Event) -> None:
+        """Give events to the core, and carry out what it answers."""
+        for command in self.core.handle(*events):
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Start():
+                self._start(command)
+            case Stop():
+                self.engine.stop(command.job, command.item)
+            case Resize():
+                self.engine.resize(command.job, command.item, command.servers)
+            case Finish():
+                job = self.jobs[command.job]
+                job.error, job.ended = command.error, self.now
+                self._ended.append(job)
+
+    def _start(self, command: Start) -> None:
+        job = self.jobs[command.job]
+        if command.job not in self.core.jobs:
+            return  # it ended by an earlier one of these commands
+        try:
+            task = job.source.task(command.item, command.servers, self._log(job, command.item))
+        except NoSuchItem as end:
+            job.items = end.items
+            self._handle(ItemsExhausted(self.now, job.name, end.items))
+        except Exception as error:
+            # The user's iterable raised it.
+            self._handle(ItemFailed(self.now, job.name, command.item, f"its items: {error!r}"))
+        else:
+            self.engine.start(job.name, command.item, task, command.servers)
+
+    def _log(self, job: LiveJob, item: int) -> Path | None:
+        return None if self.journal is None else self.journal.log_of(job.number, item)
+
+    def _last_lines(self, job: str, item: int, lines: int = 10) -> str:
+        if self.journal is None:
+            return ""
+        log = self.journal.log_of(self.jobs[job].number, item)
+        try:
+            with log.open("rb") as file:
+                file.seek(max(log.stat().st_size - 4096, 0))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _note_holdings(self) -> None:
+        """Remember who holds how many servers, where that has changed."""
+        now = self.now
+        held = {name: job.observed for name, job in self.core.jobs.items()}
+        for name in held.keys() | self._held.keys():
+            if held.get(name, 0) != self._held.get(name, 0):
+                self._new_holdings.append((now, name, held.get(name, 0)))
+        for name, active in self.core.jobs.items():
+            self.jobs[name].learned = active.learned
+        self._held = held
+
+    def _write(self) -> None:
+        """Write down what has happened, before anybody hears of it."""
+        news = self._done or self._failures or self._new_holdings or self._ended
+        if self.journal is not None and news:
+            self.journal.record(
+                self._done,
+                self._failures,
+                self._new_holdings,
+                [
+                    (job.ended or self.now, job.error, job.items, *measured(job), job.name)
+                    for job in self._ended
+                ],
+            )
+        self.holdings += self._new_holdings
+        self._done.clear()
+        self._failures.clear()
+        self._new_holdings.clear()

@@ -1,0 +1,1 @@
+"""What runs items: on this machine, or nowhere (for tests)."""

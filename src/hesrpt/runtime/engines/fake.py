@@ -1,0 +1,71 @@
+"""An engine in which nothing runs and time is a number: for tests, and for trying policies out."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from hesrpt.runtime.engines.base import Outcome, Task
+
+#: How long an item takes: of its job, its number, and how many of its job are in flight.
+Duration = Callable[[str, int, int], float]
+
+
+class FakeEngine:
+    """Items take as long as a function says, on a clock of its own."""
+
+    def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
+        self.servers, self.duration = servers, duration
+        self.time = 0.0
+        self.ends: list[tuple[float, int, str, int, float, str | None]] = []
+        self.running: dict[tuple[str, int], int] = {}
+        self.failing: dict[tuple[str, int], list[str]] = {}
+        self.count = 0
+        self.closed = False
+
+    def now(self) -> float:
+        return self.time
+
+    def capacity(self) -> int:
+        return self.servers
+
+    def fail(self, job: str, item: int, *errors: str) -> None:
+        """Let the next attempts at an item end with these errors."""
+        self.failing[job, item] = list(errors)
+
+    def start(self, job: str, item: int, task: Task, servers: int) -> None:
+        self.count += 1
+        self.running[job, item] = self.count
+        width = sum(name == job for name, _ in self.running) if servers == 1 else servers
+        seconds = self.duration(job, item, width)
+        errors = self.failing.get((job, item))
+        error = errors.pop(0) if errors else None
+        heapq.heappush(self.ends, (self.time + seconds, self.count, job, item, seconds, error))
+
+    def stop(self, job: str, item: int) -> None:
+        self.running.pop((job, item), None)
+
+    def resize(self, job: str, item: int, servers: int) -> None:
+        """Nothing to do: durations are fixed when an item starts."""
+
+    def outcomes(self, timeout: float) -> list[Outcome]:
+        until = self.time + timeout
+        found: list[Outcome] = []
+        while self.ends and self.ends[0][0] <= until and not found:
+            at = self.ends[0][0]
+            while self.ends and self.ends[0][0] == at:
+                _, count, job, item, seconds, error = heapq.heappop(self.ends)
+                if self.running.get((job, item)) == count:  # otherwise it was stopped
+                    del self.running[job, item]
+                    found.append(Outcome(job, item, seconds, b"", error))
+            self.time = at
+        if not found:
+            self.time = until
+        return found
+
+    def wake(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        self.running.clear()
+        self.closed = True

@@ -1,0 +1,70 @@
+"""What happens in a worker process: one call at a time, its output kept apart."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+
+@lru_cache(maxsize=64)
+def _function(pickled: bytes) -> Callable[[Any], Any]:
+    function: Callable[[Any], Any] = cloudpickle.loads(pickled)
+    return function
+
+
+def call(pickled: bytes, argument: Any, log: Path | None) -> tuple[float, bytes, str | None]:
+    """Return how long a call took, and its result, pickled, or the error."""
+    began = time.perf_counter()
+    with _output_to(log):
+        try:
+            result = cloudpickle.dumps(_function(pickled)(argument))
+            return time.perf_counter() - began, result, None
+        except Exception as error:
+            seconds = time.perf_counter() - began
+            traceback.print_exc()
+            summary = "".join(traceback.format_exception_only(error)).strip()
+            return seconds, b"", summary
+
+
+@contextlib.contextmanager
+def _output_to(log: Path | None) -> Iterator[None]:
+    """Append what is printed, also by libraries and child processes, to a file."""
+    if log is None:
+        yield
+        return
+    saved = os.dup(1), os.dup(2)
+    _flush()
+    try:
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os.close(handle)
+        yield
+    finally:
+        _flush()
+        for stream, number in zip(saved, (1, 2), strict=True):
+            os.dup2(stream, number)
+            os.close(stream)
+        forget_if_empty(log)
+
+
+def forget_if_empty(log: Path) -> None:
+    """Remove the log of an item that had nothing to say."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size == 0:
+            log.unlink()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
