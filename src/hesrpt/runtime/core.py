@@ -142,7 +142,7 @@ class Core:
     def handle(self, *events: Event) -> list[Command]:
         """Take note of events, and return what is to be done: stops, resizes, starts."""
         out: list[Command] = []
-        anew = any([self._note(event, out) for event in events])
+        anew = sum(self._note(event, out) for event in events) > 0
         time = events[-1].time
         if anew or (time - self.planned_at >= _REVIEW and self.jobs):
             self._plan(time)

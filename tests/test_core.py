@@ -1,0 +1,285 @@
+"""The scheduler's decisions: events in, exact lists of commands out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hesrpt import InputError, PowerLaw
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import State
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.events import (
+    CapacityChanged,
+    Command,
+    Finish,
+    ItemFailed,
+    ItemFinished,
+    ItemsExhausted,
+    JobArrived,
+    JobCancelled,
+    JobSpec,
+    Resize,
+    Start,
+    Stop,
+    Tick,
+)
+from hesrpt.runtime.learning import PRIOR_P, Learned
+
+HALF = PowerLaw(0.5)
+
+
+def bag(items: int | None, size: float | None = None, **options: object) -> JobSpec:
+    return JobSpec(items=items, size=size, speedup=HALF, **options)  # type: ignore[arg-type]
+
+
+def starts(job: str, *items: int) -> list[Command]:
+    return [Start(job, item) for item in items]
+
+
+def held(core: Core) -> dict[str, tuple[int, int]]:
+    return {name: (job.planned, job.observed) for name, job in core.jobs.items()}
+
+
+def test_a_job_alone_gets_all_servers_and_ends() -> None:
+    core = Core(2)
+    assert core.handle(JobArrived(0, "a", bag(3, 300))) == starts("a", 0, 1)
+    assert core.handle(ItemFinished(100, "a", 1, 100.0)) == starts("a", 2)
+    assert core.handle(ItemFinished(101, "a", 0, 101.0)) == []
+    assert core.handle(ItemFinished(200, "a", 2, 99.0)) == [Finish("a")]
+    assert core.jobs == {}
+
+
+def test_jobs_that_come_at_once_are_planned_at_once() -> None:
+    # Two equal jobs, ten servers, p = 0.5: 7.5 and 2.5, in whole servers 7 and 3 (or 8 and 2).
+    core = Core(10)
+    done = core.handle(JobArrived(0, "a", bag(50, 500)), JobArrived(0, "b", bag(50, 500)))
+    assert len(done) == 10
+    assert sorted(planned for planned, _ in held(core).values()) in ([2, 8], [3, 7])
+    assert all(planned == observed for planned, observed in held(core).values())
+
+
+def test_a_later_smaller_job_gets_servers_as_items_end_and_nothing_is_taken_away() -> None:
+    core = Core(4)
+    assert core.handle(JobArrived(0, "large", bag(100, 1000))) == starts("large", 0, 1, 2, 3)
+    assert core.handle(JobArrived(1, "small", bag(10, 10))) == []
+    planned = core.jobs["small"].planned
+    assert held(core) == {"large": (4 - planned, 4), "small": (planned, 0)}
+    for item in range(planned):
+        assert core.handle(ItemFinished(1.5, "large", item, 10.0)) == starts("small", item)
+    assert held(core) == {"large": (4 - planned, 4 - planned), "small": (planned, planned)}
+
+
+def test_what_a_job_cannot_use_passes_on() -> None:
+    core = Core(8)
+    core.handle(JobArrived(0, "tiny", bag(2, 2)), JobArrived(0, "large", bag(100, 1000)))
+    assert held(core) == {"tiny": (2, 2), "large": (6, 6)}
+    core.handle(ItemFinished(1, "tiny", 0, 1.0))
+    assert held(core) == {"tiny": (1, 1), "large": (7, 7)}
+
+
+def test_failed_items_are_tried_again_then_the_job_fails_and_the_others_go_on() -> None:
+    core = Core(3)
+    core.handle(JobArrived(0, "a", bag(5, 500, retries=1)), JobArrived(0, "b", bag(9, 9000)))
+    first = core.jobs["a"].observed
+    assert first >= 1
+    core.handle(ItemFailed(1, "a", 0, "item 0: boom"))
+    assert 0 in core.jobs["a"].in_flight  # again
+    done = core.handle(ItemFailed(2, "a", 0, "item 0: boom"))
+    others = list(range(1, first))
+    assert done[: len(others) + 1] == [*(Stop("a", item) for item in others),
+                                       Finish("a", "item 0: boom")]  # fmt: skip
+    assert held(core) == {"b": (3, 3)}
+
+
+def test_cancelling_stops_what_runs() -> None:
+    core = Core(2)
+    core.handle(JobArrived(0, "a", bag(5, 500)))
+    assert core.handle(JobCancelled(1, "a")) == [
+        Stop("a", 0), Stop("a", 1), Finish("a", "cancelled"),
+    ]  # fmt: skip
+    assert core.handle(ItemFinished(2, "a", 0, 1.0)) == []  # too late to matter
+
+
+def test_capacity_may_change() -> None:
+    core = Core(1)
+    assert core.handle(JobArrived(0, "a", bag(9, 900))) == starts("a", 0)
+    assert core.handle(CapacityChanged(1, 3)) == starts("a", 1, 2)
+    assert core.handle(CapacityChanged(2, 0)) == []
+    assert core.handle(ItemFinished(3, "a", 0, 3.0)) == []
+    assert core.handle(CapacityChanged(4, 3)) == starts("a", 3)
+
+
+def test_items_that_run_out() -> None:
+    core = Core(4)
+    assert core.handle(JobArrived(0, "a", bag(None))) == starts("a", 0, 1, 2, 3)
+    assert core.handle(ItemsExhausted(0, "a", 2)) == []
+    assert set(core.jobs["a"].in_flight) == {0, 1}
+    core.handle(ItemFinished(1, "a", 0, 1.0))
+    assert core.handle(ItemFinished(1, "a", 1, 1.0)) == [Finish("a")]
+    assert core.handle(JobArrived(2, "empty", bag(0))) == [Finish("empty")]
+
+
+def test_items_done_before_are_not_done_again() -> None:
+    core = Core(2)
+    done = frozenset({0, 2, 3})
+    assert core.handle(JobArrived(0, "a", bag(6, 600), done)) == starts("a", 1, 4)
+    assert core.handle(ItemFinished(1, "a", 1, 1.0)) == starts("a", 5)
+    assert core.handle(JobArrived(2, "all", bag(2, 2), frozenset({0, 1}))) == [Finish("all")]
+
+
+def test_short_items_are_made_ready_before_there_is_a_server() -> None:
+    core = Core(2)
+    core.handle(JobArrived(0, "a", bag(9)))
+    assert core.handle(ItemFinished(0.01, "a", 0, 0.01)) == starts("a", 2, 3)
+    assert core.jobs["a"].observed == 2
+    assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == starts("a", 4)
+    assert core.jobs["a"].observed == 2
+
+
+def command(**options: object) -> JobSpec:
+    return JobSpec(size=100.0, speedup=HALF, **options)  # type: ignore[arg-type]
+
+
+def test_a_command_that_never_resizes_keeps_its_servers() -> None:
+    core = Core(8)
+    assert core.handle(JobArrived(0, "c", command(resize="never"))) == [Start("c", 0, 8)]
+    assert core.handle(JobArrived(1, "a", bag(50, 5))) == []
+    assert held(core) == {"c": (8, 8), "a": (0, 0)}
+    assert core.handle(ItemFinished(9, "c", 0, 9.0)) == [
+        Finish("c"), *starts("a", *range(8)),
+    ]  # fmt: skip
+
+
+def test_a_command_by_affinity_shrinks_at_once_and_grows_again() -> None:
+    core = Core(8)
+    core.handle(JobArrived(0, "c", command(resize="affinity")))
+    done = core.handle(JobArrived(1, "a", bag(50, 5)))
+    assert isinstance(done[0], Resize)  # the shrink comes first
+    width = done[0].servers
+    assert done == [Resize("c", 0, width), *starts("a", *range(8 - width))]
+    assert core.handle(JobCancelled(2, "a"))[-1] == Resize("c", 0, 8)
+
+
+def test_a_restart_must_have_paid_before_the_next() -> None:
+    core = Core(8)
+    spec = command(resize="restart", restart_cost=10.0)
+    assert core.handle(JobArrived(0, "c", spec)) == [Start("c", 0, 8)]
+    core.handle(JobArrived(1, "a", bag(50, 500)))
+    assert held(core)["c"] == (8, 8)  # it has not run for as long as a restart costs
+    done = core.handle(Tick(11))
+    stopped = [one for one in done if isinstance(one, Stop)]
+    assert stopped == [Stop("c", 0)]
+    width = core.jobs["c"].observed
+    assert 0 < width < 8
+    assert Start("c", 0, width) in done
+    core.handle(JobCancelled(12, "a"))
+    assert core.jobs["c"].observed == width  # 8 servers would pay, but not yet
+    # The last one is paid for when (time since) × |1 − s(width)/s(8)| = 10 s.
+    paid = 11 + 10 / (1 - (width / 8) ** 0.5)
+    assert core.handle(Tick(paid - 0.1)) == []
+    assert core.handle(Tick(paid + 1.1)) == [Stop("c", 0), Start("c", 0, 8)]
+
+
+def test_two_jobs_of_one_name_are_refused() -> None:
+    core = Core(1)
+    core.handle(JobArrived(0, "a", bag(2, 2)))
+    with pytest.raises(InputError, match="already a job named 'a'"):
+        core.handle(JobArrived(0, "a", bag(2, 2)))
+
+
+def test_any_policy_will_do() -> None:
+    def last_first(state: State) -> FloatArray:
+        decision = np.zeros(len(state))
+        decision[-1] = state.servers
+        return decision
+
+    core = Core(3, last_first)
+    core.handle(JobArrived(0, "a", bag(9, 9)), JobArrived(0, "b", bag(9, 9)))
+    assert held(core) == {"a": (0, 0), "b": (3, 3)}
+
+
+events = st.lists(
+    st.tuples(st.sampled_from(["arrive", "finish", "fail", "cancel", "capacity", "tick"]),
+              st.integers(0, 5), st.integers(0, 8)),
+    max_size=60,
+)  # fmt: skip
+
+
+@given(events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]))
+def test_whatever_happens_no_more_runs_than_there_are_servers(
+    history: list[tuple[str, int, int]], policy: str
+) -> None:
+    core = Core(4, policy)
+    running: set[tuple[str, int]] = set()
+    ended: set[str] = set()
+    time = 0.0
+
+    def carry_out(commands: list[Command]) -> None:
+        for one in commands:
+            if isinstance(one, Start):
+                assert (one.job, one.item) not in running
+                running.add((one.job, one.item))
+            elif isinstance(one, Stop):
+                running.remove((one.job, one.item))
+            elif isinstance(one, Finish):
+                assert one.job not in ended
+                ended.add(one.job)
+
+    arrived = 0
+    for kind, which, number in history:
+        time += 0.3
+        names = list(core.jobs)
+        job = names[which % len(names)] if names else ""
+        if kind == "arrive":
+            arrived += 1
+            carry_out(
+                core.handle(JobArrived(time, f"j{arrived}", JobSpec(items=number, retries=1)))
+            )
+        elif kind == "capacity":
+            carry_out(core.handle(CapacityChanged(time, number)))
+        elif kind == "tick":
+            carry_out(core.handle(Tick(time)))
+        elif job and kind == "cancel":
+            carry_out(core.handle(JobCancelled(time, job)))
+        elif job and (items := sorted(core.jobs[job].in_flight)):
+            item = items[number % len(items)]
+            running.remove((job, item))
+            if kind == "finish":
+                carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
+            else:
+                carry_out(core.handle(ItemFailed(time, job, item, "x")))
+        in_flight = {(name, item) for name, one in core.jobs.items() for item in one.in_flight}
+        assert in_flight == running
+    # Left to themselves, all jobs end.
+    carry_out(core.handle(CapacityChanged(time, 4)))
+    while core.jobs:
+        assert core.observed <= 4 or any(len(one.in_flight) for one in core.jobs.values())
+        job, item = next(iter(sorted(running)))
+        running.remove((job, item))
+        time += 0.1
+        carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
+    assert len(ended) == arrived
+    assert not running
+
+
+def test_sizes_and_speedups_are_learned() -> None:
+    learned = Learned()
+    assert learned.p == PRIOR_P
+    assert learned.item_seconds(0.5) is None
+    for _ in range(50):
+        for width in (1, 2, 4, 8):
+            learned.add(width, 3.0 * width**0.4)
+    assert learned.p == pytest.approx(0.6, abs=0.02)
+    assert learned.item_seconds(0.6) == pytest.approx(3.0)
+
+
+def test_before_its_first_item_is_done_a_job_is_judged_by_the_others() -> None:
+    core = Core(4)
+    core.handle(JobArrived(0, "known", JobSpec(items=10)))
+    for item in range(4):
+        core.handle(ItemFinished(20, "known", item, 20.0))
+    core.handle(JobArrived(21, "new", JobSpec(items=3)))
+    assert core.remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
