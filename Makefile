@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 .PHONY: demo test paper bench clean
 
 demo: $(VENV)/.installed
-	$(BIN)/hesrpt plan examples/jobs.csv --servers 16 --p 0.7 --whole --verify --plot out/plan.png
+	$(BIN)/hesrpt run examples/demo.toml
 
 test: $(VENV)/.test
 	$(BIN)/ruff check

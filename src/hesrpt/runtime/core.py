@@ -146,6 +146,7 @@ class Core:
         time = events[-1].time
         if anew or (time - self.planned_at >= _REVIEW and self.jobs):
             self._plan(time)
+            self._let_all_be_known()
             out += self._shrink(time)
         elif all(isinstance(event, Tick) for event in events):
             return out
@@ -286,6 +287,24 @@ class Core:
                 free -= job.planned
             names = {job.name for job in enough}
             jobs = [job for job in jobs if job.name not in names]
+
+    def _let_all_be_known(self) -> None:
+        """Give a server to jobs of which nothing is known, so that it becomes known."""
+        unknown = [
+            job
+            for job in self.jobs.values()
+            if job.is_bag
+            and job.spec.size is None
+            and job.learned.items == 0
+            and job.planned == 0
+            and job.most > 0
+        ]
+        for job in unknown[: self.servers // 2]:
+            richest = max(self.jobs.values(), key=lambda other: other.planned * other.is_bag)
+            if richest.planned < 2 or not richest.is_bag:
+                return
+            richest.planned -= 1
+            job.planned = 1
 
     def _ask(
         self, jobs: list[ActiveJob], remaining: dict[str, float], servers: int, time: float

@@ -101,7 +101,6 @@ class Driver:
     def submit(self, job: LiveJob) -> None:
         """Add a job."""
         with self.condition:
-            job.number = len(self.jobs) + 1
             self.jobs[job.name] = job
         self._requests.put(job)
         self.engine.wake()

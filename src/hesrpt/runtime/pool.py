@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Self
 import cloudpickle
 
 from hesrpt.errors import InputError, number, positive
-from hesrpt.policies import PolicyLike
+from hesrpt.policies import PolicyLike, named
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
 from hesrpt.runtime.engines.base import Engine
@@ -123,20 +124,24 @@ class Pool:
         resume: bool = False,
         engine: Engine | None = None,
     ) -> None:
-        servers = cores_here() if servers is None else servers
-        if positive("servers", servers) != int(servers):
+        if servers is not None and positive("servers", servers) != int(servers):
             raise InputError(f"servers must be a whole number, got {servers!r}")
         if resume and state is None:
             raise InputError("to resume a run, its state directory must be given")
-        core = Core(int(servers), policy)
+        named(policy)  # a mistake is told before anything is made
         self.journal: Journal | None = None
-        if state is not None:
-            opened = Journal.resume(state) if resume else Journal.create(state, int(servers))
-            self.journal = opened
-        self.servers = int(servers)
+        if state is not None and resume:
+            self.journal = Journal.resume(state)
+            servers = servers or int(self.journal.get("servers"))
+        self.servers = int(servers or cores_here())
+        if state is not None and not resume:
+            self.journal = Journal.create(state, self.servers)
+        core = Core(self.servers, policy)
         self._before = {} if self.journal is None else {j.name: j for j in self.journal.jobs()}
-        self._driver = Driver(core, engine or LocalEngine(int(servers)), self.journal)
+        self._driver = Driver(core, engine or LocalEngine(self.servers), self.journal)
         self._handles: dict[str, Job] = {}
+        self._adding = threading.Lock()
+        self._numbers = max((row.number for row in self._before.values()), default=0)
         self._told: set[str] = set()
         self._closed = False
         self._driver.start()
@@ -186,20 +191,26 @@ class Pool:
         spec = _spec(count, size, speedup, weight, retries)
         return self.add(name or str(getattr(function, "__name__", "job")), spec, source)
 
-    def add(self, name: str, spec: JobSpec, source: Source, description: str = "") -> Job:
-        """Add a job of any kind."""
+    def add(
+        self, name: str, spec: JobSpec, source: Source, description: str = "", new: bool = False
+    ) -> Job:
+        """Add a job of any kind; a new one is never taken for one of the run that is resumed."""
         self._check_open()
-        given, turn = name, 1
-        while name in self._handles:
-            turn += 1
-            name = f"{given} ({turn})"
-        live = LiveJob(name, spec, source, description)
-        before = self._before.get(name)
-        if before is not None and self.journal is not None:
-            live.arrived = before.arrived
-            live.done_before = frozenset(self.journal.done_items(name))
-        job = self._handles[name] = Job(self, live)
-        self._driver.submit(live)
+        with self._adding:
+            given, turn = name, 1
+            while name in self._handles or (new and name in self._before):
+                turn += 1
+                name = f"{given} ({turn})"
+            live = LiveJob(name, spec, source, description)
+            before = self._before.get(name)
+            if before is not None and self.journal is not None:
+                live.arrived, live.number = before.arrived, before.number
+                live.done_before = frozenset(self.journal.done_items(name))
+            else:
+                self._numbers += 1
+                live.number = self._numbers
+            job = self._handles[name] = Job(self, live)
+            self._driver.submit(live)
         return job
 
     @property

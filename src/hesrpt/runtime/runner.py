@@ -45,7 +45,7 @@ def run_jobs(
                 requests = [*_remembered(pool.journal), *requests]
             for request in requests:
                 _add(pool, request)
-            while not pool.wait(timeout=_LOOK / 2):
+            while not pool.wait(timeout=_LOOK / 2) or _submitted(pool):
                 watch(pool)
             watch(pool)
     finally:
@@ -53,8 +53,19 @@ def run_jobs(
     return pool
 
 
-def _add(pool: Pool, request: JobRequest) -> Job:
-    return pool.add(request.name, request.spec, request.source, request.as_text())
+def _submitted(pool: Pool) -> bool:
+    """Return whether jobs were submitted that the pool does not have yet."""
+    if pool.journal is None:
+        return False
+    reader = Journal.read(pool.journal.directory)
+    try:
+        return bool(reader.take_submissions())
+    finally:
+        reader.close()
+
+
+def _add(pool: Pool, request: JobRequest, new: bool = False) -> Job:
+    return pool.add(request.name, request.spec, request.source, request.as_text(), new)
 
 
 def _remembered(journal: Journal) -> list[JobRequest]:
@@ -78,7 +89,7 @@ class _Inbox:
             return
         self.looked = time.monotonic()
         for number, text, _ in journal.take_submissions():
-            _add(self.pool, JobRequest.from_text(text))
+            _add(self.pool, JobRequest.from_text(text), new=True)
             journal.accepted(number)
 
 
