@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import orders, simulation, speed
+from benchmarks import live, orders, simulation, speed
 
 BENCHMARKS = {
     "sort": speed.against_sort,
@@ -16,6 +16,8 @@ BENCHMARKS = {
     "queues": simulation.against_simulators,
     "events": simulation.events,
     "batches": simulation.batches,
+    "throughput": live.throughput,
+    "decisions": live.decisions,
 }
 
 
@@ -30,4 +32,5 @@ def main() -> None:
         BENCHMARKS[name](console)
 
 
-main()
+if __name__ == "__main__":
+    main()

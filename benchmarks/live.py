@@ -1,0 +1,83 @@
+"""The live scheduler: its overhead beside a plain process pool, and how long it thinks."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.timing import best_time
+from hesrpt import Pool, PowerLaw
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.events import ItemFinished, JobArrived, JobSpec, Tick
+
+_ITEMS, _SECONDS = 600, 0.01
+
+
+def item(number: int) -> int:
+    time.sleep(_SECONDS)
+    return number
+
+
+def throughput(console: Console) -> None:
+    """Items of 10 ms on 2 servers, beside concurrent.futures."""
+    ratios = []
+    for _ in range(3):
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+            list(executor.map(item, range(4)))
+            began = time.perf_counter()
+            list(executor.map(item, range(_ITEMS)))
+            plain = time.perf_counter() - began
+        with Pool(servers=2) as pool:
+            pool.map(item, range(4), name="warm up").wait()
+            began = time.perf_counter()
+            pool.map(item, range(_ITEMS), name="items").results()
+            ours = time.perf_counter() - began
+        ratios.append(plain / ours)
+    shown = ", ".join(f"{ratio:.1%}" for ratio in ratios)
+    console.print(
+        f"{_ITEMS} items of 10 ms on 2 servers: {shown} of ProcessPoolExecutor's throughput"
+    )
+
+
+def decisions(console: Console) -> None:
+    """How long a decision takes, with more and more jobs."""
+    table = Table("jobs", "shared p", "own p each", "an item ends", box=None)
+    for jobs in (10, 100, 1000, 10_000):
+        cells = []
+        for own in (False, True):
+            core = _with_jobs(jobs, own)
+            cells.append(best_time(partial(_review, core), 5))
+        core = _with_jobs(jobs, own=False)
+        name, active = next((n, job) for n, job in core.jobs.items() if job.in_flight)
+        first = next(iter(active.in_flight))
+        began = time.perf_counter()
+        core.handle(ItemFinished(core.planned_at + 0.1, name, first, 1.0))
+        cells.append(time.perf_counter() - began)
+        table.add_row(f"{jobs:,}", *(f"{1000 * seconds:.2f} ms" for seconds in cells))
+    console.print(table)
+
+
+def _review(core: Core) -> None:
+    core.handle(Tick(core.planned_at + 2.0))
+
+
+def _with_jobs(jobs: int, own: bool) -> Core:
+    core = Core(64)
+    core.handle(
+        *(
+            JobArrived(
+                0.0, str(job),
+                JobSpec(
+                    items=100, size=float(job + 1),
+                    speedup=PowerLaw(0.3 + 0.6 * job / jobs if own else 0.5),
+                ),
+            )
+            for job in range(jobs)
+        )
+    )  # fmt: skip
+    return core
