@@ -12,7 +12,7 @@ waits for the scheduler: it is *ready*, and holds no server until another item e
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,14 +29,14 @@ from hesrpt.runtime.events import (
     ItemsExhausted,
     JobArrived,
     JobCancelled,
-    JobSpec,
     Resize,
     Start,
     Stop,
     Tick,
 )
+from hesrpt.runtime.jobs import ActiveJob, Flight, common_power, power_like
 from hesrpt.runtime.learning import Learned
-from hesrpt.speedup import Mixed, PowerLaw, Speedup
+from hesrpt.speedup import Mixed
 
 # An item of which nothing is known takes so many seconds.
 _SOME_SECONDS = 1.0
@@ -48,80 +48,6 @@ _REVIEW = 1.0
 _SHORT = 0.1
 # Up to so many jobs, heSRPT in whole servers is computed exactly.
 _EXACT = 100
-
-
-@dataclass
-class Flight:
-    """An item that the engine has."""
-
-    started: float
-    width: int  # how many of its job were in flight, itself included
-    servers: int  # 0 if it is ready to run, as soon as a server is free
-
-
-@dataclass(eq=False)
-class ActiveJob:
-    """A job that has not ended."""
-
-    name: str
-    spec: JobSpec
-    arrived: float
-    number: int
-    items: int | None
-    done: set[int] = field(default_factory=set)
-    done_count: int = 0
-    next_item: int = 0
-    again: list[int] = field(default_factory=list)
-    attempts: dict[int, int] = field(default_factory=dict)
-    in_flight: dict[int, Flight] = field(default_factory=dict)
-    learned: Learned = field(default_factory=Learned)
-    planned: int = 0
-    # Of a command that can be started again: when it was, and the width before.
-    resized_at: float = -np.inf
-    width_before: int = 0
-
-    @property
-    def observed(self) -> int:
-        """How many servers it holds."""
-        return sum(flight.servers for flight in self.in_flight.values())
-
-    @property
-    def is_bag(self) -> bool:
-        return self.spec.resize is None
-
-    @property
-    def left(self) -> int:
-        """How many items are not done; if that is not known, as many as are, and in flight."""
-        if self.items is None:
-            return max(self.done_count, 1) + len(self.in_flight)
-        return self.items - self.done_count
-
-    @property
-    def startable(self) -> int:
-        """How many items wait to be started."""
-        waiting = len(self.again)
-        if self.items is None:
-            return waiting + max(self.done_count, 64)
-        return self.items - self.done_count - len(self.in_flight)
-
-    @property
-    def most(self) -> int:
-        """The most servers that it can use."""
-        return len(self.in_flight) + self.startable if self.is_bag else 1 << 30
-
-    @property
-    def speedup(self) -> Speedup:
-        return self.spec.speedup or PowerLaw(self.learned.p)
-
-    def take_item(self) -> int:
-        """Return the next item to start."""
-        if self.again:
-            return self.again.pop(0)
-        while self.next_item in self.done:
-            self.done.discard(self.next_item)
-            self.next_item += 1
-        self.next_item += 1
-        return self.next_item - 1
 
 
 class Core:
@@ -249,7 +175,7 @@ class Core:
 
     def remaining(self, job: ActiveJob, time: float) -> float:
         """Return how many seconds of work on one server are left of a job, as far as is known."""
-        p = job.learned.p if job.spec.speedup is None else _power(job.spec.speedup)
+        p = power_like(job.speedup)
         each = job.learned.item_seconds(p)
         if job.spec.size is not None and job.items is not None:
             each = job.spec.size / job.items
@@ -436,20 +362,3 @@ class Core:
         job.in_flight[0] = Flight(time, 1, width)
         job.resized_at = time
         return Start(job.name, 0, width)
-
-
-def _power(speedup: Speedup) -> float:
-    return speedup.p if isinstance(speedup, PowerLaw) else 1.0
-
-
-def common_power(speedups: list[Speedup], weights: FloatArray) -> float:
-    """Return one p for jobs that differ: the mean, by how much work there is of each."""
-    powers = np.array([_power_like(speedup) for speedup in speedups])
-    return float(np.clip(powers @ weights / weights.sum(), 0.01, 0.99))
-
-
-def _power_like(speedup: Speedup) -> float:
-    if isinstance(speedup, PowerLaw):
-        return speedup.p
-    # The power law through the speedups on 1 and on 8 servers.
-    return float(np.log(float(speedup(8.0)) / float(speedup(1.0))) / np.log(8.0))

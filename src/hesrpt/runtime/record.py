@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import HeSrpt, Policy, PolicyLike, named
-from hesrpt.runtime.core import common_power
+from hesrpt.runtime.jobs import common_power
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.simulator import simulate
 from hesrpt.speedup import Mixed, Speedup

@@ -1,0 +1,99 @@
+"""A job that is running, as the core remembers it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.runtime.events import JobSpec
+from hesrpt.runtime.learning import Learned
+from hesrpt.speedup import PowerLaw, Speedup
+
+
+@dataclass
+class Flight:
+    """An item that the engine has."""
+
+    started: float
+    width: int  # how many of its job were in flight, itself included
+    servers: int  # 0 if it is ready to run, as soon as a server is free
+
+
+@dataclass(eq=False)
+class ActiveJob:
+    """A job that has not ended."""
+
+    name: str
+    spec: JobSpec
+    arrived: float
+    number: int
+    items: int | None
+    done: set[int] = field(default_factory=set)
+    done_count: int = 0
+    next_item: int = 0
+    again: list[int] = field(default_factory=list)
+    attempts: dict[int, int] = field(default_factory=dict)
+    in_flight: dict[int, Flight] = field(default_factory=dict)
+    learned: Learned = field(default_factory=Learned)
+    planned: int = 0
+    # Of a command that can be started again: when it was, and the width before.
+    resized_at: float = -np.inf
+    width_before: int = 0
+
+    @property
+    def observed(self) -> int:
+        """How many servers it holds."""
+        return sum(flight.servers for flight in self.in_flight.values())
+
+    @property
+    def is_bag(self) -> bool:
+        return self.spec.resize is None
+
+    @property
+    def left(self) -> int:
+        """How many items are not done; if that is not known, as many as are, and in flight."""
+        if self.items is None:
+            return max(self.done_count, 1) + len(self.in_flight)
+        return self.items - self.done_count
+
+    @property
+    def startable(self) -> int:
+        """How many items wait to be started."""
+        waiting = len(self.again)
+        if self.items is None:
+            return waiting + max(self.done_count, 64)
+        return self.items - self.done_count - len(self.in_flight)
+
+    @property
+    def most(self) -> int:
+        """The most servers that it can use."""
+        return len(self.in_flight) + self.startable if self.is_bag else 1 << 30
+
+    @property
+    def speedup(self) -> Speedup:
+        return self.spec.speedup or PowerLaw(self.learned.p)
+
+    def take_item(self) -> int:
+        """Return the next item to start."""
+        if self.again:
+            return self.again.pop(0)
+        while self.next_item in self.done:
+            self.done.discard(self.next_item)
+            self.next_item += 1
+        self.next_item += 1
+        return self.next_item - 1
+
+
+def common_power(speedups: list[Speedup], weights: FloatArray) -> float:
+    """Return one p for jobs that differ: the mean, by how much work there is of each."""
+    powers = np.array([power_like(speedup) for speedup in speedups])
+    return float(np.clip(powers @ weights / weights.sum(), 0.01, 0.99))
+
+
+def power_like(speedup: Speedup) -> float:
+    """Return the p of a power law, or of the one closest to another speedup on 1 and 8 servers."""
+    if isinstance(speedup, PowerLaw):
+        return speedup.p
+    return float(np.log(float(speedup(8.0)) / float(speedup(1.0))) / np.log(8.0))
