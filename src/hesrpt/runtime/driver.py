@@ -55,7 +55,6 @@ class LiveJob:
     done: int = 0
     results: dict[int, bytes] = field(default_factory=dict)  # where there is no journal
     learned: Learned = field(default_factory=Learned)
-    last_error: str = ""
 
 
 def measured(job: LiveJob) -> tuple[float, float | None]:
@@ -192,9 +191,6 @@ class Driver:
             job.source.forget(outcome.item)
             return ItemFinished(now, job.name, outcome.item, outcome.seconds)
         error = f"item {outcome.item}: {outcome.error}"
-        if log := self._last_lines(job.name, outcome.item):
-            error += f"\n{log}"
-        job.last_error = error
         self._failures.append((job.name, outcome.item, now, error))
         return ItemFailed(now, job.name, outcome.item, error)
 
@@ -233,18 +229,6 @@ class Driver:
 
     def _log(self, job: LiveJob, item: int) -> Path | None:
         return None if self.journal is None else self.journal.log_of(job.number, item)
-
-    def _last_lines(self, job: str, item: int, lines: int = 10) -> str:
-        if self.journal is None:
-            return ""
-        log = self.journal.log_of(self.jobs[job].number, item)
-        try:
-            with log.open("rb") as file:
-                file.seek(max(log.stat().st_size - 4096, 0))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return "\n".join(text.splitlines()[-lines:])
 
     def _note_holdings(self) -> None:
         """Remember who holds how many servers, where that has changed."""

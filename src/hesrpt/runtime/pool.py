@@ -257,7 +257,7 @@ class Pool:
             found.append(
                 Ended(
                     live.name, live.arrived, live.ended, max(live.done, 1), work, speedup,
-                    live.spec.weight,
+                    live.spec.weight, live.spec.resize is None,
                 )
             )  # fmt: skip
         return found

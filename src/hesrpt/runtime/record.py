@@ -28,6 +28,7 @@ class Ended:
     size: float
     speedup: Speedup
     weight: float = 1.0
+    is_bag: bool = True  # otherwise it is one item that can use several servers
 
 
 class _Recorded(Timeline):
@@ -77,7 +78,7 @@ def schedule_of(
 def instead(jobs: Sequence[Ended], servers: int, policy: PolicyLike) -> Schedule:
     """Return what another policy would have made of the same work, by simulation."""
     speedups = [
-        job.speedup.limited(float(job.items)) if job.items < servers else job.speedup
+        job.speedup.limited(float(job.items)) if job.is_bag and job.items < servers else job.speedup
         for job in jobs
     ]
     first = min(job.arrived for job in jobs)

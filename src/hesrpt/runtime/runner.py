@@ -178,6 +178,7 @@ def recorded(directory: Path) -> tuple[Schedule, list[Ended], int]:
             Ended(
                 row.name, row.arrived, row.ended, max(counts.get(row.name, (1, 0.0))[0], 1),
                 max(row.size or 0.0, 1e-9), PowerLaw(row.p or 0.99), row.weight,
+                not row.description or JobRequest.from_text(row.description).items is not None,
             )
             for row in journal.jobs()
             if row.ended is not None

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
+import tempfile
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from loky.backend import get_context
 from loky.backend.process import LokyProcess
@@ -120,36 +121,46 @@ class LocalEngine:
 
     def _run_command(self, key: Key, turn: int, task: CommandTask) -> None:
         began = time.monotonic()
-        error: str | None = None
-        try:
-            with _output(task.log) as output:
-                process = subprocess.Popen(
-                    task.command, shell=isinstance(task.command, str), cwd=task.directory,
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    env=marked_environment(self.mark), start_new_session=True,
-                )  # fmt: skip
-            with self.lock:
-                self.commands[key] = process
-                stopped = (key, turn) in self.stopped
-            if stopped:
-                end_tree(process.pid)
-            elif self.cores_of.get(key):
-                set_cores(process.pid, self.cores_of[key])
-            try:
-                code = process.wait(task.timeout)
-                error = None if code == 0 else _exit(code)
-            except subprocess.TimeoutExpired:
-                end_tree(process.pid)
-                process.wait()
-                error = f"took longer than its time limit ({task.timeout:g} s)"
-        except OSError as problem:
-            error = f"cannot be started: {problem.strerror or problem}"
+        with _output(task.log) as output:
+            error = self._watch_command(key, turn, task, output)
+            if error is not None and (said := _last_lines(output)):
+                error += f"\n{said}"
         with self.lock:
             self.commands.pop(key, None)
-        self.cores_of.pop(key, None)
+            self.cores_of.pop(key, None)
         if task.log is not None:
             worker.forget_if_empty(task.log)
         self._tell(key, turn, Outcome(*key, time.monotonic() - began, error=error))
+
+    def _watch_command(
+        self, key: Key, turn: int, task: CommandTask, output: IO[bytes]
+    ) -> str | None:
+        """Return what went wrong with a command, when it has ended."""
+        try:
+            process = subprocess.Popen(
+                task.command, shell=isinstance(task.command, str), cwd=task.directory,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env=marked_environment(self.mark), start_new_session=True,
+            )  # fmt: skip
+        except OSError as problem:
+            return f"cannot be started: {problem.strerror or problem}"
+        with self.lock:
+            self.commands[key] = process
+            stopped = (key, turn) in self.stopped
+            cores = self.cores_of.get(key)
+        if stopped:
+            end_tree(process.pid)
+        elif cores:
+            set_cores(process.pid, cores)
+        try:
+            code = process.wait(task.timeout)
+        except subprocess.TimeoutExpired:
+            end_tree(process.pid)
+            process.wait()
+            return f"took longer than its time limit ({task.timeout:g} s)"
+        if code == 0:
+            return None
+        return f"exit code {code}" if code > 0 else f"ended by signal {-code}"
 
     def _free_cores(self, servers: int) -> list[int]:
         """Return cores for a command that no other one has, if there are so many."""
@@ -212,12 +223,16 @@ class LocalEngine:
         self.guardian.dismiss()
 
 
-def _exit(code: int) -> str:
-    return f"exit code {code}" if code > 0 else f"ended by signal {-code}"
+def _output(log: Path | None) -> IO[bytes]:
+    """Return where a command's output goes: its log, or a file that nobody else sees."""
+    return tempfile.TemporaryFile() if log is None else open(log, "a+b")
 
 
-def _output(log: Path | None) -> Any:
-    return open(log or os.devnull, "ab")
+def _last_lines(output: IO[bytes], lines: int = 10) -> str:
+    """Return the last lines of a file."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(size - 4096, 0))
+    return "\n".join(output.read().decode("utf-8", "replace").splitlines()[-lines:])
 
 
 class _Context:

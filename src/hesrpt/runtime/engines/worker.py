@@ -30,9 +30,17 @@ def call(pickled: bytes, argument: Any, log: Path | None) -> tuple[float, bytes,
             return time.perf_counter() - began, result, None
         except Exception as error:
             seconds = time.perf_counter() - began
-            traceback.print_exc()
-            summary = "".join(traceback.format_exception_only(error)).strip()
-            return seconds, b"", summary
+            if log is not None:
+                traceback.print_exc()
+            return seconds, b"", _told(error)
+
+
+def _told(error: Exception) -> str:
+    """Return an error with where it was raised, in the function and what it calls."""
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    where = "".join(traceback.format_list(frames[-5:])).rstrip()
+    return f"{summary}\n{where}" if where else summary
 
 
 @contextlib.contextmanager
