@@ -20,7 +20,7 @@ from hesrpt.runtime.engines.processes import MARK
 
 
 def python(function: Callable[[Any], Any], argument: Any = None, **options: Any) -> PythonTask:
-    return PythonTask(cloudpickle.dumps(function), argument, **options)
+    return PythonTask(cloudpickle.dumps(function), cloudpickle.dumps(argument), **options)
 
 
 @pytest.fixture(params=["fake", "local"])
@@ -149,12 +149,13 @@ def test_what_an_item_prints_goes_to_its_log(local: LocalEngine, tmp_path: Path)
 
 def test_a_command_can_be_given_other_cores(local: LocalEngine) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    local.start("a", 0, CommandTask("sleep 20 & sleep 20"), len(cores))
+    local.start("a", 0, CommandTask("sleep 20 & sleep 20", pinned=True), len(cores))
     while not local.commands:
         time.sleep(0.01)
     time.sleep(0.2)
     local.resize("a", 0, 1)
-    tree = psutil.Process(local.commands["a", 0].pid)
+    (command,) = local.commands.values()
+    tree = psutil.Process(command.pid)
     for process in [tree, *tree.children(recursive=True)]:
         assert len(process.cpu_affinity()) == 1
     local.stop("a", 0)
@@ -176,7 +177,8 @@ def marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            marks = process.environ().get(MARK, "").split()
+            if mark in marks and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, OSError):
             continue

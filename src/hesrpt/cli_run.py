@@ -40,14 +40,14 @@ def run(
     from hesrpt.errors import InputError
     from hesrpt.runtime import live
     from hesrpt.runtime.jobsfile import JobsFile, read_jobs_file
-    from hesrpt.runtime.runner import run_jobs
+    from hesrpt.runtime.runner import remembered_policy, run_jobs
 
     if jobs is None and not resume:
         raise InputError("a jobs file is needed, or --state DIR --resume to go on with a run")
     if resume and state is None:
         raise InputError("--resume needs --state DIR")
     file = JobsFile((), None, None) if jobs is None else read_jobs_file(jobs)
-    chosen = policy or file.policy or "hesrpt"
+    chosen = policy or file.policy or (remembered_policy(state) if state and resume else "hesrpt")
     console = Console(stderr=as_json, highlight=False, emoji=False)
     try:
         with live.Display(console, quiet=as_json) as display:

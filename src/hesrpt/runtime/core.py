@@ -27,6 +27,7 @@ from hesrpt.runtime.events import (
     ItemFailed,
     ItemFinished,
     ItemsExhausted,
+    ItemsRead,
     JobArrived,
     JobCancelled,
     Resize,
@@ -42,6 +43,8 @@ from hesrpt.speedup import Mixed
 _SOME_SECONDS = 1.0
 # Of an item in flight, at least this part is still to do.
 _LEAST_LEFT = 0.05
+# A command of which nothing is known has at least so many seconds to go.
+_LONG = 600.0
 # Plans are made anew at least this often, in seconds, for what has been learned.
 _REVIEW = 1.0
 # Items up to this long, in seconds, are made ready before there is a server for them.
@@ -91,7 +94,7 @@ class Core:
                 return True
             case Tick():
                 return False
-            case ItemFinished() | ItemFailed() | ItemsExhausted() | JobCancelled():
+            case ItemFinished() | ItemFailed() | ItemsRead() | ItemsExhausted() | JobCancelled():
                 job = self.jobs.get(event.job)
                 if job is None:
                     return False  # it ended while the message was on its way
@@ -104,27 +107,31 @@ class Core:
         self._arrivals += 1
         job = ActiveJob(event.job, event.spec, event.time, self._arrivals, items)
         job.done, job.done_count = set(event.done), len(event.done)
+        job.read = 0 if event.spec.fed else None
         self.jobs[event.job] = job
-        if job.items is not None and job.left == 0:
+        if job.items is not None and job.left <= 0:
             self._end(job, out)
         return True
 
     def _note_of_job(
         self,
-        event: ItemFinished | ItemFailed | ItemsExhausted | JobCancelled,
+        event: ItemFinished | ItemFailed | ItemsRead | ItemsExhausted | JobCancelled,
         job: ActiveJob,
         out: list[Command],
     ) -> bool:
         match event:
+            case ItemsRead():
+                job.read = event.items
+                return job.items is None
             case ItemsExhausted():
                 job.items = event.items
                 for item in [item for item in job.in_flight if item >= event.items]:
                     del job.in_flight[item]  # it turned out not to exist
-                if job.left == 0:
+                if job.left <= 0:
                     self._end(job, out)
                 return True
             case JobCancelled():
-                self._end(job, out, "cancelled")
+                self._end(job, out, event.error)
                 return True
             case ItemFinished():
                 flight = job.in_flight.pop(event.item, None)
@@ -138,8 +145,9 @@ class Core:
                     job.learned.add(width, event.seconds)
                     self._known.add(width, event.seconds)
                 else:
-                    job.learned.add(1, event.seconds * float(job.speedup(flight.servers)))
-                if job.items is not None and job.left == 0:
+                    own = event.seconds * float(job.speedup(flight.servers))
+                    job.learned.add(1, job.worked + own)
+                if job.items is not None and job.left <= 0:
                     self._end(job, out)
                     return True
                 return news or job.most < job.planned
@@ -175,21 +183,32 @@ class Core:
 
     def remaining(self, job: ActiveJob, time: float) -> float:
         """Return how many seconds of work on one server are left of a job, as far as is known."""
-        p = power_like(job.speedup)
-        each = job.learned.item_seconds(p)
+        return self._of_bag(job, time) if job.is_bag else self._of_command(job, time)
+
+    def _of_bag(self, job: ActiveJob, time: float) -> float:
+        each = job.learned.item_seconds(power_like(job.speedup))
         if job.spec.size is not None and job.items is not None:
-            each = job.spec.size / job.items
+            each = job.spec.size / max(job.items, 1)
         elif each is None:
             each = self._known.item_seconds(self._known.p) or _SOME_SECONDS
-        waiting = job.left - len(job.in_flight)
         in_flight = 0.0
         for flight in job.in_flight.values():
             rate = float(job.speedup(flight.width)) / flight.width
-            if not job.is_bag:
-                rate = float(job.speedup(flight.servers))
-            gone = (time - flight.started) * rate / each
-            in_flight += max(1 - gone, _LEAST_LEFT)
-        return (waiting + in_flight) * each
+            in_flight += max(1 - (time - flight.started) * rate / each, _LEAST_LEFT)
+        left = (job.left - len(job.in_flight) + in_flight) * each
+        if job.spec.size is not None and job.items is None:
+            return max(job.spec.size - job.done_count * each, left)
+        return left
+
+    def _of_command(self, job: ActiveJob, time: float) -> float:
+        done = job.worked + sum(
+            (time - flight.started) * float(job.speedup(flight.servers))
+            for flight in job.in_flight.values()
+        )
+        # Of unknown length, or longer than said: it may well take as long again.
+        if job.spec.size is None:
+            return max(done, _LONG)
+        return max(job.spec.size - done, _LEAST_LEFT * job.spec.size, done - job.spec.size)
 
     def _plan(self, time: float) -> None:
         """Ask the policy how many servers each job should have."""
@@ -293,7 +312,7 @@ class Core:
                     flight.servers = max(job.planned, 1)
                     yield Resize(job.name, item, flight.servers)
                 elif job.spec.resize == "restart" and not self._is_fixed(job, time):
-                    yield self._stop_to_restart(job, item, flight)
+                    yield self._stop_to_restart(job, item, flight, time)
 
     def _grow(self, time: float) -> Iterable[Command]:
         free = self.servers - self.observed
@@ -318,7 +337,7 @@ class Core:
                     yield Resize(job.name, item, flight.servers)
                 elif more == job.planned - flight.servers:
                     free += flight.servers
-                    yield self._stop_to_restart(job, item, flight)
+                    yield self._stop_to_restart(job, item, flight, time)
                     free -= job.planned
                     yield self._start_command(job, job.planned, time)
             elif free >= job.planned or job.spec.resize == "affinity":
@@ -352,8 +371,9 @@ class Core:
         job.in_flight[item] = Flight(time, len(job.in_flight) + 1, servers)
         return Start(job.name, item)
 
-    def _stop_to_restart(self, job: ActiveJob, item: int, flight: Flight) -> Stop:
+    def _stop_to_restart(self, job: ActiveJob, item: int, flight: Flight, time: float) -> Stop:
         job.width_before = flight.servers
+        job.worked += (time - flight.started) * float(job.speedup(flight.servers))
         del job.in_flight[item]
         return Stop(job.name, item)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.base import Engine, Outcome
@@ -19,6 +20,7 @@ from hesrpt.runtime.events import (
     ItemFailed,
     ItemFinished,
     ItemsExhausted,
+    ItemsRead,
     JobArrived,
     JobCancelled,
     JobSpec,
@@ -29,7 +31,7 @@ from hesrpt.runtime.events import (
 )
 from hesrpt.runtime.journal import Done, JobRow, Journal
 from hesrpt.runtime.learning import Learned
-from hesrpt.runtime.sources import NoSuchItem, Source
+from hesrpt.runtime.sources import PythonSource, Source
 from hesrpt.speedup import PowerLaw
 
 # How long to wait for something to happen before looking at the clock.
@@ -48,6 +50,7 @@ class LiveJob:
     description: str = ""
     done_before: frozenset[int] = frozenset()
     number: int = 0
+    submission: int | None = None  # where it was left in the journal
     arrived: float = 0.0
     ended: float | None = None
     error: str | None = None
@@ -71,6 +74,31 @@ def measured(job: LiveJob) -> tuple[float, float | None]:
     return job.spec.size or max((job.ended or 0.0) - job.arrived, 1e-9), p
 
 
+#: What other threads ask of the driver: jobs that come together, or events.
+Request: TypeAlias = "list[LiveJob] | _Feed | JobCancelled | ItemsExhausted"
+
+
+class _Feed:
+    """Tells the driver what the items of a job are, as they are read."""
+
+    def __init__(self, driver: Driver, job: LiveJob) -> None:
+        self.driver, self.job = driver, job
+        self.items, self.told = 0, False
+
+    def read(self, items: int) -> None:
+        self.items = items
+        if not self.told:  # otherwise the driver has yet to look
+            self.told = True
+            self.driver.tell(self)
+
+    def exhausted(self, items: int) -> None:
+        self.job.items = items
+        self.driver.tell(ItemsExhausted(self.driver.now, self.job.name, items))
+
+    def failed(self, error: str) -> None:
+        self.driver.tell(JobCancelled(self.driver.now, self.job.name, error))
+
+
 class Driver:
     """Runs jobs in a thread of its own until it is closed."""
 
@@ -82,7 +110,7 @@ class Driver:
         self.failure: BaseException | None = None
         self.epoch = engine.now() if journal is None else float(journal.get("epoch"))
         self.poll: Callable[[], None] = lambda: None  # called now and then, by the thread
-        self._requests: queue.SimpleQueue[LiveJob | JobCancelled | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._closing = False
         self._held: dict[str, int] = {}
         self._done: list[Done] = []
@@ -97,16 +125,15 @@ class Driver:
         """Begin."""
         self._thread.start()
 
-    def submit(self, job: LiveJob) -> None:
-        """Add a job."""
+    def submit(self, jobs: Sequence[LiveJob]) -> None:
+        """Add jobs, all at once."""
         with self.condition:
-            self.jobs[job.name] = job
-        self._requests.put(job)
-        self.engine.wake()
+            self.jobs |= {job.name: job for job in jobs}
+        self.tell(list(jobs))
 
-    def cancel(self, job: str) -> None:
-        """End a job."""
-        self._requests.put(JobCancelled(0.0, job))
+    def tell(self, request: Request) -> None:
+        """Let the thread know of something."""
+        self._requests.put(request)
         self.engine.wake()
 
     def close(self) -> None:
@@ -115,6 +142,12 @@ class Driver:
         self.engine.wake()
         if self._thread.is_alive():
             self._thread.join()
+        with self.condition:
+            for job in self.jobs.values():
+                job.source.close()
+                if job.ended is None:
+                    job.ended, job.error = self.now, "cancelled"
+            self.condition.notify_all()
 
     @property
     def now(self) -> float:
@@ -138,7 +171,7 @@ class Driver:
         """Wait for something to happen, and deal with it."""
         outcomes = self.engine.outcomes(_PATIENCE)
         self.poll()
-        if not self._requests.empty():
+        if not self._requests.empty() and self.core.observed == 0:
             time.sleep(_GATHER)
         with self.condition:
             events = [self._noted(outcome) for outcome in outcomes]
@@ -159,26 +192,36 @@ class Driver:
                 request = self._requests.get_nowait()
             except queue.Empty:
                 return events
-            if isinstance(request, JobCancelled):
-                events.append(JobCancelled(self.now, request.job))
-            elif request is not None:
-                events.append(self._arrived(request))
+            if isinstance(request, list):
+                events += self._arrived(request)
+            elif isinstance(request, _Feed):
+                request.told = False
+                events.append(ItemsRead(self.now, request.job.name, request.items))
+            else:
+                events.append(request)
 
-    def _arrived(self, job: LiveJob) -> JobArrived:
-        now = self.now
-        if job.arrived == 0.0:
-            job.arrived = now
-            if self.journal is not None:
+    def _arrived(self, jobs: list[LiveJob]) -> list[Event]:
+        """Write down jobs that have arrived, all of them before any is started."""
+        now, rows = self.now, []
+        for job in jobs:
+            job.items = 1 if job.spec.resize is not None else job.spec.items
+            job.done = len(job.done_before)
+            if job.arrived == 0.0:
+                job.arrived = now
                 p = job.spec.speedup.p if isinstance(job.spec.speedup, PowerLaw) else None
-                self.journal.add_job(
+                rows.append(
                     JobRow(
                         job.name, job.number, job.description, job.spec.items, job.spec.size, p,
                         job.spec.weight, now, None, None,
                     )
                 )  # fmt: skip
-        job.items = 1 if job.spec.resize is not None else job.spec.items
-        job.done = len(job.done_before)
-        return JobArrived(now, job.name, job.spec, job.done_before)
+        if self.journal is not None:
+            taken = [job.submission for job in jobs if job.submission is not None]
+            self.journal.add_jobs(rows, taken)
+        for job in jobs:
+            if isinstance(job.source, PythonSource):
+                job.source.feed(_Feed(self, job), job.done_before)
+        return [JobArrived(now, job.name, job.spec, job.done_before) for job in jobs]
 
     def _noted(self, outcome: Outcome) -> Event:
         """Return the event that an outcome is, and remember its result."""
@@ -210,22 +253,15 @@ class Driver:
             case Finish():
                 job = self.jobs[command.job]
                 job.error, job.ended = command.error, self.now
+                job.source.close()
                 self._ended.append(job)
 
     def _start(self, command: Start) -> None:
         job = self.jobs[command.job]
         if command.job not in self.core.jobs:
             return  # it ended by an earlier one of these commands
-        try:
-            task = job.source.task(command.item, command.servers, self._log(job, command.item))
-        except NoSuchItem as end:
-            job.items = end.items
-            self._handle(ItemsExhausted(self.now, job.name, end.items))
-        except Exception as error:
-            # The user's iterable raised it.
-            self._handle(ItemFailed(self.now, job.name, command.item, f"its items: {error!r}"))
-        else:
-            self.engine.start(job.name, command.item, task, command.servers)
+        task = job.source.task(command.item, command.servers, self._log(job, command.item))
+        self.engine.start(job.name, command.item, task, command.servers)
 
     def _log(self, job: LiveJob, item: int) -> Path | None:
         return None if self.journal is None else self.journal.log_of(job.number, item)

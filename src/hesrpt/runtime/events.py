@@ -22,6 +22,7 @@ class JobSpec:
     retries: int = 1
     resize: Resizing | None = None  # None: a bag of items
     restart_cost: float = 10.0  # seconds lost when it is started again
+    fed: bool = False  # whether it is said how many items can be started (ItemsRead)
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -35,6 +36,15 @@ class JobArrived:
     job: str
     spec: JobSpec
     done: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class ItemsRead:
+    """So many items of a job, without those done before, can be started or have been."""
+
+    time: float
+    job: str
+    items: int
 
 
 @dataclass(frozen=True)
@@ -68,10 +78,11 @@ class ItemFailed:
 
 @dataclass(frozen=True)
 class JobCancelled:
-    """Somebody no longer wants a job."""
+    """Somebody no longer wants a job, or its items cannot be had."""
 
     time: float
     job: str
+    error: str = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,14 @@ class Tick:
 
 
 Event: TypeAlias = (
-    JobArrived | ItemsExhausted | ItemFinished | ItemFailed | JobCancelled | CapacityChanged | Tick
+    JobArrived
+    | ItemsRead
+    | ItemsExhausted
+    | ItemFinished
+    | ItemFailed
+    | JobCancelled
+    | CapacityChanged
+    | Tick
 )
 
 # --- commands ---------------------------------------------------------------------------------

@@ -38,6 +38,9 @@ class ActiveJob:
     in_flight: dict[int, Flight] = field(default_factory=dict)
     learned: Learned = field(default_factory=Learned)
     planned: int = 0
+    read: int | None = None  # how many items could be started so far, where that is said
+    taken: int = 0  # how many were
+    worked: float = 0.0  # what a command had done when it was last stopped, to be started again
     # Of a command that can be started again: when it was, and the width before.
     resized_at: float = -np.inf
     width_before: int = 0
@@ -59,17 +62,23 @@ class ActiveJob:
         return self.items - self.done_count
 
     @property
+    def waiting(self) -> int:
+        """How many items wait to be started, as far as is known."""
+        if self.items is not None:
+            return self.items - self.done_count - len(self.in_flight)
+        if self.read is not None:
+            return self.startable
+        return len(self.again) + max(self.done_count, 64)
+
+    @property
     def startable(self) -> int:
-        """How many items wait to be started."""
-        waiting = len(self.again)
-        if self.items is None:
-            return waiting + max(self.done_count, 64)
-        return self.items - self.done_count - len(self.in_flight)
+        """How many items can be started now."""
+        return self.waiting if self.read is None else len(self.again) + self.read - self.taken
 
     @property
     def most(self) -> int:
         """The most servers that it can use."""
-        return len(self.in_flight) + self.startable if self.is_bag else 1 << 30
+        return len(self.in_flight) + self.waiting if self.is_bag else 1 << 30
 
     @property
     def speedup(self) -> Speedup:
@@ -83,6 +92,7 @@ class ActiveJob:
             self.done.discard(self.next_item)
             self.next_item += 1
         self.next_item += 1
+        self.taken += 1
         return self.next_item - 1
 
 

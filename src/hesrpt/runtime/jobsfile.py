@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ class JobRequest:
     @property
     def source(self) -> CommandSource:
         """Where its tasks come from."""
+        pinned = self.items is None and self.resize == "affinity"
         return CommandSource(
-            self.name, self.command, self.items or (), self.timeout, Path(self.directory)
+            self.name, self.command, self.items or (), self.timeout, Path(self.directory), pinned
         )
 
     def as_text(self) -> str:
@@ -118,6 +120,9 @@ def parse_jobs(text: str, place: str, directory: Path) -> JobsFile:
     tables = content.get("job")
     if not isinstance(tables, list) or not tables:
         raise InputError(f"{place}: has no jobs; each begins with a line [[job]]")
+    for number, table in enumerate(tables):
+        if not isinstance(table, dict):
+            raise lines.error(number, "job", f"a job must be a table, got {table!r}")
     jobs = [_job(table, number, lines, directory) for number, table in enumerate(tables)]
     names = [job.name for job in jobs]
     for number, name in enumerate(names):
@@ -139,7 +144,7 @@ class _Lines:
         ]
 
     def error(self, job: int | None, key: str, message: str) -> InputError:
-        first = 0 if job is None else self.starts[job]
+        first = self.starts[job] if job is not None and job < len(self.starts) else 0
         last = len(self.lines)
         if job is not None and job + 1 < len(self.starts):
             last = self.starts[job + 1]
@@ -259,7 +264,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _is_whole(value: Any) -> bool:

@@ -75,7 +75,7 @@ class Journal:
         self.directory, self.connection, self._lock = directory, connection, lock
 
     @classmethod
-    def create(cls, directory: str | Path, servers: int) -> Journal:
+    def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
         """Return the journal of a new run; the directory must not hold one already."""
         place = Path(directory)
         try:
@@ -95,6 +95,7 @@ class Journal:
                 journal.connection.executescript(_SCHEMA)
                 journal.set("epoch", time.time())
                 journal.set("servers", servers)
+                journal.set("policy", policy)
                 journal.connection.commit()
             (place / "logs").mkdir(exist_ok=True)
         except BaseException:
@@ -130,9 +131,9 @@ class Journal:
         place = Path(directory)
         if not place.is_dir():
             raise StateError(f"{place}: is no state directory: it does not exist")
-        _check_private(place)
         if not _database(place).exists():
             raise StateError(f"{place}: is no state directory: no {_database(place).name} in it")
+        _check_private(place)
         journal = cls(place, _connected(place), None)
         with journal._guarded():
             version = journal.connection.execute("PRAGMA user_version").fetchone()[0]
@@ -160,17 +161,22 @@ class Journal:
         """Remember a value."""
         self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
-    def add_job(self, row: JobRow) -> None:
-        """Remember a job that has arrived."""
-        with self._guarded():
-            self.connection.execute(
+    def add_jobs(self, rows: Sequence[JobRow], submissions: Sequence[int] = ()) -> None:
+        """Remember jobs that have arrived, and that they are no longer waiting as submissions."""
+        with self._guarded(), self.connection:
+            self.connection.executemany(
                 "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    row.name, row.number, row.description, row.items, row.size, row.p, row.weight,
-                    row.arrived, row.ended, row.error,
-                ),
+                [
+                    (
+                        row.name, row.number, row.description, row.items, row.size, row.p,
+                        row.weight, row.arrived, row.ended, row.error,
+                    )
+                    for row in rows
+                ],
             )  # fmt: skip
-            self.connection.commit()
+            self.connection.executemany(
+                "DELETE FROM submissions WHERE id = ?", [(number,) for number in submissions]
+            )
 
     def record(
         self,
@@ -197,16 +203,11 @@ class Journal:
             )
 
     def take_submissions(self) -> list[tuple[int, str, str]]:
-        """Return what was left; it stays until :meth:`accepted`."""
+        """Return what was left; it stays until its jobs are added."""
         with self._guarded():
             return self.connection.execute(
                 "SELECT id, text, place FROM submissions ORDER BY id"
             ).fetchall()
-
-    def accepted(self, number: int) -> None:
-        """Forget a submission whose jobs have been taken over."""
-        with self._guarded(), self.connection:
-            self.connection.execute("DELETE FROM submissions WHERE id = ?", (number,))
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -275,10 +276,13 @@ class Journal:
     @property
     def running(self) -> bool:
         """Whether a scheduler runs on the directory."""
+        handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.close(_locked(self.directory))
-        except StateError:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
             return True
+        finally:
+            os.close(handle)
         return False
 
 
@@ -312,9 +316,13 @@ def _locked(place: Path) -> int:
         handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(f"{place}: cannot be written to: {error.strerror}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise StateError(f"{place}: another scheduler is running on it") from None
-    return handle
+    until = time.monotonic() + 1.0  # somebody may only be looking whether it is free
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError:
+            if time.monotonic() > until:
+                os.close(handle)
+                raise StateError(f"{place}: another scheduler is running on it") from None
+            time.sleep(0.02)

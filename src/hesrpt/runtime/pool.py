@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from hesrpt.runtime.core import Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
 from hesrpt.runtime.engines.base import Engine
 from hesrpt.runtime.engines.local import LocalEngine, cores_here
-from hesrpt.runtime.events import JobSpec
+from hesrpt.runtime.events import JobCancelled, JobSpec
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.record import Ended, schedule_of
 from hesrpt.runtime.sources import PythonSource, Source
@@ -28,6 +29,17 @@ from hesrpt.workload import SpeedupLike
 
 class JobError(RuntimeError):
     """A job has failed, or was cancelled."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job that is to be added."""
+
+    name: str
+    spec: JobSpec
+    source: Source
+    description: str = ""
+    submission: int | None = None  # its number, if it was submitted to the state directory
 
 
 class Job:
@@ -97,7 +109,7 @@ class Job:
 
     def cancel(self) -> None:
         """End the job; what is running of it is stopped."""
-        self._pool._driver.cancel(self.name)
+        self._pool._driver.tell(JobCancelled(self._pool._driver.now, self.name))
 
 
 class Pool:
@@ -133,9 +145,11 @@ class Pool:
         if state is not None and resume:
             self.journal = Journal.resume(state)
             servers = servers or int(self.journal.get("servers"))
+            self.journal.set("servers", int(servers))
+            self.journal.connection.commit()
         self.servers = int(servers or cores_here())
         if state is not None and not resume:
-            self.journal = Journal.create(state, self.servers)
+            self.journal = Journal.create(state, self.servers, named(policy).name)
         core = Core(self.servers, policy)
         self._before = {} if self.journal is None else {j.name: j for j in self.journal.jobs()}
         self._driver = Driver(core, engine or LocalEngine(self.servers), self.journal)
@@ -187,30 +201,42 @@ class Pool:
             raise InputError(f"items must be iterable, got {items!r}")
         count = len(items) if isinstance(items, Sized) else None
         limit = None if timeout is None else positive("timeout", timeout)
-        source = PythonSource(function, items, limit)
+        source = PythonSource(function, items, limit, ahead=2 * self.servers + 2)
         spec = _spec(count, size, speedup, weight, retries)
         return self.add(name or str(getattr(function, "__name__", "job")), spec, source)
 
-    def add(
-        self, name: str, spec: JobSpec, source: Source, description: str = "", new: bool = False
-    ) -> Job:
-        """Add a job of any kind; a new one is never taken for one of the run that is resumed."""
+    def add(self, name: str, spec: JobSpec, source: Source) -> Job:
+        """Add a job of any kind."""
+        return self.add_all([Request(name, spec, source)])[0]
+
+    def add_all(self, requests: Sequence[Request]) -> list[Job]:
+        """Add jobs that come together: none is started before all are written down."""
         self._check_open()
         with self._adding:
-            given, turn = name, 1
-            while name in self._handles or (new and name in self._before):
-                turn += 1
-                name = f"{given} ({turn})"
-            live = LiveJob(name, spec, source, description)
-            before = self._before.get(name)
-            if before is not None and self.journal is not None:
-                live.arrived, live.number = before.arrived, before.number
-                live.done_before = frozenset(self.journal.done_items(name))
-            else:
-                self._numbers += 1
-                live.number = self._numbers
-            job = self._handles[name] = Job(self, live)
-            self._driver.submit(live)
+            jobs = [self._handle(request) for request in requests]
+            self._driver.submit([job._live for job in jobs if not self._has_ended(job)])
+        return jobs
+
+    def _handle(self, request: Request) -> Job:
+        name, turn, new = request.name, 1, request.submission is not None
+        while name in self._handles or (new and name in self._before):
+            turn += 1
+            name = f"{request.name} ({turn})"
+        live = LiveJob(
+            name, request.spec, request.source, request.description, submission=request.submission
+        )
+        job = self._handles[name] = Job(self, live)
+        before = self._before.get(name)
+        if before is None or self.journal is None:
+            self._numbers += 1
+            live.number = self._numbers
+            return job
+        live.arrived, live.number = before.arrived, before.number
+        live.done_before = frozenset(self.journal.done_items(name))
+        live.done = len(live.done_before)
+        items = 1 if request.spec.resize is not None else request.spec.items
+        if before.ended is not None and items is not None and items <= live.done:
+            live.ended, live.items = before.ended, items  # there is nothing left to do
         return job
 
     @property
@@ -299,23 +325,36 @@ class Pool:
     def _check_open(self) -> None:
         if self._closed:
             raise InputError("the pool is closed")
-        if self._driver.failure is not None:
-            raise self._driver.failure
+        self._check_driver()
+
+    def _check_driver(self) -> None:
+        failure = self._driver.failure
+        if isinstance(failure, InputError):
+            raise failure
+        if failure is not None:
+            raise RuntimeError(f"the scheduler has failed, which is a bug: {failure}") from failure
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
         condition = self._driver.condition
         with condition:
             condition.wait_for(lambda: ready() or self._driver.failure is not None, timeout)
-            if not ready() and self._driver.failure is not None:
-                raise self._driver.failure
+            if not ready():
+                self._check_driver()
             return ready()
 
     def _results(self, live: LiveJob) -> Iterator[tuple[int, bytes]]:
         if self.journal is not None:
             # With a connection of its own: the driver's is busy.
-            reader = Journal.read(self.journal.directory)
-            return iter(list(reader.results(live.name)))
+            return _read_results(self.journal.directory, live.name)
         return iter(sorted(live.results.items()))
+
+
+def _read_results(directory: Path, job: str) -> Iterator[tuple[int, bytes]]:
+    reader = Journal.read(directory)
+    try:
+        yield from reader.results(job)
+    finally:
+        reader.close()
 
 
 def _spec(
@@ -336,4 +375,5 @@ def _spec(
         speedup=given,
         weight=positive("weight", weight),
         retries=int(retries),
+        fed=True,
     )

@@ -13,7 +13,7 @@ from types import FrameType
 from hesrpt.errors import InputError
 from hesrpt.runtime.jobsfile import JobRequest
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.pool import Job, Pool
+from hesrpt.runtime.pool import Pool, Request
 from hesrpt.runtime.record import Ended, instead, schedule_of
 from hesrpt.schedule import Schedule
 from hesrpt.speedup import PowerLaw
@@ -41,40 +41,59 @@ def run_jobs(
     try:
         with _stoppable():
             if pool.journal is not None:
+                requests = _with_remembered(pool.journal, requests)
+                if not requests and not _submitted(pool.journal.directory):
+                    raise InputError(f"{state}: has no jobs that are not done; give a jobs file")
+            pool.add_all([_request(request) for request in requests])
+            if pool.journal is not None:
                 pool._driver.poll = _Inbox(pool).look
-                requests = [*_remembered(pool.journal), *requests]
-            for request in requests:
-                _add(pool, request)
-            while not pool.wait(timeout=_LOOK / 2) or _submitted(pool):
+            while not pool.wait(timeout=_LOOK / 2) or _waiting(pool):
                 watch(pool)
             watch(pool)
     finally:
         pool.close()
+    if pool.journal is not None and _submitted(pool.journal.directory):
+        # It came after the last look, and before the directory was free.
+        return run_jobs((), servers, policy, state, resume=True, watch=watch)
     return pool
 
 
-def _submitted(pool: Pool) -> bool:
-    """Return whether jobs were submitted that the pool does not have yet."""
-    if pool.journal is None:
-        return False
-    reader = Journal.read(pool.journal.directory)
+def remembered_policy(directory: Path) -> str:
+    """Return the policy of a run that is to be resumed."""
+    journal = Journal.read(directory)
+    try:
+        return str(journal.get("policy"))
+    finally:
+        journal.close()
+
+
+def _waiting(pool: Pool) -> bool:
+    return pool.journal is not None and _submitted(pool.journal.directory)
+
+
+def _submitted(directory: Path) -> bool:
+    """Return whether jobs were submitted that no scheduler has taken over."""
+    reader = Journal.read(directory)
     try:
         return bool(reader.take_submissions())
     finally:
         reader.close()
 
 
-def _add(pool: Pool, request: JobRequest, new: bool = False) -> Job:
-    return pool.add(request.name, request.spec, request.source, request.as_text(), new)
+def _request(job: JobRequest, submission: int | None = None) -> Request:
+    return Request(job.name, job.spec, job.source, job.as_text(), submission)
 
 
-def _remembered(journal: Journal) -> list[JobRequest]:
-    """Return the jobs of an earlier run that have not ended."""
-    return [
+def _with_remembered(journal: Journal, requests: Sequence[JobRequest]) -> list[JobRequest]:
+    """Return the jobs of an earlier run that are not done, and those that it did not have."""
+    rows = journal.jobs()
+    remembered = [
         JobRequest.from_text(row.description)
-        for row in journal.jobs()
+        for row in rows
         if row.ended is None and row.description
     ]
+    names = {row.name for row in rows}
+    return [*remembered, *(request for request in requests if request.name not in names)]
 
 
 class _Inbox:
@@ -82,15 +101,19 @@ class _Inbox:
 
     def __init__(self, pool: Pool) -> None:
         self.pool, self.looked = pool, 0.0
+        self.taken: set[int] = set()
 
     def look(self) -> None:
         journal = self.pool.journal
         if journal is None or time.monotonic() - self.looked < _LOOK:
             return
         self.looked = time.monotonic()
-        for number, text, _ in journal.take_submissions():
-            _add(self.pool, JobRequest.from_text(text), new=True)
-            journal.accepted(number)
+        new = [one for one in journal.take_submissions() if one[0] not in self.taken]
+        self.taken |= {number for number, _, _ in new}
+        if new:
+            self.pool.add_all(
+                [_request(JobRequest.from_text(text), number) for number, text, _ in new]
+            )
 
 
 @contextmanager
@@ -163,9 +186,12 @@ def logs(directory: Path, job: str, item: int | None) -> Iterator[tuple[int, str
         journal.close()
     place = directory / "logs"
     found = sorted((int(path.stem.split("-")[1]), path) for path in place.glob(f"{number}-*.log"))
+    found = [(which, path) for which, path in found if item is None or which == item]
+    if not found:
+        whose = "" if item is None else f" item {item} of"
+        raise InputError(f"{directory}:{whose} job {job!r} has printed nothing")
     for which, path in found:
-        if item is None or which == item:
-            yield which, path.read_text(encoding="utf-8", errors="replace")
+        yield which, path.read_text(encoding="utf-8", errors="replace")
 
 
 def recorded(directory: Path) -> tuple[Schedule, list[Ended], int]:

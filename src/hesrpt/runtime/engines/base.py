@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True)
 class PythonTask:
-    """A function, pickled by value, and what to call it with."""
+    """A function and what to call it with, both pickled by value."""
 
     function: bytes
-    argument: Any
+    argument: bytes
     timeout: float | None = None
     log: Path | None = None
 
@@ -25,6 +25,7 @@ class CommandTask:
     timeout: float | None = None
     log: Path | None = None
     directory: Path | None = None
+    pinned: bool = False  # whether it runs on as many cores as it has servers, and no others
 
 
 Task: TypeAlias = PythonTask | CommandTask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable
 
 from hesrpt.runtime.engines.base import Outcome, Task
@@ -61,6 +62,7 @@ class FakeEngine:
             self.time = at
         if not found:
             self.time = until
+            time.sleep(0.0005)  # other threads may have something for it to do
         return found
 
     def wake(self) -> None:

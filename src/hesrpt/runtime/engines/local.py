@@ -17,7 +17,7 @@ import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from loky.backend import get_context
 from loky.backend.process import LokyProcess
@@ -28,21 +28,29 @@ from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task
 from hesrpt.runtime.engines.processes import (
     Guardian,
     end_marked,
+    end_orphans,
     end_tree,
     marked_environment,
     new_mark,
     set_cores,
 )
 
-Key = tuple[str, int]
+
+class Attempt(NamedTuple):
+    """One start of an item: it may be stopped and started again."""
+
+    job: str
+    item: int
+    turn: int
 
 
 def cores_here() -> int:
     """Return how many cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    return len(_cores()) or os.cpu_count() or 1
+
+
+def _cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 class LocalEngine:
@@ -52,105 +60,112 @@ class LocalEngine:
         self.servers = servers
         self.mark = new_mark()
         self.guardian = Guardian(self.mark)
-        self.events: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
-        self.futures: dict[Key, ProcessFuture[Any]] = {}
-        self.commands: dict[Key, subprocess.Popen[bytes]] = {}
-        self.cores_of: dict[Key, list[int]] = {}
-        self.stopped: set[tuple[Key, int]] = set()
-        self.starts: dict[Key, int] = {}
-        self.lock = threading.Lock()
+        self.turns = 0
+        #: The attempts whose outcome is awaited, by job and item.
+        self.awaited: dict[tuple[str, int], Attempt] = {}
+        self.futures: dict[Attempt, ProcessFuture[Any]] = {}
+        self.commands: dict[Attempt, subprocess.Popen[bytes]] = {}
+        self.cores_of: dict[Attempt, list[int]] = {}
+        self.lock = threading.Lock()  # of these, which threads that watch commands share
+        self.events: queue.SimpleQueue[tuple[Attempt, Outcome] | None] = queue.SimpleQueue()
         self._pool: ProcessPool | None = None
         self._threads: ThreadPoolExecutor | None = None
-
-    @property
-    def pool(self) -> ProcessPool:
-        """The workers; there are none before the first item needs one."""
-        if self._pool is None:
-            self._pool = ProcessPool(
-                max_workers=self.servers, context=_Context(marked_environment(self.mark))
-            )
-        return self._pool
-
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.servers, thread_name_prefix="hesrpt-command")
-        return self._threads
+        # A clock that no one sets.
+        self._epoch = time.time() - time.monotonic()
 
     def now(self) -> float:
-        return time.time()
+        return self._epoch + time.monotonic()
 
     def capacity(self) -> int:
         return self.servers
 
     def start(self, job: str, item: int, task: Task, servers: int) -> None:
-        key = (job, item)
-        turn = self.starts[key] = self.starts.get(key, 0) + 1
+        self.turns += 1
+        attempt = self.awaited[job, item] = Attempt(job, item, self.turns)
         if isinstance(task, PythonTask):
-            future = self.pool.schedule(
-                worker.call, (task.function, task.argument, task.log), timeout=task.timeout
+            future = self._schedule(task)
+            self.futures[attempt] = future
+            future.add_done_callback(partial(self._python_done, attempt, time.monotonic()))
+            return
+        if task.pinned:
+            self._give_cores(attempt, servers)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                max(self.servers, 1) * 2, thread_name_prefix="hesrpt-command"
             )
-            self.futures[key] = future
-            future.add_done_callback(partial(self._python_done, key, turn, time.monotonic()))
-        else:
-            self.cores_of[key] = self._free_cores(servers)
-            self.threads.submit(self._run_command, key, turn, task)
+        self._threads.submit(self._run_command, attempt, task)
 
-    def _python_done(self, key: Key, turn: int, began: float, future: ProcessFuture[Any]) -> None:
+    # --- Python -------------------------------------------------------------------------------
+
+    def _schedule(self, task: PythonTask) -> ProcessFuture[Any]:
+        call = (task.function, task.argument, task.log)
+        if self._pool is not None:
+            try:
+                return self._pool.schedule(worker.call, call, timeout=task.timeout)
+            except RuntimeError:
+                pass  # the pool is broken; there must be another
+        self._pool = ProcessPool(
+            max_workers=self.servers, context=_Context(marked_environment(self.mark))
+        )
+        return self._pool.schedule(worker.call, call, timeout=task.timeout)
+
+    def _python_done(self, attempt: Attempt, began: float, future: ProcessFuture[Any]) -> None:
         seconds, result, error = time.monotonic() - began, b"", None
         try:
             seconds, result, error = future.result()
         except CancelledError:
+            end_orphans(self.mark)
             return
         except ProcessExpired as expired:
             error = f"the process ended abnormally (exit code {expired.exitcode})"
+            end_orphans(self.mark)
         except TimeoutError:
             error = f"took longer than its time limit ({seconds:.1f} s)"
-        except Exception as problem:  # what cannot be pickled, for one
+            end_orphans(self.mark)
+        except BaseException as problem:  # nothing may be left without an outcome
             error = f"{type(problem).__name__}: {problem}"
-        self._tell(key, turn, Outcome(*key, seconds, result, error))
+        self._tell(attempt, seconds, result, error)
 
-    def _tell(self, key: Key, turn: int, outcome: Outcome) -> None:
-        with self.lock:
-            if (key, turn) in self.stopped:
-                self.stopped.discard((key, turn))
-                return
-        self.events.put(outcome)
+    def _tell(self, attempt: Attempt, seconds: float, result: bytes, error: str | None) -> None:
+        outcome = Outcome(attempt.job, attempt.item, seconds, result, error)
+        self.events.put((attempt, outcome))
 
     # --- commands -----------------------------------------------------------------------------
 
-    def _run_command(self, key: Key, turn: int, task: CommandTask) -> None:
+    def _run_command(self, attempt: Attempt, task: CommandTask) -> None:
         began = time.monotonic()
-        with _output(task.log) as output:
-            error = self._watch_command(key, turn, task, output)
-            if error is not None and (said := _last_lines(output)):
-                error += f"\n{said}"
-        with self.lock:
-            self.commands.pop(key, None)
-            self.cores_of.pop(key, None)
-        if task.log is not None:
-            worker.forget_if_empty(task.log)
-        self._tell(key, turn, Outcome(*key, time.monotonic() - began, error=error))
-
-    def _watch_command(
-        self, key: Key, turn: int, task: CommandTask, output: IO[bytes]
-    ) -> str | None:
-        """Return what went wrong with a command, when it has ended."""
+        error: str | None = None
         try:
-            process = subprocess.Popen(
-                task.command, shell=isinstance(task.command, str), cwd=task.directory,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=marked_environment(self.mark), start_new_session=True,
-            )  # fmt: skip
-        except OSError as problem:
-            return f"cannot be started: {problem.strerror or problem}"
+            with _output(task.log) as output:
+                error = self._watch_command(attempt, task, output)
+                if error is not None and (said := _last_lines(output)):
+                    error += f"\n{said}"
+            if task.log is not None:
+                worker.forget_if_empty(task.log)
+        except BaseException as problem:  # nothing may be left without an outcome
+            error = f"cannot be run: {problem}"
+        finally:
+            with self.lock:
+                self.commands.pop(attempt, None)
+                self.cores_of.pop(attempt, None)
+            self._tell(attempt, time.monotonic() - began, b"", error)
+
+    def _watch_command(self, attempt: Attempt, task: CommandTask, output: IO[bytes]) -> str | None:
+        """Return what went wrong with a command, when it has ended."""
         with self.lock:
-            self.commands[key] = process
-            stopped = (key, turn) in self.stopped
-            cores = self.cores_of.get(key)
-        if stopped:
-            end_tree(process.pid)
-        elif cores:
+            if self.awaited.get(attempt[:2]) != attempt:
+                return None  # it was stopped before it began
+            try:
+                process = subprocess.Popen(
+                    task.command, shell=isinstance(task.command, str), cwd=task.directory,
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    env=marked_environment(self.mark), start_new_session=True,
+                )  # fmt: skip
+            except (OSError, ValueError) as problem:
+                return f"cannot be started: {getattr(problem, 'strerror', None) or problem}"
+            self.commands[attempt] = process
+            cores = self.cores_of.get(attempt)
+        if cores:
             set_cores(process.pid, cores)
         try:
             code = process.wait(task.timeout)
@@ -162,57 +177,58 @@ class LocalEngine:
             return None
         return f"exit code {code}" if code > 0 else f"ended by signal {-code}"
 
-    def _free_cores(self, servers: int) -> list[int]:
-        """Return cores for a command that no other one has, if there are so many."""
-        if not hasattr(os, "sched_getaffinity"):
-            return []
-        taken = {core for cores in self.cores_of.values() for core in cores}
-        free = [core for core in sorted(os.sched_getaffinity(0)) if core not in taken]
-        return free[:servers] if len(free) >= servers else []
+    def _give_cores(self, attempt: Attempt, servers: int) -> list[int]:
+        """Choose cores for a command that no other one has; all, if there are not so many."""
+        with self.lock:
+            self.cores_of.pop(attempt, None)
+            taken = {core for cores in self.cores_of.values() for core in cores}
+            free = [core for core in _cores() if core not in taken]
+            cores = free[:servers] if len(free) >= servers else _cores()
+            self.cores_of[attempt] = cores
+        return cores
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        key = (job, item)
-        self.cores_of.pop(key, None)
-        cores = self._free_cores(servers)
-        self.cores_of[key] = cores
-        process = self.commands.get(key)
-        if process is not None:
-            set_cores(process.pid, cores or sorted(os.sched_getaffinity(0)))
+        attempt = self.awaited.get((job, item))
+        if attempt is None:
+            return
+        cores = self._give_cores(attempt, servers)
+        with self.lock:
+            process = self.commands.get(attempt)
+        if process is not None and cores:
+            set_cores(process.pid, cores)
 
     # --- ends ---------------------------------------------------------------------------------
 
     def stop(self, job: str, item: int) -> None:
-        key = (job, item)
         with self.lock:
-            self.stopped.add((key, self.starts.get(key, 0)))
-            process = self.commands.get(key)
+            attempt = self.awaited.pop((job, item), None)
+            process = None if attempt is None else self.commands.get(attempt)
+        if attempt is None:
+            return
         if process is not None:
             end_tree(process.pid)
-        elif (future := self.futures.pop(key, None)) is not None and future.cancel():  # type: ignore[no-untyped-call]
-            with self.lock:
-                self.stopped.discard((key, self.starts.get(key, 0)))
+        elif (future := self.futures.pop(attempt, None)) is not None:
+            future.cancel()  # type: ignore[no-untyped-call]
 
     def outcomes(self, timeout: float) -> list[Outcome]:
         found = []
         try:
-            first = self.events.get(timeout=timeout)
-            if first is not None:
-                found.append(first)
+            told = self.events.get(timeout=timeout)
             while True:
-                another = self.events.get_nowait()
-                if another is not None:
-                    found.append(another)
+                # Of what was stopped, nothing is heard, even if it had ended just before.
+                if told is not None and self.awaited.get(told[0][:2]) == told[0]:
+                    found.append(told[1])
+                    del self.awaited[told[0][:2]]
+                    self.futures.pop(told[0], None)
+                told = self.events.get_nowait()
         except queue.Empty:
-            pass
-        for outcome in found:
-            self.futures.pop((outcome.job, outcome.item), None)
-        return found
+            return found
 
     def wake(self) -> None:
         self.events.put(None)
 
     def close(self) -> None:
-        for job, item in [*self.futures, *self.commands]:
+        for job, item in list(self.awaited):
             self.stop(job, item)
         if self._pool is not None:
             self._pool.stop()  # type: ignore[no-untyped-call]

@@ -26,7 +26,9 @@ def new_mark() -> str:
 
 def marked_environment(mark: str) -> dict[str, str]:
     """Return the environment of this process with a mark added."""
-    return {**os.environ, MARK: mark}
+    # Within another run, what is started belongs to both.
+    marks = [*filter(None, [os.environ.get(MARK)]), mark]
+    return {**os.environ, MARK: " ".join(marks)}
 
 
 def end_marked(mark: str, patience: float = 5.0) -> None:
@@ -47,9 +49,18 @@ def _marked(mark: str) -> list[psutil.Process]:
         if process.pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error, OSError):
-            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
+            marks = process.environ().get(MARK, "").split()
+            if mark in marks and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def end_orphans(mark: str) -> None:
+    """End marked processes whose parent has gone: what an ended worker had started."""
+    for process in _marked(mark):
+        with contextlib.suppress(psutil.Error):
+            if process.ppid() <= 1:
+                end_tree(process.pid)
 
 
 def end_tree(pid: int) -> None:
@@ -81,6 +92,7 @@ class Guardian:
             [sys.executable, "-m", "hesrpt.runtime.engines.guardian", mark],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,  # what ends the scheduler from the terminal spares it
+            env={name: value for name, value in os.environ.items() if name != MARK},
         )  # fmt: skip
 
     def dismiss(self) -> None:

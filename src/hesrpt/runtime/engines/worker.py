@@ -21,21 +21,21 @@ def _function(pickled: bytes) -> Callable[[Any], Any]:
     return function
 
 
-def call(pickled: bytes, argument: Any, log: Path | None) -> tuple[float, bytes, str | None]:
+def call(pickled: bytes, argument: bytes, log: Path | None) -> tuple[float, bytes, str | None]:
     """Return how long a call took, and its result, pickled, or the error."""
     began = time.perf_counter()
     with _output_to(log):
         try:
-            result = cloudpickle.dumps(_function(pickled)(argument))
+            result = cloudpickle.dumps(_function(pickled)(cloudpickle.loads(argument)))
             return time.perf_counter() - began, result, None
-        except Exception as error:
+        except BaseException as error:  # also sys.exit(): a worker is not the item's to end
             seconds = time.perf_counter() - began
             if log is not None:
                 traceback.print_exc()
             return seconds, b"", _told(error)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Return an error with where it was raised, in the function and what it calls."""
     summary = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)[1:]
