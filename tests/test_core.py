@@ -18,6 +18,7 @@ from hesrpt.runtime.events import (
     ItemFailed,
     ItemFinished,
     ItemsExhausted,
+    ItemsRead,
     JobArrived,
     JobCancelled,
     JobSpec,
@@ -283,3 +284,43 @@ def test_before_its_first_item_is_done_a_job_is_judged_by_the_others() -> None:
         core.handle(ItemFinished(20, "known", item, 20.0))
     core.handle(JobArrived(21, "new", JobSpec(items=3)))
     assert core.remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
+
+
+def test_a_command_of_unknown_length_does_not_take_everything() -> None:
+    core = Core(4)
+    core.handle(
+        JobArrived(0, "c", JobSpec(speedup=HALF, resize="affinity")),
+        JobArrived(0, "b", bag(99, 99)),
+    )
+    assert core.jobs["b"].planned >= 2
+    core.handle(Tick(3600))
+    assert core.jobs["b"].planned >= 2
+
+
+def test_a_restarted_command_remembers_what_it_had_done() -> None:
+    core = Core(4)
+    spec = command(resize="restart", restart_cost=1.0)
+    core.handle(JobArrived(0, "c", spec))
+    core.handle(JobArrived(10, "a", bag(50, 500)))
+    assert core.jobs["c"].observed < 4  # started again
+    assert core.remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
+
+
+def test_a_size_is_believed_also_if_the_items_are_not_counted() -> None:
+    core = Core(4)
+    core.handle(
+        JobArrived(0, "long", JobSpec(size=1e5, speedup=HALF)), JobArrived(0, "short", bag(50, 50))
+    )
+    assert core.remaining(core.jobs["long"], 0) == pytest.approx(1e5)
+    assert core.jobs["short"].planned > core.jobs["long"].planned
+
+
+def test_items_are_started_as_they_are_read() -> None:
+    core = Core(2)
+    spec = JobSpec(items=3, size=300, speedup=HALF, fed=True)
+    assert core.handle(JobArrived(0, "a", spec, frozenset({0}))) == []
+    assert core.handle(ItemsRead(1, "a", 1)) == starts("a", 1)
+    assert core.handle(ItemsRead(1, "a", 2)) == starts("a", 2)
+    assert core.handle(ItemsExhausted(1, "a", 3)) == []
+    core.handle(ItemFinished(2, "a", 1, 1.0))
+    assert core.handle(ItemFinished(2, "a", 2, 1.0)) == [Finish("a")]

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "synthetic.py"
-JOBS, SECONDS, P, SERVERS = {"large": 120, "medium": 60, "small": 24}, 0.1, 0.7, 16
+JOBS, SECONDS, P, SERVERS = {"large": 96, "medium": 48, "small": 20}, 0.1, 0.7, 16
 
 
 @pytest.fixture(scope="module")

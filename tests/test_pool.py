@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from hesrpt import InputError, JobError, Pool, Schedule
@@ -307,3 +308,94 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
         much = pool.map(lambda x: bytes(100_000), range(50), name="much").results()
     assert [len(result) for result in much] == [100_000] * 50
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+# --- what users do ----------------------------------------------------------------------------
+
+
+class Point:
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+def test_items_may_be_instances_of_local_classes_and_functions(pool: Pool) -> None:
+    class Local(Point):
+        pass
+
+    assert pool.map(lambda p: p.x, [Local(1), Local(2)], name="local").results() == [1, 2]
+    assert pool.map(lambda f: f(3), [lambda x: x + 1], name="functions").results() == [4]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_item_cannot_end_its_worker(pool: Pool, error: BaseException) -> None:
+    def leave(_: int) -> None:
+        raise error
+
+    job = pool.map(leave, [1], name="leaving", retries=0)
+    with pytest.raises(JobError, match=type(error).__name__):
+        job.results(timeout=30)
+    assert pool.map(square, [3], name="after").results(timeout=30) == [9]
+
+
+def test_an_iterable_that_raises_late_does_not_pass_for_done(pool: Pool) -> None:
+    def broken() -> Iterator[int]:
+        yield from range(5)
+        raise OSError("no more")
+
+    job = pool.map(square, broken(), name="late", retries=3)
+    with pytest.raises(JobError, match="its items: OSError: no more"):
+        job.results(timeout=30)
+
+
+def test_a_slow_iterable_holds_nobody_up_and_jobs_can_feed_each_other(pool: Pool) -> None:
+    def slow() -> Iterator[int]:
+        for x in range(3):
+            time.sleep(0.5)
+            yield x
+
+    began = time.monotonic()
+    first = pool.map(square, slow(), name="slow")
+    second = pool.map(lambda x: x + 1, first.iter_results(), name="fed")
+    assert pool.map(square, [2], name="quick").results() == [4]
+    assert time.monotonic() - began < 1.4
+    assert second.results(timeout=30) == [1, 2, 5]
+
+
+def test_after_closing_nobody_waits_for_ever() -> None:
+    pool = Pool(servers=1)
+    job = pool.map(time.sleep, [60], name="long")
+    pool.close()
+    with pytest.raises(JobError, match="cancelled"):
+        job.results(timeout=10)
+
+
+def test_resuming_with_fewer_items_and_with_what_is_done(tmp_path: Path) -> None:
+    with Pool(servers=2, state=tmp_path / "s") as pool:
+        pool.map(square, range(5), name="five").results()
+    for items in (5, 3):
+        with Pool(servers=2, state=tmp_path / "s", resume=True) as pool:
+            job = pool.map(square, range(items), name="five")
+            assert job.results(timeout=30) == [0, 1, 4, 9, 16]
+            assert job.flow_time < 60
+
+
+def test_children_of_an_item_that_took_too_long_are_ended(tmp_path: Path) -> None:
+    with Pool(servers=1) as pool:
+        job = pool.map(
+            lambda _: os.system("sleep 177"), [1], name="children", timeout=0.5, retries=0
+        )
+        assert job.wait(20)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and "sleep 177" in _commands():
+            time.sleep(0.1)
+        assert "sleep 177" not in _commands()
+
+
+def _commands() -> set[str]:
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            found.add(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found

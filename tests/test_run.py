@@ -161,7 +161,8 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_done_twice(place: 
         process.communicate()
         wait_for_none(place)  # not even now is any process left
         if (place / "s" / "state.db").exists():
-            arguments = ["--state", "s", "--resume"]
+            # The file is needed if it was killed before the jobs were written down.
+            arguments = ["jobs.toml", "--state", "s", "--resume"]
             finished = recorded_items(place)
             assert finished <= 34
     done = run("run", *arguments, cwd=place)
@@ -231,7 +232,72 @@ def test_jobs_are_submitted_to_a_run_that_goes_on(place: Path) -> None:
     assert "more (2): done" in done.stdout, done.stdout + done.stderr
 
 
+def test_a_resumed_run_with_its_file_does_nothing_twice(place: Path) -> None:
+    process = begin(place, "jobs.toml", "--state", "s", "--policy", "fifo")
+    while not (place / "done-count").exists():
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    wait_for_none(place)
+    done = run("run", "jobs.toml", "--state", "s", "--resume", "--json", cwd=place)
+    printed = json.loads(done.stdout)
+    assert printed["policy"] == "fifo"
+    assert {job["name"] for job in printed["jobs"]} <= {"count", "letters"}
+    assert len((place / "done-count").read_text().split()) <= 30 + 3
+    nothing = run("run", "--state", "s", "--resume", cwd=place)
+    assert nothing.returncode == 0
+    assert nothing.stdout == "all jobs in s have ended\n"
+
+
+def test_all_jobs_are_written_down_before_any_starts(place: Path) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    (place / "jobs.toml").write_text(
+        "".join(
+            f'[[job]]\nname = "j{n}"\nitems = [1]\ncommand = "echo {n} >> ran"\n'
+            for n in range(100)
+        )
+    )
+    for attempt in range(3):
+        state = f"s{attempt}"
+        process = begin(place, "jobs.toml", "--state", state)
+        while not (place / state / "state.db").exists():
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.15))
+        process.kill()
+        process.communicate()
+        wait_for_none(place)
+        status = json.loads(run("status", state, "--json", cwd=place).stdout)
+        assert len(status["jobs"]) in (0, 100)
+
+
+def test_a_nested_run_leaves_nothing_behind(place: Path) -> None:
+    (place / "inner.toml").write_text('[[job]]\nname = "i"\nitems = [1]\ncommand = "sleep 99"\n')
+    (place / "jobs.toml").write_text(
+        f'[[job]]\nname = "o"\nitems = [1]\ncommand = "{sys.executable} -m hesrpt run inner.toml"\n'
+    )
+    process = begin(place, "jobs.toml")
+    until = time.monotonic() + 20
+    while not any("sleep 99" in one for one in leftovers(place)) and time.monotonic() < until:
+        time.sleep(0.1)
+    process.kill()
+    process.communicate()
+    wait_for_none(place)
+
+
+def test_an_item_that_cannot_be_an_argument_fails_its_job(place: Path) -> None:
+    (place / "jobs.toml").write_text(
+        '[[job]]\nname = "nul"\nitems = ["a\\u0000b"]\ncommand = ["echo", "{item}"]\n'
+    )
+    done = run("run", "jobs.toml", cwd=place)
+    assert done.returncode == 1
+    assert "nul: failed" in done.stdout
+    assert "cannot be started" in done.stdout
+
+
 def test_two_runs_on_one_state_directory(place: Path) -> None:
+    (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.25"))
     process = begin(place, "jobs.toml", "--state", "s")
     while not (place / "done-count").exists():
         time.sleep(0.05)
@@ -269,6 +335,13 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
         (GOOD.replace("[1]", "{range = [5, 1]}"), "jobs.toml:4: a range must be like [0, 500]"),
         (GOOD.replace("[1]", "[]"), "jobs.toml:4: a list of items must hold texts or numbers"),
         (GOOD.replace("[1]", "3"), "jobs.toml:4: items must be a pattern"),
+        (GOOD.replace("{item}", "{item!r}"), "jobs.toml:3: unknown placeholder {item}"),
+        (GOOD.replace("true {item}", "echo '{item}'"), "jobs.toml:3: {item} stands in quotes"),
+        (GOOD.replace("true {item}", r"echo \"a {item}\""), "jobs.toml:3: {item} stands in quotes"),
+        (GOOD + "weight = nan\n", "jobs.toml:5: weight must be a number greater than 0"),
+        (GOOD + "size = inf\n", "jobs.toml:5: size must be a time"),
+        ('job = [{name="a", comand="x"}]\n', "jobs.toml:1: unknown key 'comand'"),
+        ("job = [1, 2]\n", "jobs.toml:1: a job must be a table, got 1"),
         (GOOD.replace('"a"', "3"), "jobs.toml:2: name must be a text, got 3"),
         (GOOD.replace('"true {item}"', "3"), "jobs.toml:3: command must be a text for the shell"),
     ],

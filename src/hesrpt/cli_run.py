@@ -60,6 +60,8 @@ def run(
         print(
             json.dumps({"policy": chosen, "servers": pool.servers, "jobs": _jobs(pool)}, indent=2)
         )
+    elif not pool.jobs:
+        console.print(f"all jobs in {state} have ended")
     else:
         live.print_end(console, pool.ended, pool.servers, chosen)
     if any(job.error for job in pool.jobs):

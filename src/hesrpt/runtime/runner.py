@@ -42,8 +42,9 @@ def run_jobs(
         with _stoppable():
             if pool.journal is not None:
                 requests = _with_remembered(pool.journal, requests)
-                if not requests and not _submitted(pool.journal.directory):
-                    raise InputError(f"{state}: has no jobs that are not done; give a jobs file")
+                waiting = _submitted(pool.journal.directory)
+                if not requests and not waiting and not pool.journal.jobs():
+                    raise InputError(f"{state}: no jobs were written down; give a jobs file")
             pool.add_all([_request(request) for request in requests])
             if pool.journal is not None:
                 pool._driver.poll = _Inbox(pool).look
