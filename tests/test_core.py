@@ -81,6 +81,19 @@ def test_what_a_job_cannot_use_passes_on() -> None:
     assert held(core) == {"tiny": (1, 1), "large": (7, 7)}
 
 
+def test_planned_requested_and_observed_are_three_numbers() -> None:
+    core = Core(4)
+    core.handle(JobArrived(0, "a", bag(6, 600)))
+    core.handle(JobArrived(1, "b", bag(2, 2)))
+    a, b = core.jobs["a"], core.jobs["b"]
+    assert (a.planned, a.requested, a.observed) == (2, 2, 4)  # four items have begun
+    assert (b.planned, b.requested, b.observed) == (2, 2, 0)  # no server is free yet
+    core.handle(ItemFinished(1.2, "a", 0, 1.0), ItemFinished(1.2, "a", 1, 1.0))
+    assert (b.planned, b.requested, b.observed) == (2, 2, 2)
+    b.planned = 9
+    assert b.requested == 2  # it has no more items
+
+
 def test_failed_items_are_tried_again_then_the_job_fails_and_the_others_go_on() -> None:
     core = Core(3)
     core.handle(JobArrived(0, "a", bag(5, 500, retries=1)), JobArrived(0, "b", bag(9, 9000)))

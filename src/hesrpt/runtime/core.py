@@ -317,14 +317,14 @@ class Core:
     def _grow(self, time: float) -> Iterable[Command]:
         free = self.servers - self.observed
         by_need = sorted(
-            (job for job in self.jobs.values() if job.observed < job.planned),
+            (job for job in self.jobs.values() if job.observed < job.requested),
             key=lambda job: (job.is_bag, self.remaining(job, time) if job.is_bag else 0.0),
         )
         for job in by_need:
             if free <= 0:
                 break
             if job.is_bag:
-                more = min(job.planned - job.observed, free, job.startable)
+                more = min(job.requested - job.observed, free, job.startable)
                 for _ in range(more):
                     yield self._start_item(job, time, 1)
                 free -= max(more, 0)

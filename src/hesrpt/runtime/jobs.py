@@ -81,6 +81,11 @@ class ActiveJob:
         return len(self.in_flight) + self.waiting if self.is_bag else 1 << 30
 
     @property
+    def requested(self) -> int:
+        """How many servers are asked for it: as planned, but no more than it can use."""
+        return min(self.planned, self.most)
+
+    @property
     def speedup(self) -> Speedup:
         return self.spec.speedup or PowerLaw(self.learned.p)
 
