@@ -304,7 +304,7 @@ def test_another_seed_fewer_jobs_and_own_curves() -> None:
     ]
     steps: list[tuple[int, int]] = []
     result = paper.reproduce(
-        seed=5, jobs=6, servers=100, sets=2, curves=curves, cores=1,
+        seed=5, jobs=6, servers=100, sets=2, curves=curves,
         stream=1000, progress=lambda done, all_, what: steps.append((done, all_)),
     )  # fmt: skip
     assert steps == sorted(steps)
