@@ -337,7 +337,7 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
         (GOOD.replace("[1]", "{range = [5, 1]}"), "jobs.toml:4: a range must be like [0, 500]"),
         (GOOD.replace("[1]", "[]"), "jobs.toml:4: a list of items must hold texts or numbers"),
         (GOOD.replace("[1]", "3"), "jobs.toml:4: items must be a pattern"),
-        (GOOD.replace("{item}", "{item!r}"), "jobs.toml:3: unknown placeholder {item}"),
+        (GOOD.replace("{item}", "{item!r}"), "jobs.toml:3: unknown placeholder {item!r}"),
         (GOOD.replace("true {item}", "echo '{item}'"), "jobs.toml:3: {item} stands in quotes"),
         (GOOD.replace("true {item}", r"echo \"a {item}\""), "jobs.toml:3: {item} stands in quotes"),
         (GOOD + "weight = nan\n", "jobs.toml:5: weight must be a number greater than 0"),

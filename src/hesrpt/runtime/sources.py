@@ -157,8 +157,9 @@ def check_placeholders(command: str | tuple[str, ...]) -> None:
         for _, field, spec, conversion in fields:
             if field is not None and (field not in PLACEHOLDERS or spec or conversion):
                 known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+                how = f"!{conversion}" if conversion else f":{spec}" if spec else ""
                 raise InputError(
-                    f"unknown placeholder {{{field}}} in {part!r}; there are {known}; write {{{{ "
+                    f"unknown placeholder {{{field}{how}}} in {part!r}; there are {known}; write {{{{ "
                     "and }} for braces"
                 )
         if isinstance(command, str):
