@@ -159,8 +159,8 @@ def check_placeholders(command: str | tuple[str, ...]) -> None:
                 known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
                 how = f"!{conversion}" if conversion else f":{spec}" if spec else ""
                 raise InputError(
-                    f"unknown placeholder {{{field}{how}}} in {part!r}; there are {known}; write {{{{ "
-                    "and }} for braces"
+                    f"unknown placeholder {{{field}{how}}} in {part!r}; there are {known}; write "
+                    "{{ and }} for braces"
                 )
         if isinstance(command, str):
             _check_quotes(part, fields)
