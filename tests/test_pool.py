@@ -379,11 +379,14 @@ def test_resuming_with_fewer_items_and_with_what_is_done(tmp_path: Path) -> None
 
 
 def test_children_of_an_item_that_took_too_long_are_ended(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     with Pool(servers=1) as pool:
         job = pool.map(
-            lambda _: os.system("sleep 177"), [1], name="children", timeout=0.5, retries=0
-        )
+            lambda _: os.system(f"touch {begun}; sleep 177"), [1], name="children", timeout=1.0,
+            retries=0,
+        )  # fmt: skip
         assert job.wait(20)
+        assert begun.exists()
         until = time.monotonic() + 5
         while time.monotonic() < until and "sleep 177" in _commands():
             time.sleep(0.1)

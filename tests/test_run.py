@@ -100,6 +100,7 @@ def test_state_status_logs_and_report(place: Path) -> None:
     assert missing.returncode == 2
     assert "there is no job 'nothing' in s; jobs are: count, letters" in missing.stderr
     report = run("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=place)
+    assert "under equi, on 2 servers" in report.stdout
     assert "under FIFO, by simulation" in report.stdout
     assert len((place / "r.csv").read_text().splitlines()) == 3
     assert (place / "r.png").stat().st_size > 1000
@@ -281,7 +282,8 @@ def test_a_nested_run_leaves_nothing_behind(place: Path) -> None:
     )
     process = begin(place, "jobs.toml")
     until = time.monotonic() + 20
-    while not any("sleep 99" in one for one in leftovers(place)) and time.monotonic() < until:
+    while not any("sleep 99" in one for one in leftovers(place)):
+        assert time.monotonic() < until, "the inner run has not begun"
         time.sleep(0.1)
     process.kill()
     process.communicate()
@@ -352,6 +354,13 @@ def test_jobs_files_are_checked_completely(tmp_path: Path, text: str, message: s
     with pytest.raises(InputError) as caught:
         parse_jobs(text, "jobs.toml", tmp_path)
     assert str(caught.value).startswith(message)
+
+
+def test_no_servers_are_a_mistake(place: Path) -> None:
+    done = run("run", "jobs.toml", "--servers", "0", cwd=place)
+    assert done.returncode == 2
+    assert "servers must be" in done.stderr
+    assert not (place / "done-count").exists()
 
 
 def test_nothing_starts_if_the_file_has_a_mistake(place: Path) -> None:

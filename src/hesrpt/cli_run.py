@@ -51,7 +51,14 @@ def run(
     console = Console(stderr=as_json, highlight=False, emoji=False)
     try:
         with live.Display(console, quiet=as_json) as display:
-            pool = run_jobs(file.jobs, servers or file.servers, chosen, state, resume, display)
+            pool = run_jobs(
+                file.jobs,
+                file.servers if servers is None else servers,
+                chosen,
+                state,
+                resume,
+                display,
+            )
     except KeyboardInterrupt:
         how = f"; go on with: hesrpt run --state {state} --resume" if state else ""
         typer.echo(f"hesrpt: stopped{how}", err=True)
@@ -151,7 +158,7 @@ def report(
     from rich.console import Console
 
     from hesrpt.runtime import live
-    from hesrpt.runtime.runner import alternatives, recorded
+    from hesrpt.runtime.runner import alternatives, recorded, remembered_policy
 
     schedule, ended, servers = recorded(state)
     if csv is not None:
@@ -174,7 +181,7 @@ def report(
         )
     else:
         console = Console(highlight=False, emoji=False)
-        live.print_end(console, ended, servers, "the policy of the run")
+        live.print_end(console, ended, servers, remembered_policy(state))
 
 
 def register(app: typer.Typer) -> None:

@@ -107,7 +107,7 @@ class Core:
         self._arrivals += 1
         job = ActiveJob(event.job, event.spec, event.time, self._arrivals, items)
         job.done, job.done_count = set(event.done), len(event.done)
-        job.read = 0 if event.spec.fed else None
+        job.read = 0 if event.spec.fed or items is None else None
         self.jobs[event.job] = job
         if job.items is not None and job.left <= 0:
             self._end(job, out)
@@ -125,8 +125,6 @@ class Core:
                 return job.items is None
             case ItemsExhausted():
                 job.items = event.items
-                for item in [item for item in job.in_flight if item >= event.items]:
-                    del job.in_flight[item]  # it turned out not to exist
                 if job.left <= 0:
                     self._end(job, out)
                 return True

@@ -31,7 +31,7 @@ from hesrpt.runtime.events import (
 )
 from hesrpt.runtime.journal import Done, JobRow, Journal
 from hesrpt.runtime.learning import Learned
-from hesrpt.runtime.sources import PythonSource, Source
+from hesrpt.runtime.sources import Source
 from hesrpt.speedup import PowerLaw
 
 # How long to wait for something to happen before looking at the clock.
@@ -219,8 +219,7 @@ class Driver:
             taken = [job.submission for job in jobs if job.submission is not None]
             self.journal.add_jobs(rows, taken)
         for job in jobs:
-            if isinstance(job.source, PythonSource):
-                job.source.feed(_Feed(self, job), job.done_before)
+            job.source.feed(_Feed(self, job), job.done_before)
         return [JobArrived(now, job.name, job.spec, job.done_before) for job in jobs]
 
     def _noted(self, outcome: Outcome) -> Event:
@@ -258,8 +257,6 @@ class Driver:
 
     def _start(self, command: Start) -> None:
         job = self.jobs[command.job]
-        if command.job not in self.core.jobs:
-            return  # it ended by an earlier one of these commands
         task = job.source.task(command.item, command.servers, self._log(job, command.item))
         self.engine.start(job.name, command.item, task, command.servers)
 

@@ -64,11 +64,9 @@ class ActiveJob:
     @property
     def waiting(self) -> int:
         """How many items wait to be started, as far as is known."""
-        if self.items is not None:
-            return self.items - self.done_count - len(self.in_flight)
-        if self.read is not None:
+        if self.items is None:
             return self.startable
-        return len(self.again) + max(self.done_count, 64)
+        return self.items - self.done_count - len(self.in_flight)
 
     @property
     def startable(self) -> int:

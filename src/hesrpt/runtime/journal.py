@@ -96,7 +96,6 @@ class Journal:
                 journal.set("epoch", time.time())
                 journal.set("servers", servers)
                 journal.set("policy", policy)
-                journal.connection.commit()
             (place / "logs").mkdir(exist_ok=True)
         except BaseException:
             os.close(lock)
@@ -159,7 +158,8 @@ class Journal:
 
     def set(self, name: str, value: float | str) -> None:
         """Remember a value."""
-        self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        with self._guarded(), self.connection:
+            self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def add_jobs(self, rows: Sequence[JobRow], submissions: Sequence[int] = ()) -> None:
         """Remember jobs that have arrived, and that they are no longer waiting as submissions."""

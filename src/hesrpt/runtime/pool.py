@@ -146,7 +146,6 @@ class Pool:
             self.journal = Journal.resume(state)
             servers = servers or int(self.journal.get("servers"))
             self.journal.set("servers", int(servers))
-            self.journal.connection.commit()
         self.servers = int(servers or cores_here())
         if state is not None and not resume:
             self.journal = Journal.create(state, self.servers, named(policy).name)

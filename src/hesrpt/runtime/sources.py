@@ -15,19 +15,6 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.engines.base import CommandTask, PythonTask, Task
 
 
-class Source(Protocol):
-    """Makes the tasks of a job, as they are started."""
-
-    def task(self, item: int, servers: int, log: Path | None) -> Task:
-        """Return the task of an item."""
-
-    def forget(self, item: int) -> None:
-        """Take note that an item will not be asked for again."""
-
-    def close(self) -> None:
-        """Take note that no item will be asked for again."""
-
-
 class Feed(Protocol):
     """Whom a source tells about its items, from a thread of its own."""
 
@@ -39,6 +26,22 @@ class Feed(Protocol):
 
     def failed(self, error: str) -> None:
         """Say that no further items can be had."""
+
+
+class Source(Protocol):
+    """Makes the tasks of a job, as they are started."""
+
+    def feed(self, to: Feed, done: frozenset[int]) -> None:
+        """Begin to read the items, if that takes reading; those done before are passed over."""
+
+    def task(self, item: int, servers: int, log: Path | None) -> Task:
+        """Return the task of an item."""
+
+    def forget(self, item: int) -> None:
+        """Take note that an item will not be asked for again."""
+
+    def close(self) -> None:
+        """Take note that no item will be asked for again."""
 
 
 class PythonSource:
@@ -63,7 +66,6 @@ class PythonSource:
         self.closed = False
 
     def feed(self, to: Feed, done: frozenset[int]) -> None:
-        """Begin to read; items that were done before are passed over."""
         threading.Thread(
             target=self._read, args=(to, done), name="hesrpt-items", daemon=True
         ).start()
@@ -125,6 +127,9 @@ class CommandSource:
         self.pinned = pinned
         self.command = command if isinstance(command, str) else tuple(command)
         check_placeholders(self.command)
+
+    def feed(self, to: Feed, done: frozenset[int]) -> None:
+        """All items are known from the start."""
 
     def task(self, item: int, servers: int, log: Path | None) -> Task:
         value = self.items[item] if self.items else ""

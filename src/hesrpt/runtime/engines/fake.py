@@ -18,9 +18,8 @@ class FakeEngine:
     def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
         self.servers, self.duration = servers, duration
         self.time = 0.0
-        self.ends: list[tuple[float, int, str, int, float, str | None]] = []
+        self.ends: list[tuple[float, int, str, int, float]] = []
         self.running: dict[tuple[str, int], int] = {}
-        self.failing: dict[tuple[str, int], list[str]] = {}
         self.count = 0
         self.closed = False
 
@@ -30,18 +29,12 @@ class FakeEngine:
     def capacity(self) -> int:
         return self.servers
 
-    def fail(self, job: str, item: int, *errors: str) -> None:
-        """Let the next attempts at an item end with these errors."""
-        self.failing[job, item] = list(errors)
-
     def start(self, job: str, item: int, task: Task, servers: int) -> None:
         self.count += 1
         self.running[job, item] = self.count
         width = sum(name == job for name, _ in self.running) if servers == 1 else servers
         seconds = self.duration(job, item, width)
-        errors = self.failing.get((job, item))
-        error = errors.pop(0) if errors else None
-        heapq.heappush(self.ends, (self.time + seconds, self.count, job, item, seconds, error))
+        heapq.heappush(self.ends, (self.time + seconds, self.count, job, item, seconds))
 
     def stop(self, job: str, item: int) -> None:
         self.running.pop((job, item), None)
@@ -55,10 +48,10 @@ class FakeEngine:
         while self.ends and self.ends[0][0] <= until and not found:
             at = self.ends[0][0]
             while self.ends and self.ends[0][0] == at:
-                _, count, job, item, seconds, error = heapq.heappop(self.ends)
+                _, count, job, item, seconds = heapq.heappop(self.ends)
                 if self.running.get((job, item)) == count:  # otherwise it was stopped
                     del self.running[job, item]
-                    found.append(Outcome(job, item, seconds, b"", error))
+                    found.append(Outcome(job, item, seconds))
             self.time = at
         if not found:
             self.time = until
