@@ -296,7 +296,7 @@ def test_before_its_first_item_is_done_a_job_is_judged_by_the_others() -> None:
     for item in range(4):
         core.handle(ItemFinished(20, "known", item, 20.0))
     core.handle(JobArrived(21, "new", JobSpec(items=3)))
-    assert core.remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
+    assert core.planner.remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
 
 
 def test_a_command_of_unknown_length_does_not_take_everything() -> None:
@@ -316,7 +316,7 @@ def test_a_restarted_command_remembers_what_it_had_done() -> None:
     core.handle(JobArrived(0, "c", spec))
     core.handle(JobArrived(10, "a", bag(50, 500)))
     assert core.jobs["c"].observed < 4  # started again
-    assert core.remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
+    assert core.planner.remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
 
 
 def test_a_size_is_believed_also_if_the_items_are_not_counted() -> None:
@@ -324,7 +324,7 @@ def test_a_size_is_believed_also_if_the_items_are_not_counted() -> None:
     core.handle(
         JobArrived(0, "long", JobSpec(size=1e5, speedup=HALF)), JobArrived(0, "short", bag(50, 50))
     )
-    assert core.remaining(core.jobs["long"], 0) == pytest.approx(1e5)
+    assert core.planner.remaining(core.jobs["long"], 0) == pytest.approx(1e5)
     assert core.jobs["short"].planned > core.jobs["long"].planned
 
 

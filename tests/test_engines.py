@@ -57,7 +57,7 @@ def outcomes(engine: Engine, count: int, seconds: float = 30.0) -> dict[tuple[st
 
 def test_every_item_has_one_outcome(engine: Engine) -> None:
     for item in range(5):
-        engine.start("a", item, python(lambda x: x * 2, item), 1)
+        engine.start("a", {item: python(lambda x: x * 2, item)}, 1)
     found = outcomes(engine, 5)
     assert set(found) == {("a", item) for item in range(5)}
     assert all(outcome.error is None and outcome.seconds >= 0 for outcome in found.values())
@@ -65,17 +65,17 @@ def test_every_item_has_one_outcome(engine: Engine) -> None:
 
 
 def test_nothing_is_heard_of_a_stopped_item(engine: Engine) -> None:
-    engine.start("a", 0, python(time.sleep, 0.3), 1)
-    engine.start("a", 1, python(time.sleep, 0.3), 1)
+    engine.start("a", {0: python(time.sleep, 0.3)}, 1)
+    engine.start("a", {1: python(time.sleep, 0.3)}, 1)
     engine.stop("a", 0)
     engine.stop("nobody", 7)
     assert set(outcomes(engine, 2, seconds=2)) == {("a", 1)}
 
 
 def test_a_stopped_item_may_be_started_again(engine: Engine) -> None:
-    engine.start("a", 0, python(time.sleep, 0.2), 1)
+    engine.start("a", {0: python(time.sleep, 0.2)}, 1)
     engine.stop("a", 0)
-    engine.start("a", 0, python(time.sleep, 0.2), 1)
+    engine.start("a", {0: python(time.sleep, 0.2)}, 1)
     assert set(outcomes(engine, 1, seconds=10)) == {("a", 0)}
     assert engine.outcomes(0.5) == []
 
@@ -94,9 +94,9 @@ def test_waiting_takes_no_longer_than_asked_and_can_be_ended(engine: Engine) -> 
 
 
 def test_results_and_errors_come_back(local: LocalEngine) -> None:
-    local.start("a", 0, python(lambda x: {"twice": 2 * x}, 21), 1)
-    local.start("a", 1, python(lambda x: 1 / x, 0), 1)
-    local.start("a", 2, python(lambda x: (y for y in range(x)), 3), 1)  # cannot be pickled
+    local.start("a", {0: python(lambda x: {"twice": 2 * x}, 21)}, 1)
+    local.start("a", {1: python(lambda x: 1 / x, 0)}, 1)
+    local.start("a", {2: python(lambda x: (y for y in range(x)), 3)}, 1)  # cannot be pickled
     found = outcomes(local, 3)
     assert cloudpickle.loads(found["a", 0].result) == {"twice": 42}
     assert str(found["a", 1].error).startswith("ZeroDivisionError: division by zero\n")
@@ -105,9 +105,9 @@ def test_results_and_errors_come_back(local: LocalEngine) -> None:
 
 
 def test_a_worker_that_dies_costs_its_own_item_only(local: LocalEngine) -> None:
-    local.start("a", 0, python(lambda _: os.kill(os.getpid(), signal.SIGKILL)), 1)
+    local.start("a", {0: python(lambda _: os.kill(os.getpid(), signal.SIGKILL))}, 1)
     for item in range(1, 5):
-        local.start("a", item, python(lambda x: x, item), 1)
+        local.start("a", {item: python(lambda x: x, item)}, 1)
     found = outcomes(local, 5)
     assert "ended abnormally" in str(found["a", 0].error)
     assert all(found["a", item].error is None for item in range(1, 5))
@@ -119,19 +119,19 @@ def sleeping(_: Any) -> None:
 
 @pytest.mark.parametrize("task", [python(sleeping, timeout=0.5), CommandTask("sleep 60", 0.5)])
 def test_items_have_time_limits(local: LocalEngine, task: Task) -> None:
-    local.start("a", 0, task, 1)
+    local.start("a", {0: task}, 1)
     assert "time limit" in str(outcomes(local, 1)["a", 0].error)
 
 
 def test_commands_run_with_and_without_a_shell(local: LocalEngine, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    local.start("a", 0, CommandTask("echo $((1+1)); exit 3", log=log, directory=tmp_path), 1)
+    local.start("a", {0: CommandTask("echo $((1+1)); exit 3", log=log, directory=tmp_path)}, 1)
     assert outcomes(local, 1)["a", 0].error == "exit code 3\n2"
     assert log.read_text() == "2\n"
-    local.start("a", 1, CommandTask(("echo", "$HOME; x"), log=log), 1)
+    local.start("a", {1: CommandTask(("echo", "$HOME; x"), log=log)}, 1)
     assert outcomes(local, 1)["a", 1].error is None
     assert log.read_text() == "2\n$HOME; x\n"
-    local.start("a", 2, CommandTask(("no-such-program",)), 1)
+    local.start("a", {2: CommandTask(("no-such-program",))}, 1)
     assert "cannot be started" in str(outcomes(local, 1)["a", 2].error)
 
 
@@ -140,8 +140,8 @@ def test_what_an_item_prints_goes_to_its_log(local: LocalEngine, tmp_path: Path)
         print("hello", x)
         os.system("echo from a child")
 
-    local.start("a", 0, python(talk, 1, log=tmp_path / "0"), 1)
-    local.start("a", 1, python(len, "quiet", log=tmp_path / "1"), 1)
+    local.start("a", {0: python(talk, 1, log=tmp_path / "0")}, 1)
+    local.start("a", {1: python(len, "quiet", log=tmp_path / "1")}, 1)
     outcomes(local, 2)
     assert sorted((tmp_path / "0").read_text().splitlines()) == ["from a child", "hello 1"]
     assert not (tmp_path / "1").exists()
@@ -149,7 +149,7 @@ def test_what_an_item_prints_goes_to_its_log(local: LocalEngine, tmp_path: Path)
 
 def test_a_command_can_be_given_other_cores(local: LocalEngine) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    local.start("a", 0, CommandTask("sleep 20 & sleep 20", pinned=True), len(cores))
+    local.start("a", {0: CommandTask("sleep 20 & sleep 20", pinned=True)}, len(cores))
     while not local.commands:
         time.sleep(0.01)
     time.sleep(0.2)
@@ -164,8 +164,8 @@ def test_a_command_can_be_given_other_cores(local: LocalEngine) -> None:
 def test_closing_leaves_no_process_behind() -> None:
     engine = LocalEngine(2)
     mark = engine.mark
-    engine.start("a", 0, python(lambda _: os.system("sleep 100 & sleep 100")), 1)
-    engine.start("a", 1, CommandTask("sleep 100 & setsid sleep 100 & sleep 100"), 1)
+    engine.start("a", {0: python(lambda _: os.system("sleep 100 & sleep 100"))}, 1)
+    engine.start("a", {1: CommandTask("sleep 100 & setsid sleep 100 & sleep 100")}, 1)
     time.sleep(1.5)
     assert len(marked(mark)) >= 4
     engine.close()

@@ -6,26 +6,26 @@ width of its command). A job that holds too many starts no further items; server
 to jobs that hold too few. So shrinks always come before grows, and nothing is taken from an item.
 
 Where items are short, one more than there are servers is handed to the engine, so that no server
-waits for the scheduler: it is *ready*, and holds no server until another item ends.
+waits for the scheduler: it is *ready*, and holds no server until another item ends. Where handing
+out itself takes time, as on a cluster, a server is given several short items in one go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from math import inf
 
-import numpy as np
-
-from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, State, named, rounded_fairly
+from hesrpt.policies import PolicyLike
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
+    Drop,
     Event,
     Finish,
     ItemFailed,
     ItemFinished,
+    ItemLost,
     ItemsExhausted,
     ItemsRead,
     JobArrived,
@@ -35,38 +35,34 @@ from hesrpt.runtime.events import (
     Stop,
     Tick,
 )
-from hesrpt.runtime.jobs import ActiveJob, Flight, common_power, power_like
-from hesrpt.runtime.learning import Learned
-from hesrpt.speedup import Mixed
+from hesrpt.runtime.jobs import ActiveJob, Flight, power_like
+from hesrpt.runtime.planner import Planner, is_fixed
 
-# An item of which nothing is known takes so many seconds.
-_SOME_SECONDS = 1.0
-# Of an item in flight, at least this part is still to do.
-_LEAST_LEFT = 0.05
-# A command of which nothing is known has at least so many seconds to go.
-_LONG = 600.0
 # Plans are made anew at least this often, in seconds, for what has been learned.
 _REVIEW = 1.0
 # Items up to this long, in seconds, are made ready before there is a server for them.
 _SHORT = 0.1
-# Up to so many jobs, heSRPT in whole servers is computed exactly.
-_EXACT = 100
+#: No more items than this are given to a server in one go.
+MOST_IN_BATCH = 100
+# An item that has lost its server so often is taken to be the cause.
+_MOST_LOSSES = 10
 
 
 class Core:
     """The state of the scheduler; :meth:`handle` is all there is to it."""
 
-    def __init__(self, servers: int, policy: PolicyLike = "hesrpt") -> None:
+    def __init__(
+        self, servers: int, policy: PolicyLike = "hesrpt", batch_seconds: float = 0.0
+    ) -> None:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
-        self.servers = servers
-        self.policy = named(policy)
+        self.servers = self.widest = servers
+        self.batch_seconds = batch_seconds  # a server should be busy so long with what it is given
+        self.planner = Planner(policy)
         self.jobs: dict[str, ActiveJob] = {}
-        self.planned_at = -np.inf
+        self.planned_at = -inf
         self._arrivals = 0
         self._ready: list[tuple[str, int]] = []
-        self._hesrpt: dict[float, Policy] = {}
-        self._known = Learned()  # of all jobs, for those of which nothing is known
 
     def handle(self, *events: Event) -> list[Command]:
         """Take note of events, and return what is to be done: stops, resizes, starts."""
@@ -74,8 +70,8 @@ class Core:
         anew = sum(self._note(event, out) for event in events) > 0
         time = events[-1].time
         if anew or (time - self.planned_at >= _REVIEW and self.jobs):
-            self._plan(time)
-            self._let_all_be_known()
+            self.planned_at = time
+            self.planner.plan(list(self.jobs.values()), self.servers, time)
             out += self._shrink(time)
         elif all(isinstance(event, Tick) for event in events):
             return out
@@ -91,14 +87,17 @@ class Core:
                 return self._arrive(event, out)
             case CapacityChanged():
                 self.servers = event.servers
+                self.widest = event.servers if event.widest is None else event.widest
+                for job in self.jobs.values():
+                    job.widest = self.widest
                 return True
             case Tick():
                 return False
-            case ItemFinished() | ItemFailed() | ItemsRead() | ItemsExhausted() | JobCancelled():
-                job = self.jobs.get(event.job)
-                if job is None:
+            case _:
+                active = self.jobs.get(event.job)
+                if active is None:
                     return False  # it ended while the message was on its way
-                return self._note_of_job(event, job, out)
+                return self._note_of_job(event, active, out)
 
     def _arrive(self, event: JobArrived, out: list[Command]) -> bool:
         if event.job in self.jobs:
@@ -107,6 +106,7 @@ class Core:
         self._arrivals += 1
         job = ActiveJob(event.job, event.spec, event.time, self._arrivals, items)
         job.done, job.done_count = set(event.done), len(event.done)
+        job.widest = self.widest
         job.read = 0 if event.spec.fed or items is None else None
         self.jobs[event.job] = job
         if job.items is not None and job.left <= 0:
@@ -115,7 +115,7 @@ class Core:
 
     def _note_of_job(
         self,
-        event: ItemFinished | ItemFailed | ItemsRead | ItemsExhausted | JobCancelled,
+        event: ItemFinished | ItemFailed | ItemLost | ItemsRead | ItemsExhausted | JobCancelled,
         job: ActiveJob,
         out: list[Command],
     ) -> bool:
@@ -131,35 +131,54 @@ class Core:
             case JobCancelled():
                 self._end(job, out, event.error)
                 return True
-            case ItemFinished():
-                flight = job.in_flight.pop(event.item, None)
+            case ItemFinished() | ItemFailed() | ItemLost():
+                held = job.observed
+                flight = job.land(event.item)
                 if flight is None:
                     return False
                 self._let_run(event.time, flight)
-                news = job.learned.items == 0
-                job.done_count += 1
-                if job.is_bag:
-                    width = max(round((flight.width + len(job.in_flight) + 1) / 2), 1)
-                    job.learned.add(width, event.seconds)
-                    self._known.add(width, event.seconds)
-                else:
-                    own = event.seconds * float(job.speedup(flight.servers))
-                    job.learned.add(1, job.worked + own)
-                if job.items is not None and job.left <= 0:
-                    self._end(job, out)
-                    return True
-                return news or job.most < job.planned
-            case ItemFailed():
-                flight = job.in_flight.pop(event.item, None)
-                if flight is None:
-                    return False
-                self._let_run(event.time, flight)
-                tried = job.attempts[event.item] = job.attempts.get(event.item, 0) + 1
-                if tried > job.spec.retries:
-                    self._end(job, out, event.error)
-                    return True
-                job.again.append(event.item)
-                return False
+                if isinstance(event, ItemFinished):
+                    return self._finished(event, job, flight, held, out)
+                return self._not_done(event, job, out)
+
+    def _finished(
+        self, event: ItemFinished, job: ActiveJob, flight: Flight, held: int, out: list[Command]
+    ) -> bool:
+        news = job.learned.items == 0
+        if job.is_bag:
+            width = max(round((flight.width + held) / 2), 1)
+            job.learned.add(width, event.seconds)
+            self.planner.known.add(width, event.seconds)
+        else:
+            own = event.seconds * float(job.speedup(flight.servers))
+            job.learned.add(1, job.worked + own)
+        return self._settled(job, out) or news
+
+    def _settled(self, job: ActiveJob, out: list[Command]) -> bool:
+        """Take note that an item needs nothing more."""
+        job.done_count += 1
+        if job.items is not None and job.left <= 0:
+            self._end(job, out)
+            return True
+        return job.most < job.planned
+
+    def _not_done(self, event: ItemFailed | ItemLost, job: ActiveJob, out: list[Command]) -> bool:
+        """Do an item again, unless it has failed too often."""
+        if isinstance(event, ItemLost):
+            lost = job.losses[event.item] = job.losses.get(event.item, 0) + 1
+            too_often = lost > _MOST_LOSSES
+            error = f"item {event.item}: its server was lost {lost} times"
+        else:
+            tried = job.attempts[event.item] = job.attempts.get(event.item, 0) + 1
+            too_often, error = tried > job.spec.retries, event.error
+        if not too_often:
+            job.again.append(event.item)
+            return False
+        if job.spec.lenient:
+            out.append(Drop(job.name, event.item, error))
+            return self._settled(job, out)
+        self._end(job, out, error)
+        return True
 
     def _let_run(self, time: float, ended: Flight) -> None:
         """Take note that the item that was ready longest has got the server of one that ended."""
@@ -169,130 +188,14 @@ class Core:
             self._ready.remove((name, item))
             job = self.jobs.get(name)
             if job is not None and (flight := job.in_flight.get(item)) is not None:
-                flight.servers, flight.started = 1, time
+                job.hold(flight, 1)
+                flight.started, flight.width = time, job.observed
                 return
 
     def _end(self, job: ActiveJob, out: list[Command], error: str | None = None) -> None:
         out += [Stop(job.name, item) for item in job.in_flight]
         out.append(Finish(job.name, error))
         del self.jobs[job.name]
-
-    # --- plans --------------------------------------------------------------------------------
-
-    def remaining(self, job: ActiveJob, time: float) -> float:
-        """Return how many seconds of work on one server are left of a job, as far as is known."""
-        return self._of_bag(job, time) if job.is_bag else self._of_command(job, time)
-
-    def _of_bag(self, job: ActiveJob, time: float) -> float:
-        each = job.learned.item_seconds(power_like(job.speedup))
-        if job.spec.size is not None and job.items is not None:
-            each = job.spec.size / max(job.items, 1)
-        elif each is None:
-            each = self._known.item_seconds(self._known.p) or _SOME_SECONDS
-        in_flight = 0.0
-        for flight in job.in_flight.values():
-            rate = float(job.speedup(flight.width)) / flight.width
-            in_flight += max(1 - (time - flight.started) * rate / each, _LEAST_LEFT)
-        left = (job.left - len(job.in_flight) + in_flight) * each
-        if job.spec.size is not None and job.items is None:
-            return max(job.spec.size - job.done_count * each, left)
-        return left
-
-    def _of_command(self, job: ActiveJob, time: float) -> float:
-        done = job.worked + sum(
-            (time - flight.started) * float(job.speedup(flight.servers))
-            for flight in job.in_flight.values()
-        )
-        # Of unknown length, or longer than said: it may well take as long again.
-        if job.spec.size is None:
-            return max(done, _LONG)
-        return max(job.spec.size - done, _LEAST_LEFT * job.spec.size, done - job.spec.size)
-
-    def _plan(self, time: float) -> None:
-        """Ask the policy how many servers each job should have."""
-        self.planned_at = time
-        fixed = [job for job in self.jobs.values() if self._is_fixed(job, time)]
-        for job in fixed:
-            job.planned = job.observed
-        free = self.servers - sum(job.planned for job in fixed)
-        jobs = [job for job in self.jobs.values() if job not in fixed]
-        remaining = {job.name: max(self.remaining(job, time), 1e-9) for job in jobs}
-        while jobs:
-            held = self._ask(jobs, remaining, max(free, 0), time)
-            enough = [job for job, servers in zip(jobs, held, strict=True) if servers >= job.most]
-            if not enough:
-                for job, servers in zip(jobs, held, strict=True):
-                    job.planned = int(servers)
-                return
-            # What a job cannot use passes on: the others are asked again without it.
-            for job in enough:
-                job.planned = min(job.most, max(free, 0))
-                free -= job.planned
-            names = {job.name for job in enough}
-            jobs = [job for job in jobs if job.name not in names]
-
-    def _let_all_be_known(self) -> None:
-        """Give a server to jobs of which nothing is known, so that it becomes known."""
-        unknown = [
-            job
-            for job in self.jobs.values()
-            if job.is_bag
-            and job.spec.size is None
-            and job.learned.items == 0
-            and job.planned == 0
-            and job.most > 0
-        ]
-        for job in unknown[: self.servers // 2]:
-            richest = max(self.jobs.values(), key=lambda other: other.planned * other.is_bag)
-            if richest.planned < 2 or not richest.is_bag:
-                return
-            richest.planned -= 1
-            job.planned = 1
-
-    def _ask(
-        self, jobs: list[ActiveJob], remaining: dict[str, float], servers: int, time: float
-    ) -> FloatArray:
-        if servers == 0:
-            return np.zeros(len(jobs))
-        each = [job.speedup for job in jobs]
-        shared = all(speedup == each[0] for speedup in each)
-        state = State(
-            time=time,
-            servers=float(servers),
-            whole=True,
-            jobs=np.array([job.number for job in jobs]),
-            remaining=np.array([remaining[job.name] for job in jobs]),
-            sizes=np.array([remaining[job.name] for job in jobs]),
-            arrivals=np.array([job.arrived for job in jobs]),
-            weights=np.array([job.spec.weight for job in jobs]),
-            speedup=each[0] if shared else Mixed(each),
-        )
-        policy = self.policy
-        if isinstance(policy, HeSrpt) and policy.p is None:
-            policy = self._told(round(common_power(each, state.remaining), 2))
-            # The optimum in whole servers takes long to find for very many: rounding is as good.
-            state.whole = len(jobs) <= _EXACT
-        return rounded_fairly(np.asarray(policy(state), dtype=np.float64), float(servers))
-
-    def _told(self, p: float) -> Policy:
-        """Return heSRPT with a p; it remembers what it has computed."""
-        assert isinstance(self.policy, HeSrpt)
-        if p not in self._hesrpt:
-            self._hesrpt[p] = replace(self.policy, p=p)
-        return self._hesrpt[p]
-
-    def _is_fixed(self, job: ActiveJob, time: float) -> bool:
-        """Return whether a running command cannot be resized, or should not be so soon."""
-        if job.is_bag or not job.in_flight or job.spec.resize == "affinity":
-            return False
-        if job.spec.resize == "never":
-            return True
-        (flight,) = job.in_flight.values()
-        gained = 1.0
-        if job.width_before:
-            speeds = float(job.speedup(job.width_before)), float(job.speedup(flight.servers))
-            gained = abs(1 - min(speeds) / max(speeds))
-        return (time - job.resized_at) * gained < job.spec.restart_cost
 
     # --- commands -----------------------------------------------------------------------------
 
@@ -307,30 +210,30 @@ class Core:
                 if job.is_bag or flight.servers <= job.planned:
                     continue
                 if job.spec.resize == "affinity":
-                    flight.servers = max(job.planned, 1)
+                    job.hold(flight, max(job.planned, 1))
                     yield Resize(job.name, item, flight.servers)
-                elif job.spec.resize == "restart" and not self._is_fixed(job, time):
+                elif job.spec.resize == "restart" and not is_fixed(job, time):
                     yield self._stop_to_restart(job, item, flight, time)
 
     def _grow(self, time: float) -> Iterable[Command]:
         free = self.servers - self.observed
         by_need = sorted(
             (job for job in self.jobs.values() if job.observed < job.requested),
-            key=lambda job: (job.is_bag, self.remaining(job, time) if job.is_bag else 0.0),
+            key=lambda job: (job.is_bag, self.planner.remaining(job, time) if job.is_bag else 0.0),
         )
         for job in by_need:
             if free <= 0:
                 break
             if job.is_bag:
                 more = min(job.requested - job.observed, free, job.startable)
-                for _ in range(more):
-                    yield self._start_item(job, time, 1)
+                for others in range(more - 1, -1, -1):
+                    yield self._start_items(job, time, 1, job.startable - others)
                 free -= max(more, 0)
             elif job.in_flight:
                 ((item, flight),) = job.in_flight.items()
                 more = min(job.planned - flight.servers, free)
                 if job.spec.resize == "affinity":
-                    flight.servers += more
+                    job.hold(flight, flight.servers + more)
                     free -= more
                     yield Resize(job.name, item, flight.servers)
                 elif more == job.planned - flight.servers:
@@ -354,29 +257,43 @@ class Core:
             for name, item in self._ready
             if name in self.jobs and item in self.jobs[name].in_flight
         ]
-        seconds = self._known.item_seconds(self._known.p)
+        seconds = self.planner.known.item_seconds(self.planner.known.p)
         if self._ready or seconds is None or seconds > _SHORT or self.observed < self.servers:
             return
         next_to_start = [job for job in self.jobs.values() if job.is_bag and job.startable > 0]
         if next_to_start:
             job = max(next_to_start, key=lambda job: job.planned - job.observed)
-            start = self._start_item(job, time, 0)
+            start = self._start_items(job, time, 0, job.startable)
             self._ready.append((job.name, start.item))
             yield start
 
-    def _start_item(self, job: ActiveJob, time: float, servers: int) -> Start:
-        item = job.take_item()
-        job.in_flight[item] = Flight(time, len(job.in_flight) + 1, servers)
-        return Start(job.name, item)
+    def _start_items(self, job: ActiveJob, time: float, servers: int, most: int) -> Start:
+        width = max(job.observed + servers, 1)
+        # What has failed or was lost is done on its own: it may be the cause.
+        count = 1 if job.again else min(self._batch(job), most)
+        first, *also = [job.take_item() for _ in range(count)]
+        job.fly(first, Flight(time, width, servers))
+        for item in also:
+            job.fly(item, Flight(time, width, 0))
+        return Start(job.name, first, also=tuple(also))
+
+    def _batch(self, job: ActiveJob) -> int:
+        """Return how many items a server should be given in one go."""
+        each = job.learned.item_seconds(power_like(job.speedup))
+        if self.batch_seconds == 0 or each is None:
+            return 1
+        # Less and less towards the end, so that all servers end at about the same time.
+        fair = job.waiting // (2 * max(job.planned, 1))
+        return max(min(int(self.batch_seconds / each), fair, MOST_IN_BATCH), 1)
 
     def _stop_to_restart(self, job: ActiveJob, item: int, flight: Flight, time: float) -> Stop:
         job.width_before = flight.servers
         job.worked += (time - flight.started) * float(job.speedup(flight.servers))
-        del job.in_flight[item]
+        job.land(item)
         return Stop(job.name, item)
 
     def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
         job.again.clear()
-        job.in_flight[0] = Flight(time, 1, width)
+        job.fly(0, Flight(time, 1, width))
         job.resized_at = time
         return Start(job.name, 0, width)

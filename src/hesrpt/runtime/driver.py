@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.base import Engine, Outcome
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
+    Drop,
     Event,
     Finish,
     ItemFailed,
     ItemFinished,
+    ItemLost,
     ItemsExhausted,
     ItemsRead,
     JobArrived,
@@ -57,6 +59,7 @@ class LiveJob:
     items: int | None = None
     done: int = 0
     results: dict[int, bytes] = field(default_factory=dict)  # where there is no journal
+    references: dict[int, Any] = field(default_factory=dict)  # to results that stay in a cluster
     learned: Learned = field(default_factory=Learned)
 
 
@@ -109,6 +112,7 @@ class Driver:
         self.holdings = [] if journal is None else journal.holdings()
         self.failure: BaseException | None = None
         self.epoch = engine.now() if journal is None else float(journal.get("epoch"))
+        self.most_servers = core.servers  # that there have been at a time
         self.poll: Callable[[], None] = lambda: None  # called now and then, by the thread
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._closing = False
@@ -176,13 +180,23 @@ class Driver:
         with self.condition:
             events = [self._noted(outcome) for outcome in outcomes]
             events += self._requested()
-            if (servers := self.engine.capacity()) != self.core.servers:
-                events.append(CapacityChanged(self.now, servers))
+            events += self._changed_capacity()
             self._handle(*events, Tick(self.now))
+            self.engine.want(sum(job.most for job in self.core.jobs.values()))
             self._note_holdings()
             self._write()
             self._ended.clear()
             self.condition.notify_all()
+
+    def _changed_capacity(self) -> list[Event]:
+        servers, widest = self.engine.capacity(), self.engine.widest()
+        if (servers, widest) == (self.core.servers, self.core.widest):
+            return []
+        if servers > self.most_servers:
+            self.most_servers = servers
+            if self.journal is not None:
+                self.journal.set("servers", servers)
+        return [CapacityChanged(self.now, servers, widest)]
 
     def _requested(self) -> list[Event]:
         """Return what other threads want, as events."""
@@ -225,12 +239,17 @@ class Driver:
     def _noted(self, outcome: Outcome) -> Event:
         """Return the event that an outcome is, and remember its result."""
         now, job = self.now, self.jobs[outcome.job]
+        if outcome.lost:
+            return ItemLost(now, job.name, outcome.item)
         if outcome.error is None:
-            self._done.append(Done(job.name, outcome.item, outcome.seconds, now, outcome.result))
+            result = b"" if job.source.takes_results else outcome.result
+            self._done.append(Done(job.name, outcome.item, outcome.seconds, now, result))
             job.done += 1
-            if self.journal is None:
-                job.results[outcome.item] = outcome.result
-            job.source.forget(outcome.item)
+            if outcome.reference is not None:
+                job.references[outcome.item] = outcome.reference
+            elif self.journal is None and not job.source.takes_results:
+                job.results[outcome.item] = result
+            job.source.done(outcome)
             return ItemFinished(now, job.name, outcome.item, outcome.seconds)
         error = f"item {outcome.item}: {outcome.error}"
         self._failures.append((job.name, outcome.item, now, error))
@@ -249,6 +268,8 @@ class Driver:
                 self.engine.stop(command.job, command.item)
             case Resize():
                 self.engine.resize(command.job, command.item, command.servers)
+            case Drop():
+                self.jobs[command.job].source.failed(command.item, command.error)
             case Finish():
                 job = self.jobs[command.job]
                 job.error, job.ended = command.error, self.now
@@ -257,8 +278,11 @@ class Driver:
 
     def _start(self, command: Start) -> None:
         job = self.jobs[command.job]
-        task = job.source.task(command.item, command.servers, self._log(job, command.item))
-        self.engine.start(job.name, command.item, task, command.servers)
+        tasks = {
+            item: job.source.task(item, command.servers, self._log(job, item))
+            for item in command.items
+        }
+        self.engine.start(job.name, tasks, command.servers)
 
     def _log(self, job: LiveJob, item: int) -> Path | None:
         return None if self.journal is None else self.journal.log_of(job.number, item)

@@ -23,6 +23,7 @@ class JobSpec:
     resize: Resizing | None = None  # None: a bag of items
     restart_cost: float = 10.0  # seconds lost when it is started again
     fed: bool = False  # whether it is said how many items can be started (ItemsRead)
+    lenient: bool = False  # whether it goes on without items that have failed
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -77,6 +78,15 @@ class ItemFailed:
 
 
 @dataclass(frozen=True)
+class ItemLost:
+    """An item must be done again, by no fault of its own, or not for certain."""
+
+    time: float
+    job: str
+    item: int
+
+
+@dataclass(frozen=True)
 class JobCancelled:
     """Somebody no longer wants a job, or its items cannot be had."""
 
@@ -87,10 +97,11 @@ class JobCancelled:
 
 @dataclass(frozen=True)
 class CapacityChanged:
-    """There are now so many servers."""
+    """There are now so many servers, and one command can have so many of them."""
 
     time: float
     servers: int
+    widest: int | None = None  # None: all
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,7 @@ Event: TypeAlias = (
     | ItemsExhausted
     | ItemFinished
     | ItemFailed
+    | ItemLost
     | JobCancelled
     | CapacityChanged
     | Tick
@@ -121,6 +133,12 @@ class Start:
     job: str
     item: int
     servers: int = 1
+    also: tuple[int, ...] = ()  # further items, which the same server does afterwards
+
+    @property
+    def items(self) -> tuple[int, ...]:
+        """All items that are started."""
+        return (self.item, *self.also)
 
 
 @dataclass(frozen=True)
@@ -148,4 +166,13 @@ class Finish:
     error: str | None = None
 
 
-Command: TypeAlias = Start | Stop | Resize | Finish
+@dataclass(frozen=True)
+class Drop:
+    """An item is given up, though its job goes on."""
+
+    job: str
+    item: int
+    error: str
+
+
+Command: TypeAlias = Start | Stop | Resize | Finish | Drop

@@ -17,8 +17,8 @@ class Flight:
     """An item that the engine has."""
 
     started: float
-    width: int  # how many of its job were in flight, itself included
-    servers: int  # 0 if it is ready to run, as soon as a server is free
+    width: int  # how many servers its job held, with its own
+    servers: int  # 0 if it waits, for any server or for the one that does an item before it
 
 
 @dataclass(eq=False)
@@ -35,20 +35,18 @@ class ActiveJob:
     next_item: int = 0
     again: list[int] = field(default_factory=list)
     attempts: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
     in_flight: dict[int, Flight] = field(default_factory=dict)
     learned: Learned = field(default_factory=Learned)
     planned: int = 0
+    observed: int = 0  # how many servers it holds
+    widest: int = 0  # how many servers one command can have
     read: int | None = None  # how many items could be started so far, where that is said
     taken: int = 0  # how many were
     worked: float = 0.0  # what a command had done when it was last stopped, to be started again
     # Of a command that can be started again: when it was, and the width before.
     resized_at: float = -np.inf
     width_before: int = 0
-
-    @property
-    def observed(self) -> int:
-        """How many servers it holds."""
-        return sum(flight.servers for flight in self.in_flight.values())
 
     @property
     def is_bag(self) -> bool:
@@ -76,7 +74,7 @@ class ActiveJob:
     @property
     def most(self) -> int:
         """The most servers that it can use."""
-        return len(self.in_flight) + self.waiting if self.is_bag else 1 << 30
+        return len(self.in_flight) + self.waiting if self.is_bag else self.widest
 
     @property
     def requested(self) -> int:
@@ -86,6 +84,23 @@ class ActiveJob:
     @property
     def speedup(self) -> Speedup:
         return self.spec.speedup or PowerLaw(self.learned.p)
+
+    def fly(self, item: int, flight: Flight) -> None:
+        """Take note that the engine has an item."""
+        self.in_flight[item] = flight
+        self.observed += flight.servers
+
+    def hold(self, flight: Flight, servers: int) -> None:
+        """Take note that an item in flight has another number of servers."""
+        self.observed += servers - flight.servers
+        flight.servers = servers
+
+    def land(self, item: int) -> Flight | None:
+        """Take note that the engine no longer has an item; return what it was, if it was."""
+        flight = self.in_flight.pop(item, None)
+        if flight is not None:
+            self.observed -= flight.servers
+        return flight
 
     def take_item(self) -> int:
         """Return the next item to start."""

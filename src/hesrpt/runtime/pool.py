@@ -14,7 +14,7 @@ import cloudpickle
 
 from hesrpt.errors import InputError, number, positive
 from hesrpt.policies import PolicyLike, named
-from hesrpt.runtime.core import Core
+from hesrpt.runtime.core import MOST_IN_BATCH, Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
 from hesrpt.runtime.engines.base import Engine
 from hesrpt.runtime.engines.local import LocalEngine, cores_here
@@ -149,9 +149,10 @@ class Pool:
         self.servers = int(servers or cores_here())
         if state is not None and not resume:
             self.journal = Journal.create(state, self.servers, named(policy).name)
-        core = Core(self.servers, policy)
+        engine = engine or LocalEngine(self.servers)
+        core = Core(self.servers, policy, engine.batch_seconds)
         self._before = {} if self.journal is None else {j.name: j for j in self.journal.jobs()}
-        self._driver = Driver(core, engine or LocalEngine(self.servers), self.journal)
+        self._driver = Driver(core, engine, self.journal)
         self._handles: dict[str, Job] = {}
         self._adding = threading.Lock()
         self._numbers = max((row.number for row in self._before.values()), default=0)
@@ -200,9 +201,15 @@ class Pool:
             raise InputError(f"items must be iterable, got {items!r}")
         count = len(items) if isinstance(items, Sized) else None
         limit = None if timeout is None else positive("timeout", timeout)
-        source = PythonSource(function, items, limit, ahead=2 * self.servers + 2)
+        engine = self._driver.engine
+        source = PythonSource(engine.shared(function), items, engine.packed, self._ahead, limit)
         spec = _spec(count, size, speedup, weight, retries)
         return self.add(name or str(getattr(function, "__name__", "job")), spec, source)
+
+    def _ahead(self) -> tuple[int, int]:
+        """Return how many items of a job to read ahead, and how many where they are small."""
+        least = 2 * self._driver.core.servers + 2
+        return least, least * (MOST_IN_BATCH if self._driver.engine.batch_seconds else 1)
 
     def add(self, name: str, spec: JobSpec, source: Source) -> Job:
         """Add a job of any kind."""

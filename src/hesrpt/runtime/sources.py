@@ -9,10 +9,11 @@ from pathlib import Path, PurePath
 from string import Formatter
 from typing import Any, Protocol
 
-import cloudpickle
-
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.base import CommandTask, PythonTask, Task
+from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task
+
+# Arguments are read ahead for more than there are servers only while they are no larger.
+_AHEAD_BYTES = 32 * 2**20
 
 
 class Feed(Protocol):
@@ -31,14 +32,20 @@ class Feed(Protocol):
 class Source(Protocol):
     """Makes the tasks of a job, as they are started."""
 
+    #: Whether results go to it, and are not to be kept for anybody else.
+    takes_results: bool
+
     def feed(self, to: Feed, done: frozenset[int]) -> None:
         """Begin to read the items, if that takes reading; those done before are passed over."""
 
     def task(self, item: int, servers: int, log: Path | None) -> Task:
         """Return the task of an item."""
 
-    def forget(self, item: int) -> None:
-        """Take note that an item will not be asked for again."""
+    def done(self, outcome: Outcome) -> None:
+        """Take note that an item is done; it will not be asked for again."""
+
+    def failed(self, item: int, error: str) -> None:
+        """Take note that an item is given up, though its job goes on."""
 
     def close(self) -> None:
         """Take note that no item will be asked for again."""
@@ -51,18 +58,23 @@ class PythonSource:
     once. The iterable is read by a thread of its own, since it may take its time.
     """
 
+    takes_results = False
+
     def __init__(
         self,
-        function: Callable[[Any], Any],
+        function: Any,
         arguments: Iterable[Any],
-        timeout: float | None,
-        ahead: int,
+        pack: Callable[[Any], Any],
+        ahead: Callable[[], tuple[int, int]],
+        timeout: float | None = None,
+        keep: bool = False,
     ) -> None:
-        self.function = _pickled(function)
-        self.arguments = arguments
-        self.timeout = timeout
-        self.room = threading.Semaphore(ahead)
-        self.kept: dict[int, bytes] = {}
+        self.function, self.arguments, self.pack = function, arguments, pack
+        self.ahead = ahead  # how many to read ahead: in any case, and where they are small
+        self.timeout, self.keep = timeout, keep
+        self.kept: dict[int, Any] = {}
+        self.bytes = 0
+        self.room = threading.Condition()
         self.closed = False
 
     def feed(self, to: Feed, done: frozenset[int]) -> None:
@@ -75,10 +87,14 @@ class PythonSource:
         try:
             for argument in self.arguments:
                 if items not in done:
-                    self.room.acquire()
-                    if self.closed:
-                        return
-                    self.kept[items] = _pickled(argument)
+                    packed = self.pack(argument)
+                    with self.room:
+                        while not self.closed and not self._has_room():
+                            self.room.wait(1.0)  # there may be more servers by then
+                        if self.closed:
+                            return
+                        self.kept[items] = packed
+                        self.bytes += _size(packed)
                     new += 1
                     to.read(new)
                 items += 1
@@ -87,24 +103,31 @@ class PythonSource:
         else:
             to.exhausted(items)
 
-    def task(self, item: int, servers: int, log: Path | None) -> Task:
-        return PythonTask(self.function, self.kept[item], self.timeout, log)
+    def _has_room(self) -> bool:
+        least, most = self.ahead()
+        return len(self.kept) < (most if self.bytes < _AHEAD_BYTES else least)
 
-    def forget(self, item: int) -> None:
-        if self.kept.pop(item, None) is not None:
-            self.room.release()
+    def task(self, item: int, servers: int, log: Path | None) -> Task:
+        return PythonTask(self.function, self.kept[item], self.timeout, log, self.keep)
+
+    def done(self, outcome: Outcome) -> None:
+        with self.room:
+            self.bytes -= _size(self.kept.pop(outcome.item, b""))
+            self.room.notify()
+
+    def failed(self, item: int, error: str) -> None:
+        """No item is given up: the job would fail."""
 
     def close(self) -> None:
-        self.closed = True
-        self.kept.clear()
-        self.room.release()
+        with self.room:
+            self.closed = True
+            self.kept.clear()
+            self.function = None  # it may carry much
+            self.room.notify()
 
 
-def _pickled(value: Any) -> bytes:
-    try:
-        return bytes(cloudpickle.dumps(value))
-    except Exception as error:
-        raise InputError(f"{value!r} cannot be sent to another process: {error}") from error
+def _size(packed: Any) -> int:
+    return len(packed) if isinstance(packed, bytes) else 0
 
 
 #: What a command may refer to.
@@ -113,6 +136,8 @@ PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
 
 class CommandSource:
     """A command for each of several items, or one for all servers of the job."""
+
+    takes_results = False
 
     def __init__(
         self,
@@ -145,8 +170,11 @@ class CommandSource:
             command = tuple(part.format(**values) for part in self.command)
         return CommandTask(command, self.timeout, log, self.directory, self.pinned)
 
-    def forget(self, item: int) -> None:
+    def done(self, outcome: Outcome) -> None:
         """Nothing is kept."""
+
+    def failed(self, item: int, error: str) -> None:
+        """No item is given up: the job would fail."""
 
     def close(self) -> None:
         """Nothing is kept."""

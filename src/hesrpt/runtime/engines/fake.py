@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from hesrpt.runtime.engines.base import Outcome, Task
 
@@ -14,6 +15,10 @@ Duration = Callable[[str, int, int], float]
 
 class FakeEngine:
     """Items take as long as a function says, on a clock of its own."""
+
+    batch_seconds = 0.0
+    resizes = True
+    keeps = False
 
     def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
         self.servers, self.duration = servers, duration
@@ -29,12 +34,26 @@ class FakeEngine:
     def capacity(self) -> int:
         return self.servers
 
-    def start(self, job: str, item: int, task: Task, servers: int) -> None:
-        self.count += 1
-        self.running[job, item] = self.count
-        width = sum(name == job for name, _ in self.running) if servers == 1 else servers
-        seconds = self.duration(job, item, width)
-        heapq.heappush(self.ends, (self.time + seconds, self.count, job, item, seconds))
+    def widest(self) -> int:
+        return self.servers
+
+    def want(self, servers: int) -> None:
+        """Nothing grows."""
+
+    def shared(self, function: Any) -> Any:
+        return function
+
+    def packed(self, argument: Any) -> Any:
+        return argument
+
+    def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
+        width = 1 + sum(name == job for name, _ in self.running) if servers == 1 else servers
+        seconds = {item: self.duration(job, item, width) for item in tasks}
+        end = self.time + sum(seconds.values())  # of what is done in one go, all is told at its end
+        for item in tasks:
+            self.count += 1
+            self.running[job, item] = self.count
+            heapq.heappush(self.ends, (end, self.count, job, item, seconds[item]))
 
     def stop(self, job: str, item: int) -> None:
         self.running.pop((job, item), None)

@@ -11,20 +11,19 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
-import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from loky.backend import get_context
 from loky.backend.process import LokyProcess
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from hesrpt.runtime.engines import worker
-from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task
+from hesrpt.runtime.engines import commands, worker
+from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task, pickled
 from hesrpt.runtime.engines.processes import (
     Guardian,
     end_marked,
@@ -56,6 +55,10 @@ def _cores() -> list[int]:
 class LocalEngine:
     """Runs items on this machine."""
 
+    batch_seconds = 0.0
+    resizes = True
+    keeps = False
+
     def __init__(self, servers: int) -> None:
         self.servers = servers
         self.mark = new_mark()
@@ -79,7 +82,20 @@ class LocalEngine:
     def capacity(self) -> int:
         return self.servers
 
-    def start(self, job: str, item: int, task: Task, servers: int) -> None:
+    def widest(self) -> int:
+        return self.servers
+
+    def want(self, servers: int) -> None:
+        """A machine does not grow."""
+
+    def shared(self, function: Any) -> Any:
+        return pickled(function)
+
+    def packed(self, argument: Any) -> Any:
+        return pickled(argument)
+
+    def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
+        ((item, task),) = tasks.items()
         self.turns += 1
         attempt = self.awaited[job, item] = Attempt(job, item, self.turns)
         if isinstance(task, PythonTask):
@@ -136,12 +152,14 @@ class LocalEngine:
         began = time.monotonic()
         error: str | None = None
         try:
-            with _output(task.log) as output:
+            with commands.output_to(task.log) as output:
                 error = self._watch_command(attempt, task, output)
-                if error is not None and (said := _last_lines(output)):
-                    error += f"\n{said}"
+                if error is not None:
+                    error = commands.with_last_lines(error, output)
             if task.log is not None:
                 worker.forget_if_empty(task.log)
+        except commands.CannotStartError as problem:
+            error = str(problem)
         except BaseException as problem:  # nothing may be left without an outcome
             error = f"cannot be run: {problem}"
         finally:
@@ -155,27 +173,12 @@ class LocalEngine:
         with self.lock:
             if self.awaited.get(attempt[:2]) != attempt:
                 return None  # it was stopped before it began
-            try:
-                process = subprocess.Popen(
-                    task.command, shell=isinstance(task.command, str), cwd=task.directory,
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    env=marked_environment(self.mark), start_new_session=True,
-                )  # fmt: skip
-            except (OSError, ValueError) as problem:
-                return f"cannot be started: {getattr(problem, 'strerror', None) or problem}"
+            process = commands.begin(task, output, marked_environment(self.mark))
             self.commands[attempt] = process
             cores = self.cores_of.get(attempt)
         if cores:
             set_cores(process.pid, cores)
-        try:
-            code = process.wait(task.timeout)
-        except subprocess.TimeoutExpired:
-            end_tree(process.pid)
-            process.wait()
-            return f"took longer than its time limit ({task.timeout:g} s)"
-        if code == 0:
-            return None
-        return f"exit code {code}" if code > 0 else f"ended by signal {-code}"
+        return commands.wait(process, task.timeout)
 
     def _give_cores(self, attempt: Attempt, servers: int) -> list[int]:
         """Choose cores for a command that no other one has; all, if there are not so many."""
@@ -237,18 +240,6 @@ class LocalEngine:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
         self.guardian.dismiss()
-
-
-def _output(log: Path | None) -> IO[bytes]:
-    """Return where a command's output goes: its log, or a file that nobody else sees."""
-    return tempfile.TemporaryFile() if log is None else open(log, "a+b")
-
-
-def _last_lines(output: IO[bytes], lines: int = 10) -> str:
-    """Return the last lines of a file."""
-    size = output.seek(0, os.SEEK_END)
-    output.seek(max(size - 4096, 0))
-    return "\n".join(output.read().decode("utf-8", "replace").splitlines()[-lines:])
 
 
 class _Context:

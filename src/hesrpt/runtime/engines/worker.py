@@ -10,9 +10,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
+
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=64)
@@ -23,22 +25,32 @@ def _function(pickled: bytes) -> Callable[[Any], Any]:
 
 def call(pickled: bytes, argument: bytes, log: Path | None) -> tuple[float, bytes, str | None]:
     """Return how long a call took, and its result, pickled, or the error."""
+
+    def work() -> bytes:
+        return bytes(cloudpickle.dumps(_function(pickled)(cloudpickle.loads(argument))))
+
+    seconds, result, error = timed(work, log)
+    return seconds, result or b"", error
+
+
+def timed(work: Callable[[], T], log: Path | None) -> tuple[float, T | None, str | None]:
+    """Return how long something took, and its result or the error."""
     began = time.perf_counter()
     with _output_to(log):
         try:
-            result = cloudpickle.dumps(_function(pickled)(cloudpickle.loads(argument)))
+            result = work()
             return time.perf_counter() - began, result, None
         except BaseException as error:  # also sys.exit(): a worker is not the item's to end
             seconds = time.perf_counter() - began
             if log is not None:
                 traceback.print_exc()
-            return seconds, b"", _told(error)
+            return seconds, None, _told(error)
 
 
 def _told(error: BaseException) -> str:
     """Return an error with where it was raised, in the function and what it calls."""
     summary = "".join(traceback.format_exception_only(error)).strip()
-    frames = traceback.extract_tb(error.__traceback__)[1:]
+    frames = traceback.extract_tb(error.__traceback__)[2:]
     where = "".join(traceback.format_list(frames[-5:])).rstrip()
     return f"{summary}\n{where}" if where else summary
 
