@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,14 @@ from typing import Any, Protocol, TypeAlias
 import cloudpickle
 
 from hesrpt.errors import InputError
+
+# A clock that no one sets.
+_EPOCH = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Return the time, in seconds."""
+    return _EPOCH + time.monotonic()
 
 
 def pickled(value: Any) -> bytes:

@@ -23,7 +23,7 @@ from loky.backend.process import LokyProcess
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from hesrpt.runtime.engines import commands, worker
-from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task, pickled
+from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task, pickled, steady_time
 from hesrpt.runtime.engines.processes import (
     Guardian,
     end_marked,
@@ -73,11 +73,9 @@ class LocalEngine:
         self.events: queue.SimpleQueue[tuple[Attempt, Outcome] | None] = queue.SimpleQueue()
         self._pool: ProcessPool | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # A clock that no one sets.
-        self._epoch = time.time() - time.monotonic()
 
     def now(self) -> float:
-        return self._epoch + time.monotonic()
+        return steady_time()
 
     def capacity(self) -> int:
         return self.servers
@@ -86,7 +84,7 @@ class LocalEngine:
         return self.servers
 
     def want(self, servers: int) -> None:
-        """A machine does not grow."""
+        """Nothing to do: a machine does not grow."""
 
     def shared(self, function: Any) -> Any:
         return pickled(function)

@@ -85,15 +85,23 @@ def set_cores(pid: int, cores: list[int]) -> None:
 
 
 class Guardian:
-    """A process that ends everything with a mark when this process has gone."""
+    """A process that ends everything with a mark when this process has gone.
 
-    def __init__(self, mark: str) -> None:
+    If it is detached, it is nobody's child, so that it is not ended with the children of this one.
+    """
+
+    def __init__(self, mark: str, detached: bool = False) -> None:
+        command = [sys.executable, "-m", "hesrpt.runtime.engines.guardian", mark]
+        if detached:
+            command = ["sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", *command]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hesrpt.runtime.engines.guardian", mark],
+            command,
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,  # what ends the scheduler from the terminal spares it
             env={name: value for name, value in os.environ.items() if name != MARK},
         )  # fmt: skip
+        if detached:
+            self.process.wait()
 
     def dismiss(self) -> None:
         """Let it go, after a last look."""
