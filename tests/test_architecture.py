@@ -23,6 +23,7 @@ ROOMS = [
     ("policies",),
     ("simulator",),
     ("runtime",),
+    ("integrations",),
     ("plots", "reports", "options"),
     ("paper",),
     ("cli", "cli_run"),

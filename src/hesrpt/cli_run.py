@@ -20,7 +20,20 @@ def run(
     ] = None,
     servers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Servers; the cores of this machine if not given."),
+        typer.Option(
+            metavar="N", help="Servers; the cores of this machine, or what is free on the cluster."
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="local (this machine) or ray (a Ray cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; auto is this machine's."),
+    ] = None,
+    resources: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=N,…", help="A server on the cluster, as CPU=4,GPU=0.5; CPU=1."),
     ] = None,
     policy: Annotated[
         str | None, typer.Option(metavar="NAME", help="hesrpt (if not given), equi, fifo, srpt, …")
@@ -40,7 +53,7 @@ def run(
     from hesrpt.errors import InputError
     from hesrpt.runtime import live
     from hesrpt.runtime.jobsfile import JobsFile, read_jobs_file
-    from hesrpt.runtime.runner import remembered_policy, run_jobs
+    from hesrpt.runtime.runner import Where, remembered_policy, run_jobs
 
     if jobs is None and not resume:
         raise InputError("a jobs file is needed, or --state DIR --resume to go on with a run")
@@ -49,6 +62,7 @@ def run(
     file = JobsFile((), None, None) if jobs is None else read_jobs_file(jobs)
     chosen = policy or file.policy or (remembered_policy(state) if state and resume else "hesrpt")
     console = Console(stderr=as_json, highlight=False, emoji=False)
+    where = Where(engine, address, None if resources is None else _amounts(resources))
     try:
         with live.Display(console, quiet=as_json) as display:
             pool = run_jobs(
@@ -57,10 +71,14 @@ def run(
                 chosen,
                 state,
                 resume,
+                where,
                 display,
             )
     except KeyboardInterrupt:
-        how = f"; go on with: hesrpt run --state {state} --resume" if state else ""
+        options = {"engine": None if engine == "local" else engine}
+        options |= {"address": address, "resources": resources}
+        again = "".join(f" --{key} {value}" for key, value in options.items() if value)
+        how = f"; go on with: hesrpt run --state {state} --resume{again}" if state else ""
         typer.echo(f"hesrpt: stopped{how}", err=True)
         raise typer.Exit(130) from None
     if as_json:
@@ -73,6 +91,22 @@ def run(
         live.print_end(console, pool.ended, pool.servers, chosen)
     if any(job.error for job in pool.jobs):
         raise typer.Exit(1)
+
+
+def _amounts(text: str) -> dict[str, float]:
+    """Return resources: CPU=4,GPU=0.5."""
+    from hesrpt.errors import InputError
+
+    amounts = {}
+    for part in text.split(","):
+        name, _, amount = part.partition("=")
+        try:
+            amounts[name.strip()] = float(amount)
+        except ValueError:
+            raise InputError(
+                f"--resources: {part!r}: expected NAME=NUMBER, as in CPU=4,GPU=0.5"
+            ) from None
+    return amounts
 
 
 def _jobs(pool: Any) -> list[dict[str, Any]]:

@@ -174,7 +174,7 @@ class Core:
         if not too_often:
             job.again.append(event.item)
             return False
-        if job.spec.lenient:
+        if job.spec.calls:
             out.append(Drop(job.name, event.item, error))
             return self._settled(job, out)
         self._end(job, out, error)

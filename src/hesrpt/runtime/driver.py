@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.base import Engine, Outcome
 from hesrpt.runtime.events import (
@@ -78,7 +79,7 @@ def measured(job: LiveJob) -> tuple[float, float | None]:
 
 
 #: What other threads ask of the driver: jobs that come together, or events.
-Request: TypeAlias = "list[LiveJob] | _Feed | JobCancelled | ItemsExhausted"
+Request: TypeAlias = "list[LiveJob] | _Feed | tuple[LiveJob, Callable[[], int]] | JobCancelled"
 
 
 class _Feed:
@@ -94,9 +95,8 @@ class _Feed:
             self.told = True
             self.driver.tell(self)
 
-    def exhausted(self, items: int) -> None:
-        self.job.items = items
-        self.driver.tell(ItemsExhausted(self.driver.now, self.job.name, items))
+    def exhausted(self, items: Callable[[], int]) -> None:
+        self.driver.tell((self.job, items))
 
     def failed(self, error: str) -> None:
         self.driver.tell(JobCancelled(self.driver.now, self.job.name, error))
@@ -139,6 +139,34 @@ class Driver:
         """Let the thread know of something."""
         self._requests.put(request)
         self.engine.wake()
+
+    def wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until something is true; return whether it is."""
+        with self.condition:
+            self.condition.wait_for(lambda: ready() or self.failure is not None, timeout)
+            if not ready():
+                self.check()
+            return ready()
+
+    def check(self) -> None:
+        """Raise an error if the thread has failed."""
+        if isinstance(self.failure, InputError):
+            raise self.failure
+        if self.failure is not None:
+            raise RuntimeError(
+                f"the scheduler has failed, which is a bug: {self.failure}"
+            ) from self.failure
+
+    def results(self, job: LiveJob) -> Iterator[tuple[int, bytes]]:
+        """Yield the items of a job with their results, in their order."""
+        if self.journal is None:
+            yield from sorted(job.results.items())
+            return
+        reader = Journal.read(self.journal.directory)  # the other connection is the thread's
+        try:
+            yield from reader.results(job.name)
+        finally:
+            reader.close()
 
     def close(self) -> None:
         """End everything that runs, and the thread."""
@@ -211,6 +239,11 @@ class Driver:
             elif isinstance(request, _Feed):
                 request.told = False
                 events.append(ItemsRead(self.now, request.job.name, request.items))
+            elif isinstance(request, tuple):
+                # Counted only now, when what was to be started has been: their number stays.
+                job, items = request[0], request[1]()
+                job.items = items
+                events.append(ItemsExhausted(self.now, job.name, items))
             else:
                 events.append(request)
 

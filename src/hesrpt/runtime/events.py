@@ -23,7 +23,7 @@ class JobSpec:
     resize: Resizing | None = None  # None: a bag of items
     restart_cost: float = 10.0  # seconds lost when it is started again
     fed: bool = False  # whether it is said how many items can be started (ItemsRead)
-    lenient: bool = False  # whether it goes on without items that have failed
+    calls: bool = False  # whether items come as somebody calls; those that fail are given up
 
 
 # --- events -----------------------------------------------------------------------------------

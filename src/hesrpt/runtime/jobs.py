@@ -56,7 +56,8 @@ class ActiveJob:
     def left(self) -> int:
         """How many items are not done; if that is not known, as many as are, and in flight."""
         if self.items is None:
-            return max(self.done_count, 1) + len(self.in_flight)
+            unknown = self.startable if self.spec.calls else max(self.done_count, 1)
+            return unknown + len(self.in_flight)
         return self.items - self.done_count
 
     @property
@@ -69,7 +70,10 @@ class ActiveJob:
     @property
     def startable(self) -> int:
         """How many items can be started now."""
-        return self.waiting if self.read is None else len(self.again) + self.read - self.taken
+        if self.read is None:
+            return self.waiting
+        known = len(self.again) + self.read - self.taken
+        return known if self.items is None else min(known, self.waiting)
 
     @property
     def most(self) -> int:

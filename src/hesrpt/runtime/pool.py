@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-import cloudpickle
 
 from hesrpt.errors import InputError, number, positive
 from hesrpt.policies import PolicyLike, named
 from hesrpt.runtime.core import MOST_IN_BATCH, Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
 from hesrpt.runtime.engines.base import Engine
-from hesrpt.runtime.engines.local import LocalEngine, cores_here
-from hesrpt.runtime.events import JobCancelled, JobSpec
+from hesrpt.runtime.engines.choice import made
+from hesrpt.runtime.events import JobSpec
+from hesrpt.runtime.executor import CallSource, PoolExecutor
+from hesrpt.runtime.handles import Job, JobError
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.record import Ended, schedule_of
 from hesrpt.runtime.sources import PythonSource, Source
@@ -26,9 +26,7 @@ from hesrpt.schedule import Schedule
 from hesrpt.speedup import PowerLaw, Speedup, as_speedup
 from hesrpt.workload import SpeedupLike
 
-
-class JobError(RuntimeError):
-    """A job has failed, or was cancelled."""
+__all__ = ["Job", "JobError", "Pool", "Request"]
 
 
 @dataclass(frozen=True)
@@ -40,76 +38,7 @@ class Request:
     source: Source
     description: str = ""
     submission: int | None = None  # its number, if it was submitted to the state directory
-
-
-class Job:
-    """A job in a pool."""
-
-    def __init__(self, pool: Pool, live: LiveJob) -> None:
-        self._pool, self._live = pool, live
-
-    def __repr__(self) -> str:
-        total = "?" if self._live.items is None else self._live.items
-        return f"<Job {self.name!r}: {self.state}, {self._live.done} of {total} items>"
-
-    @property
-    def name(self) -> str:
-        """What the job is called."""
-        return self._live.name
-
-    @property
-    def state(self) -> str:
-        """One of "running", "done", "failed" and "cancelled"."""
-        if self._live.ended is None:
-            return "running"
-        if self._live.error is None:
-            return "done"
-        return "cancelled" if self._live.error == "cancelled" else "failed"
-
-    @property
-    def error(self) -> str | None:
-        """Why it failed."""
-        return self._live.error
-
-    @property
-    def done(self) -> int:
-        """How many items are done."""
-        return self._live.done
-
-    @property
-    def items(self) -> int | None:
-        """How many items there are, if that is known."""
-        return self._live.items
-
-    @property
-    def flow_time(self) -> float:
-        """How long it took, from its arrival to its end; so far, if it has not ended."""
-        end = self._pool._driver.now if self._live.ended is None else self._live.ended
-        return end - self._live.arrived
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the job has ended; return whether it has."""
-        return self._pool._wait(lambda: self._live.ended is not None, timeout)
-
-    def results(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the job, and return what its items returned, in their order.
-
-        Raises JobError if it failed.
-        """
-        return list(self.iter_results(timeout))
-
-    def iter_results(self, timeout: float | None = None) -> Iterator[Any]:
-        """Wait for the job, and yield what its items returned, one after the other."""
-        if not self.wait(timeout):
-            raise TimeoutError(f"job {self.name!r} has not ended after {timeout:g} s")
-        if self._live.error is not None:
-            raise JobError(f"job {self.name!r} {self.state}: {self._live.error}")
-        for _, result in self._pool._results(self._live):
-            yield cloudpickle.loads(result)
-
-    def cancel(self) -> None:
-        """End the job; what is running of it is stopped."""
-        self._pool._driver.tell(JobCancelled(self._pool._driver.now, self.name))
+    is_new: bool = False  # whether it is none of those that are remembered
 
 
 class Pool:
@@ -118,13 +47,23 @@ class Pool:
     Parameters
     ----------
     servers
-        How many items may run at a time; the cores that this process may use by default.
+        How many items may run at a time; the cores that this process may use by default, or, on a
+        cluster, all that is free.
     policy
         Who gets how many servers: a name, a policy object or any callable that is a policy.
     state
         A directory in which every outcome is recorded as it happens.
     resume
         Go on with the run in ``state``: jobs of the same names do not do again what is done.
+    engine
+        "local", this machine, or "ray", a Ray cluster.
+    address
+        Of the Ray cluster, as for ``ray.init``: "auto" is the one that this machine belongs to;
+        without an address one is started on this machine if there is none.
+    resources
+        What a server is, on a Ray cluster: {"CPU": 1}, if not given.
+    runtime_env
+        What processes on the Ray cluster need, as for ``ray.init``.
     """
 
     def __init__(
@@ -134,7 +73,10 @@ class Pool:
         *,
         state: str | Path | None = None,
         resume: bool = False,
-        engine: Engine | None = None,
+        engine: str | Engine = "local",
+        address: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
         if servers is not None and positive("servers", servers) != int(servers):
             raise InputError(f"servers must be a whole number, got {servers!r}")
@@ -144,21 +86,33 @@ class Pool:
         self.journal: Journal | None = None
         if state is not None and resume:
             self.journal = Journal.resume(state)
-            servers = servers or int(self.journal.get("servers"))
-            self.journal.set("servers", int(servers))
-        self.servers = int(servers or cores_here())
-        if state is not None and not resume:
-            self.journal = Journal.create(state, self.servers, named(policy).name)
-        engine = engine or LocalEngine(self.servers)
-        core = Core(self.servers, policy, engine.batch_seconds)
+            if servers is None and engine == "local":
+                servers = int(self.journal.get("servers"))
+        limit = None if servers is None else int(servers)
+        running = made(engine, limit, address, resources, runtime_env)
+        try:
+            if state is not None and not resume:
+                self.journal = Journal.create(state, running.capacity(), named(policy).name)
+            elif self.journal is not None:
+                self.journal.set("servers", running.capacity())
+        except BaseException:
+            running.close()
+            raise
+        core = Core(running.capacity(), policy, running.batch_seconds)
         self._before = {} if self.journal is None else {j.name: j for j in self.journal.jobs()}
-        self._driver = Driver(core, engine, self.journal)
+        self._driver = Driver(core, running, self.journal)
+        self._executors: list[PoolExecutor] = []
         self._handles: dict[str, Job] = {}
         self._adding = threading.Lock()
         self._numbers = max((row.number for row in self._before.values()), default=0)
         self._told: set[str] = set()
         self._closed = False
         self._driver.start()
+
+    @property
+    def servers(self) -> int:
+        """How many servers there are; on a cluster that changes, the most that there have been."""
+        return self._driver.most_servers
 
     # --- jobs ---------------------------------------------------------------------------------
 
@@ -173,6 +127,7 @@ class Pool:
         weight: float = 1.0,
         retries: int = 1,
         timeout: float | None = None,
+        keep: bool = False,
     ) -> Job:
         """Add a job that calls a function with each of some items; return at once.
 
@@ -194,6 +149,8 @@ class Pool:
             How often an item that failed is tried again before the job fails.
         timeout
             Seconds after which an item is ended, and has failed.
+        keep
+            Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
         if not callable(function):
             raise InputError(f"a function is expected, got {function!r}")
@@ -202,9 +159,45 @@ class Pool:
         count = len(items) if isinstance(items, Sized) else None
         limit = None if timeout is None else positive("timeout", timeout)
         engine = self._driver.engine
-        source = PythonSource(engine.shared(function), items, engine.packed, self._ahead, limit)
+        if keep and not engine.keeps:
+            raise InputError("keep=True: results stay in a cluster only; this machine has none")
+        if keep and self.journal is not None:
+            raise InputError("keep=True: a state directory is to hold the results, for a resume")
         spec = _spec(count, size, speedup, weight, retries)
+        self._check_open()
+        shared = engine.shared(function)
+        source = PythonSource(shared, items, engine.packed, self._ahead, limit, keep)
         return self.add(name or str(getattr(function, "__name__", "job")), spec, source)
+
+    def executor(
+        self,
+        name: str = "executor",
+        *,
+        size: float | None = None,
+        speedup: SpeedupLike | float | None = None,
+        weight: float = 1.0,
+        timeout: float | None = None,
+    ) -> PoolExecutor:
+        """Add a job to which calls are submitted, as a standard ``concurrent.futures.Executor``.
+
+        It takes part in the sharing with what has been submitted to it so far. It ends when it is
+        shut down, at the latest with the pool. A call that raises an error, or takes its process
+        down, concerns its own future only.
+
+        Parameters
+        ----------
+        name, size, speedup, weight
+            As for :meth:`map`.
+        timeout
+            Seconds after which a call is ended, and has failed.
+        """
+        self._check_open()
+        limit = None if timeout is None else positive("timeout", timeout)
+        source = CallSource(self._driver.engine, limit)
+        spec = replace(_spec(None, size, speedup, weight, retries=0), calls=True)
+        job = self.add_all([Request(name, spec, source, is_new=True)])[0]
+        self._executors.append(PoolExecutor(job, source))
+        return self._executors[-1]
 
     def _ahead(self) -> tuple[int, int]:
         """Return how many items of a job to read ahead, and how many where they are small."""
@@ -224,14 +217,18 @@ class Pool:
         return jobs
 
     def _handle(self, request: Request) -> Job:
-        name, turn, new = request.name, 1, request.submission is not None
+        name, turn = request.name, 1
+        new = request.is_new or request.submission is not None
         while name in self._handles or (new and name in self._before):
             turn += 1
             name = f"{request.name} ({turn})"
+        spec = request.spec
+        if spec.resize == "affinity" and not self._driver.engine.resizes:
+            spec = replace(spec, resize="never")
         live = LiveJob(
-            name, request.spec, request.source, request.description, submission=request.submission
+            name, spec, request.source, request.description, submission=request.submission
         )
-        job = self._handles[name] = Job(self, live)
+        job = self._handles[name] = Job(self._driver, live)
         before = self._before.get(name)
         if before is None or self.journal is None:
             self._numbers += 1
@@ -256,7 +253,7 @@ class Pool:
             waiting = [job for job in self.jobs if job.name not in self._told]
             if not waiting:
                 return
-            if not self._wait(partial(self._any_ended, waiting), timeout):
+            if not self._driver.wait(partial(self._any_ended, waiting), timeout):
                 raise TimeoutError(f"no job has ended after {timeout:g} s")
             ended = [job for job in waiting if self._has_ended(job)]
             for job in sorted(ended, key=lambda job: job._live.ended or 0.0):
@@ -265,7 +262,7 @@ class Pool:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all jobs have ended; return whether they have."""
-        return self._wait(lambda: all(self._has_ended(job) for job in self.jobs), timeout)
+        return self._driver.wait(lambda: all(self._has_ended(job) for job in self.jobs), timeout)
 
     # --- what came of it ----------------------------------------------------------------------
 
@@ -315,6 +312,8 @@ class Pool:
     ) -> None:
         try:
             if kind is None:
+                for executor in self._executors:
+                    executor.shutdown(wait=False)
                 self.wait()
         finally:
             self.close()
@@ -331,36 +330,7 @@ class Pool:
     def _check_open(self) -> None:
         if self._closed:
             raise InputError("the pool is closed")
-        self._check_driver()
-
-    def _check_driver(self) -> None:
-        failure = self._driver.failure
-        if isinstance(failure, InputError):
-            raise failure
-        if failure is not None:
-            raise RuntimeError(f"the scheduler has failed, which is a bug: {failure}") from failure
-
-    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        condition = self._driver.condition
-        with condition:
-            condition.wait_for(lambda: ready() or self._driver.failure is not None, timeout)
-            if not ready():
-                self._check_driver()
-            return ready()
-
-    def _results(self, live: LiveJob) -> Iterator[tuple[int, bytes]]:
-        if self.journal is not None:
-            # With a connection of its own: the driver's is busy.
-            return _read_results(self.journal.directory, live.name)
-        return iter(sorted(live.results.items()))
-
-
-def _read_results(directory: Path, job: str) -> Iterator[tuple[int, bytes]]:
-    reader = Journal.read(directory)
-    try:
-        yield from reader.results(job)
-    finally:
-        reader.close()
+        self._driver.check()
 
 
 def _spec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +28,29 @@ class Interrupted(KeyboardInterrupt):
     """The run was asked to stop."""
 
 
+@dataclass(frozen=True)
+class Where:
+    """What runs the jobs."""
+
+    engine: str = "local"
+    address: str | None = None
+    resources: Mapping[str, float] | None = None
+
+
 def run_jobs(
     requests: Sequence[JobRequest],
     servers: int | None,
     policy: str,
     state: Path | None = None,
     resume: bool = False,
+    where: Where = Where(),  # noqa: B008 (it cannot change)
     watch: Watch = lambda pool: None,
 ) -> Pool:
     """Run jobs until all have ended, also those submitted meanwhile; return the closed pool."""
-    pool = Pool(servers, policy, state=state, resume=resume)
+    pool = Pool(
+        servers, policy, state=state, resume=resume,
+        engine=where.engine, address=where.address, resources=where.resources,
+    )  # fmt: skip
     try:
         with _stoppable():
             if pool.journal is not None:
@@ -55,7 +68,7 @@ def run_jobs(
         pool.close()
     if pool.journal is not None and _submitted(pool.journal.directory):
         # It came after the last look, and before the directory was free.
-        return run_jobs((), servers, policy, state, resume=True, watch=watch)
+        return run_jobs((), servers, policy, state, True, where, watch)
     return pool
 
 

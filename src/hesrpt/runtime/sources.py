@@ -22,8 +22,8 @@ class Feed(Protocol):
     def read(self, items: int) -> None:
         """Say that so many items, without those done before, can be started."""
 
-    def exhausted(self, items: int) -> None:
-        """Say that there are so many items, and no more."""
+    def exhausted(self, items: Callable[[], int]) -> None:
+        """Say that there are no more; how many there were is asked when nothing is started."""
 
     def failed(self, error: str) -> None:
         """Say that no further items can be had."""
@@ -101,7 +101,7 @@ class PythonSource:
         except BaseException as error:  # the user's iterable may raise anything
             to.failed(f"its items: {type(error).__name__}: {error}")
         else:
-            to.exhausted(items)
+            to.exhausted(lambda: items)
 
     def _has_room(self) -> bool:
         least, most = self.ahead()

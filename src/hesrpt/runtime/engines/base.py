@@ -99,6 +99,9 @@ class Engine(Protocol):
     def packed(self, argument: Any) -> Any:
         """Return an argument as tasks hold it."""
 
+    def fetch(self, reference: Any) -> Any:
+        """Return a result that has stayed where it was made."""
+
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         """Start items, which one server, or a command's servers, do one after the other."""
 

@@ -92,6 +92,9 @@ class LocalEngine:
     def packed(self, argument: Any) -> Any:
         return pickled(argument)
 
+    def fetch(self, reference: Any) -> Any:
+        raise NotImplementedError("nothing is kept")
+
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         ((item, task),) = tasks.items()
         self.turns += 1

@@ -134,6 +134,9 @@ class RayEngine:
         # A reference stands for what it refers to, as in a call of Ray's own.
         return argument if isinstance(argument, ray.ObjectRef) else pickled(argument)
 
+    def fetch(self, reference: Any) -> Any:
+        return ray.get(reference)
+
     # --- items --------------------------------------------------------------------------------
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:

@@ -1,0 +1,74 @@
+"""joblib, and scikit-learn with it, on the servers of a pool.
+
+>>> import hesrpt, joblib
+>>> from hesrpt.integrations.joblib import on_pool
+>>> with hesrpt.Pool(servers=2) as pool, on_pool(pool, name="roots"):
+...     joblib.Parallel()(joblib.delayed(pow)(x, 0.5) for x in (1, 4, 9))
+[1.0, 2.0, 3.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from joblib import parallel_config
+from joblib.parallel import ParallelBackendBase
+
+from hesrpt.runtime.pool import Pool
+
+
+@contextmanager
+def on_pool(pool: Pool, name: str = "joblib", **options: Any) -> Iterator[None]:
+    """Let what joblib does within this context be one job of a pool.
+
+    Parameters
+    ----------
+    pool
+        Whose servers to use.
+    name
+        What the job is called.
+    options
+        As for :meth:`hesrpt.Pool.executor`: size, speedup, weight, timeout.
+    """
+    with pool.executor(name, **options) as executor:
+        backend = _Backend(pool, executor.submit)
+        with parallel_config(backend=backend, n_jobs=-1):
+            yield
+
+
+class _Backend(ParallelBackendBase):  # type: ignore[misc]
+    """Hands joblib's batches to an executor."""
+
+    supports_retrieve_callback = True
+    uses_threads = False
+
+    def __init__(self, pool: Pool, submit: Callable[..., Future[Any]]) -> None:
+        super().__init__(nesting_level=0)
+        self.pool, self._submit = pool, submit
+        self._futures: set[Future[Any]] = set()
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return how many calls are to be waiting or running: there is no use in fewer."""
+        return self.pool.servers
+
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[Future[Any]], None]
+    ) -> Future[Any]:
+        """Run joblib's function; the callback goes on from there."""
+        future = self._submit(func)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """Return what the function has returned."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Cancel what has not been started."""
+        for future in list(self._futures):
+            future.cancel()
