@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,8 +65,10 @@ def run(
     chosen = policy or file.policy or (remembered_policy(state) if state and resume else "hesrpt")
     console = Console(stderr=as_json, highlight=False, emoji=False)
     where = Where(engine, address, None if resources is None else _amounts(resources))
+    # Ray prints news of the cluster wherever it likes: not into what programs read.
+    apart = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
-        with live.Display(console, quiet=as_json) as display:
+        with apart, live.Display(console, quiet=as_json) as display:
             pool = run_jobs(
                 file.jobs,
                 file.servers if servers is None else servers,

@@ -34,6 +34,9 @@ def connect(address: str | None, runtime_env: Mapping[str, Any] | None) -> bool:
         )
     if ray.is_initialized():
         return False  # whoever has connected may use it, and will disconnect
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and not _answers((host, int(port))):  # Ray would try for minutes
+        raise InputError(f"no Ray cluster at {address!r}: nobody answers there")
     options = {} if runtime_env is None else {"runtime_env": dict(runtime_env)}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -49,6 +52,15 @@ def as_options(resources: Mapping[str, float], servers: int) -> dict[str, Any]:
     known = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     options: dict[str, Any] = {known[name]: total.pop(name) for name in known if name in total}
     return {"num_cpus": 0, **options, "resources": total}
+
+
+def _answers(address: tuple[str, int]) -> bool:
+    """Return whether somebody listens there."""
+    try:
+        socket.create_connection(address, timeout=_ANSWER).close()
+    except OSError:
+        return False
+    return True
 
 
 class Cluster:
@@ -72,7 +84,9 @@ class Cluster:
             for name, node in nodes.items()
         }
         self.unreachable = {
-            name for name in self.unreachable if name in nodes and not self._answers(name)
+            name
+            for name in self.unreachable
+            if name in nodes and not _answers(self.addresses[name])
         }
         self.foreign = {name: self.foreign[name] for name in self.foreign if name in nodes}
         self.room = {}
@@ -104,17 +118,14 @@ class Cluster:
 
     def has_died(self, node: str) -> bool:
         """Return whether a node is gone: Ray itself says so only much later."""
-        if node in self.addresses and node not in self.unreachable and self._answers(node):
+        if (
+            node in self.addresses
+            and node not in self.unreachable
+            and _answers(self.addresses[node])
+        ):
             return False
         self.unreachable.add(node)
         self.room.pop(node, None)
-        return True
-
-    def _answers(self, node: str) -> bool:
-        try:
-            socket.create_connection(self.addresses[node], timeout=_ANSWER).close()
-        except OSError:
-            return False
         return True
 
     def could_ever_fit(self) -> bool:
