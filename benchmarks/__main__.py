@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import live, orders, simulation, speed
+from benchmarks import cluster, live, orders, simulation, speed
 
 BENCHMARKS = {
     "sort": speed.against_sort,
@@ -18,6 +18,8 @@ BENCHMARKS = {
     "batches": simulation.batches,
     "throughput": live.throughput,
     "decisions": live.decisions,
+    "ray": cluster.throughput,
+    "sharing": cluster.sharing,
 }
 
 

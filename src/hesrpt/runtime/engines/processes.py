@@ -2,13 +2,15 @@
 
 Every process that a run starts carries the run's mark in its environment, as do all processes that
 these start. A guardian, which does nothing but wait for the scheduler to disappear, ends all that
-carry the mark; so not even ``kill -9`` of the scheduler leaves any behind.
+carry the mark; so not even ``kill -9`` of the scheduler leaves any behind. The guardian is this
+module run as a script, which imports nothing else of the project: it must be light.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -91,7 +93,7 @@ class Guardian:
     """
 
     def __init__(self, mark: str, detached: bool = False) -> None:
-        command = [sys.executable, "-m", "hesrpt.runtime.engines.guardian", mark]
+        command = [sys.executable, "-P", __file__, mark]
         if detached:
             command = ["sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", *command]
         self.process = subprocess.Popen(
@@ -108,3 +110,15 @@ class Guardian:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
+
+
+def guard(mark: str) -> None:
+    """Wait until the scheduler has gone, which holds standard input open, and end what it left."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdin.read()
+    end_marked(mark)
+
+
+if __name__ == "__main__":
+    guard(sys.argv[1])

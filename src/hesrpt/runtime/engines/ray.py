@@ -65,6 +65,7 @@ class _Actor:
     node: str
     servers: int
     ready: bool = False
+    since: float = inf  # when it was
     batch: _Batch | None = None
     idle_since: float = field(default_factory=time.monotonic)
 
@@ -105,7 +106,8 @@ class RayEngine:
         self.events = queue.SimpleQueue()
         self.wanted = 0
         self.failures = 0
-        self._looked = self._changed = -inf
+        self._looked = -inf
+        self._ended: list[tuple[float, str, int]] = []  # servers that may not be free yet
         self._remote = ray.remote(Server)
         self._look()
         if not self.cluster.could_ever_fit():
@@ -199,7 +201,7 @@ class RayEngine:
             if error is not None:
                 raise error
             actor.ready, self.failures = True, 0
-            self._changed = actor.idle_since = time.monotonic()
+            actor.since = actor.idle_since = time.monotonic()
         else:
             actor.batch, actor.idle_since = None, time.monotonic()
             if actor.servers > 1:
@@ -277,9 +279,10 @@ class RayEngine:
         if now - self._looked < _LOOK:
             return
         self._looked = now
-        held = {node: self._held(node, only_ready=True) for node in {a.node for a in self.actors}}
-        self.cluster.look(held, settled=now - self._changed > _SETTLED)
-        for node in held:
+        self._ended = [one for one in self._ended if now - one[0] < _SETTLED]
+        nodes = {actor.node for actor in self.actors} | {node for _, node, _ in self._ended}
+        self.cluster.look({node: self._known_and_possible(node, now) for node in nodes})
+        for node in nodes:
             # Others were faster: what is not there yet is not to be had.
             for actor in [a for a in self.actors if a.node == node and not a.ready]:
                 if self._held(node) > self.cluster.room.get(node, 0):
@@ -292,12 +295,14 @@ class RayEngine:
         # An autoscaler is asked for as much again, no more: what it adds is used first.
         self.cluster.ask_for(int(max(min(more, max(capacity, 1)), 0)))
 
-    def _held(self, node: str | None = None, only_ready: bool = False) -> int:
-        return sum(
-            actor.servers
-            for actor in self.actors
-            if node in (None, actor.node) and (actor.ready or not only_ready)
-        )
+    def _known_and_possible(self, node: str, now: float) -> tuple[int, int]:
+        """Return how many servers of ours Ray's news of a node surely, and at most, speak of."""
+        known = sum(a.servers for a in self.actors if a.node == node and now - a.since > _SETTLED)
+        gone = sum(servers for _, where, servers in self._ended if where == node)
+        return known, self._held(node) + gone
+
+    def _held(self, node: str | None = None) -> int:
+        return sum(actor.servers for actor in self.actors if node in (None, actor.node))
 
     def _place(self) -> None:
         """Give what waits to servers that are idle, and have more servers started for the rest."""
@@ -359,12 +364,11 @@ class RayEngine:
         ).remote()
         actor = _Actor(handle, node, servers)
         self.actors.append(actor)
-        self._changed = time.monotonic()
         self._listen(actor, None, handle.begin.remote())
 
     def _end(self, actor: _Actor) -> None:
         self.actors.remove(actor)
-        self._changed = time.monotonic()
+        self._ended.append((time.monotonic(), actor.node, actor.servers))
         with contextlib.suppress(Exception):  # it may have died
             ray.kill(actor.handle)
 

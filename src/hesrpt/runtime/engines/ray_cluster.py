@@ -1,8 +1,9 @@
 """A Ray cluster as seen by one who shares it: its nodes, and what is free on them.
 
 A server is a bundle of resources. How many fit on a node is what the node has, without what others
-hold. What others hold cannot be asked for: it is what is neither free nor ours, and since Ray's
-news of what is free come late, it is looked at only when nothing of ours has changed for a moment.
+hold. What others hold cannot be asked for: it is what is neither free nor ours. Ray's news of what
+is free come late, and what of ours has just come or gone may be in them or not: between what others
+hold in the one case and in the other, what was believed before is kept.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class Cluster:
         self.foreign: dict[str, dict[str, float]] = {}
         self._asked: tuple[int, Any] = (0, None)
 
-    def look(self, held: Mapping[str, int], settled: bool) -> None:
-        """Look at the nodes; ``held`` is how many servers each holds of ours."""
+    def look(self, held: Mapping[str, tuple[int, int]]) -> None:
+        """Look at the nodes; ``held`` is how many servers of ours each holds, at least and most."""
         nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         free = available_resources_per_node()
         self.addresses = {
@@ -94,21 +95,27 @@ class Cluster:
             if name in self.unreachable:
                 continue
             total = node["Resources"]
-            if settled or name not in self.foreign:
-                self.foreign[name] = self._of_others(
-                    total, free.get(name, total), held.get(name, 0)
+            least, most = held.get(name, (0, 0))
+            used = {
+                resource: total.get(resource, 0.0) - free.get(name, total).get(resource, 0.0)
+                for resource in self.resources
+            }
+            self.foreign[name] = {
+                resource: self._between(
+                    self.foreign.get(name, {}).get(resource, 0.0),
+                    used[resource] - most * each,
+                    used[resource] - least * each,
                 )
+                for resource, each in self.resources.items()
+            }
             fits = self._fits(total, self.foreign[name])
             if fits > 0:
                 self.room[name] = fits
 
-    def _of_others(
-        self, total: Mapping[str, float], free: Mapping[str, float], held: int
-    ) -> dict[str, float]:
-        return {
-            name: max(total.get(name, 0.0) - free.get(name, 0.0) - held * each, 0.0)
-            for name, each in self.resources.items()
-        }
+    @staticmethod
+    def _between(before: float, least: float, most: float) -> float:
+        """Return what others hold: as before, if that can be."""
+        return max(min(before, most), least, 0.0)
 
     def _fits(self, total: Mapping[str, float], foreign: Mapping[str, float]) -> int:
         return min(
