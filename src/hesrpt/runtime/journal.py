@@ -12,7 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,17 +90,12 @@ class Journal:
                     f"{place}: holds the state of a run; continue it with --resume (resume=True), "
                     "or choose another directory"
                 )
-            journal = cls(place, _connected(place), lock)
-            with journal._guarded():
-                journal.connection.executescript(_SCHEMA)
-                journal.set("epoch", time.time())
-                journal.set("servers", servers)
-                journal.set("policy", policy)
             (place / "logs").mkdir(exist_ok=True)
+            _make_database(place, {"epoch": time.time(), "servers": servers, "policy": policy})
+            return cls(place, _connected(place), lock)
         except BaseException:
             os.close(lock)
             raise
-        return journal
 
     @classmethod
     def resume(cls, directory: str | Path) -> Journal:
@@ -288,6 +283,19 @@ class Journal:
 
 def _database(place: Path) -> Path:
     return place / "state.db"
+
+
+def _make_database(place: Path, values: Mapping[str, float | str]) -> None:
+    """Make the database of a run: all of it or, if we are killed meanwhile, none."""
+    draft = place / "state.db.new"
+    try:
+        draft.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
+            connection.executescript(_SCHEMA)
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
+        draft.replace(_database(place))
+    except (sqlite3.Error, OSError) as error:
+        raise StateError(f"{_database(place)}: {error}") from None
 
 
 def _connected(place: Path) -> sqlite3.Connection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -11,9 +10,8 @@ from dataclasses import replace
 from threading import Event
 from typing import Any, TypeAlias, TypeVar
 
-from hesrpt.errors import OverloadWarning
 from hesrpt.policies import Knee, PolicyLike, looked_up, named
-from hesrpt.simulator.simulation import Simulation, simulate
+from hesrpt.simulator.simulation import Simulation, simulated
 from hesrpt.speedup import PowerLaw
 from hesrpt.workload import Workload
 
@@ -79,9 +77,7 @@ def _jobs(task: Task) -> int:
 
 def _run(task: Task) -> Simulation:
     workload, servers, policy, options = task
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OverloadWarning)  # said once for all of them
-        return simulate(workload, servers, policy, **options)
+    return simulated(workload, servers, policy, **options)
 
 
 def _run_in_thread(task: Task, stop: Event) -> Simulation:

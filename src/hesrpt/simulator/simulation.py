@@ -87,11 +87,35 @@ def simulate(
     >>> simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=10, policy="equi").mean_flow_time
     1.96919603
     """
+    simulation = simulated(
+        workload, servers, policy, whole, resize_cost, size_error, seed, progress
+    )
+    if simulation.overloaded:
+        warnings.warn(
+            f"under policy {simulation.policy} jobs arrive faster than {servers:g} servers serve "
+            "them: ever more are waiting, and averages depend on how many jobs there are",
+            OverloadWarning,
+            stacklevel=2,
+        )
+    return simulation
+
+
+def simulated(
+    workload: Workload,
+    servers: float,
+    policy: PolicyLike,
+    whole: bool = False,
+    resize_cost: float = 0.0,
+    size_error: float = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Simulation:
+    """Run a policy on jobs, whatever comes of it: see :func:`simulate`."""
     from hesrpt.simulator import engine
 
     run = prepared(workload, servers, policy, whole, resize_cost, size_error, seed)
     outcome = engine.simulate(run, progress=progress)
-    simulation = Simulation(
+    return Simulation(
         workload,
         run.servers,
         outcome.completion_times,
@@ -101,14 +125,6 @@ def simulate(
         outcome.events,
         outcome.area,
     )
-    if simulation.overloaded:
-        warnings.warn(
-            f"under policy {run.policy.name} jobs arrive faster than {servers:g} servers serve "
-            "them: ever more are waiting, and averages depend on how many jobs there are",
-            OverloadWarning,
-            stacklevel=2,
-        )
-    return simulation
 
 
 def prepared(

@@ -26,6 +26,10 @@ class Mixed(Speedup):
     def __init__(self, members: Sequence[Speedup]) -> None:
         self.members = tuple(members)
 
+    def __repr__(self) -> str:
+        kinds = sorted({type(member).__name__ for member in self.members})
+        return f"Mixed({len(self.members)} of {', '.join(kinds)})"
+
     @cached_property
     def parts(self) -> list[tuple[IntArray, Speedup]]:
         """The jobs of each kind of speedup, and that speedup with arrays for its parameters."""
