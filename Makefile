@@ -13,7 +13,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest --quiet
+	$(BIN)/pytest --quiet --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 paper: $(VENV)/.installed
 	$(BIN)/hesrpt paper --out docs/paper
