@@ -14,9 +14,11 @@ from hesrpt.runtime.core import Core
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
+    Drop,
     Finish,
     ItemFailed,
     ItemFinished,
+    ItemLost,
     ItemsExhausted,
     ItemsRead,
     JobArrived,
@@ -216,17 +218,19 @@ def test_any_policy_will_do() -> None:
 
 
 events = st.lists(
-    st.tuples(st.sampled_from(["arrive", "finish", "fail", "cancel", "capacity", "tick"]),
+    st.tuples(st.sampled_from(["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]),
               st.integers(0, 5), st.integers(0, 8)),
     max_size=60,
 )  # fmt: skip
 
 
-@given(events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]))
+@given(
+    events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]), st.sampled_from([0, 1])
+)
 def test_whatever_happens_no_more_runs_than_there_are_servers(
-    history: list[tuple[str, int, int]], policy: str
+    history: list[tuple[str, int, int]], policy: str, batch_seconds: float
 ) -> None:
-    core = Core(4, policy)
+    core = Core(4, policy, batch_seconds)
     running: set[tuple[str, int]] = set()
     ended: set[str] = set()
     time = 0.0
@@ -234,8 +238,8 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
     def carry_out(commands: list[Command]) -> None:
         for one in commands:
             if isinstance(one, Start):
-                assert (one.job, one.item) not in running
-                running.add((one.job, one.item))
+                assert not {(one.job, item) for item in one.items} & running
+                running.update((one.job, item) for item in one.items)
             elif isinstance(one, Stop):
                 running.remove((one.job, one.item))
             elif isinstance(one, Finish):
@@ -250,7 +254,7 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
         if kind == "arrive":
             arrived += 1
             carry_out(
-                core.handle(JobArrived(time, f"j{arrived}", JobSpec(items=number, retries=1)))
+                core.handle(JobArrived(time, f"j{arrived}", JobSpec(items=5 * number, retries=1)))
             )
         elif kind == "capacity":
             carry_out(core.handle(CapacityChanged(time, number)))
@@ -263,10 +267,14 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
             running.remove((job, item))
             if kind == "finish":
                 carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
-            else:
+            elif kind == "fail":
                 carry_out(core.handle(ItemFailed(time, job, item, "x")))
+            else:
+                carry_out(core.handle(ItemLost(time, job, item)))
         in_flight = {(name, item) for name, one in core.jobs.items() for item in one.in_flight}
         assert in_flight == running
+        for one in core.jobs.values():
+            assert one.observed == sum(flight.servers for flight in one.in_flight.values())
     # Left to themselves, all jobs end.
     carry_out(core.handle(CapacityChanged(time, 4)))
     while core.jobs:
@@ -337,3 +345,81 @@ def test_items_are_started_as_they_are_read() -> None:
     assert core.handle(ItemsExhausted(1, "a", 3)) == []
     core.handle(ItemFinished(2, "a", 1, 1.0))
     assert core.handle(ItemFinished(2, "a", 2, 1.0)) == [Finish("a")]
+
+
+# --- clusters ---------------------------------------------------------------------------------
+
+
+def test_lost_items_are_done_again_on_no_account_but_not_for_ever() -> None:
+    core = Core(2)
+    assert core.handle(JobArrived(0, "a", bag(3, 300, retries=0))) == starts("a", 0, 1)
+    for time in range(10):
+        assert core.handle(ItemLost(time, "a", 1)) == starts("a", 1)
+    done = core.handle(ItemLost(11, "a", 1))
+    assert done == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
+
+
+def test_short_items_go_in_batches_where_handing_out_takes_time() -> None:
+    core = Core(2, batch_seconds=0.1)
+    assert core.handle(JobArrived(0, "a", bag(1000))) == starts("a", 0, 1)  # nothing is known yet
+    first, ready = core.handle(ItemFinished(0.01, "a", 0, 0.01))
+    assert first == Start("a", 2, also=tuple(range(3, 12)))
+    assert ready == Start("a", 12, also=tuple(range(13, 22)))  # for whichever server is free next
+    job = core.jobs["a"]
+    assert (job.observed, len(job.in_flight)) == (2, 21)
+    # The server of item 1 goes on with what was ready, and something else is made ready.
+    assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
+        Start("a", 22, also=tuple(range(23, 32)))
+    ]
+    assert job.in_flight[12].servers == 1
+    # What is lost, or fails, is done alone.
+    lost = core.handle(*(ItemLost(0.1, "a", item) for item in (2, 3)))
+    assert all(isinstance(one, Start) and one.also == () for one in lost)
+    assert {one.item for one in lost if isinstance(one, Start)} <= {2, 3}
+
+
+def test_batches_get_smaller_towards_the_end() -> None:
+    core = Core(4, batch_seconds=0.1)
+    core.handle(JobArrived(0, "a", bag(400)))
+    waiting, sizes, time = [0, 1, 2, 3], [], 0.0
+    while waiting:
+        time += 0.01
+        done = core.handle(*(ItemFinished(time, "a", item, 0.001) for item in waiting))
+        given = [one for one in done if isinstance(one, Start)]
+        sizes += [len(one.items) for one in given]
+        waiting = [item for one in given for item in one.items]
+    assert sum(sizes) == 396
+    assert max(sizes) == 49  # a half of what waits, shared by four
+    assert sizes[-1] == 1
+    assert core.jobs == {}
+
+
+def test_a_command_is_no_wider_than_a_node() -> None:
+    core = Core(0)
+    job = JobSpec(items=1, size=1e6, speedup=HALF, resize="never")
+    core.handle(CapacityChanged(0, 12, widest=4))
+    assert core.handle(JobArrived(0, "a", job)) == [Start("a", 0, 4)]
+    assert core.handle(JobArrived(1, "b", bag(20, 20))) == starts("b", *range(8))
+    # Its node dies: it is started again where there is room.
+    done = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, widest=2))
+    assert done == [Start("a", 0, 2)]
+
+
+def test_calls_that_fail_are_given_up_and_the_others_go_on() -> None:
+    core = Core(2)
+    core.handle(JobArrived(0, "a", bag(None, calls=True, fed=True, retries=0)))
+    assert core.jobs["a"].most == 0  # nobody has called yet
+    assert core.handle(ItemsRead(1, "a", 3)) == starts("a", 0, 1)
+    assert core.handle(ItemFailed(2, "a", 0, "crash")) == [Drop("a", 0, "crash"), Start("a", 2)]
+    assert core.handle(ItemFinished(3, "a", 1, 1.0), ItemFinished(3, "a", 2, 1.0)) == []
+    assert "a" in core.jobs  # somebody may call again
+    assert core.handle(ItemsExhausted(4, "a", 3)) == [Finish("a")]
+
+
+def test_calls_are_judged_by_what_waits() -> None:
+    core = Core(4)
+    core.handle(JobArrived(0, "calls", bag(None, calls=True, fed=True)))
+    core.handle(JobArrived(0, "bag", bag(40, 40)))
+    core.handle(ItemsRead(1, "calls", 4), ItemFinished(1, "bag", 0, 1.0))
+    assert core.jobs["calls"].left == 4
+    assert core.jobs["calls"].planned > core.jobs["bag"].planned

@@ -35,7 +35,7 @@ from hesrpt.runtime.events import (
     Stop,
     Tick,
 )
-from hesrpt.runtime.jobs import ActiveJob, Flight, power_like
+from hesrpt.runtime.jobs import ActiveJob, Flight
 from hesrpt.runtime.planner import Planner, is_fixed
 
 # Plans are made anew at least this often, in seconds, for what has been learned.
@@ -279,12 +279,11 @@ class Core:
 
     def _batch(self, job: ActiveJob) -> int:
         """Return how many items a server should be given in one go."""
-        each = job.learned.item_seconds(power_like(job.speedup))
-        if self.batch_seconds == 0 or each is None:
+        if self.batch_seconds == 0 or job.learned.items == 0:
             return 1
         # Less and less towards the end, so that all servers end at about the same time.
         fair = job.waiting // (2 * max(job.planned, 1))
-        return max(min(int(self.batch_seconds / each), fair, MOST_IN_BATCH), 1)
+        return max(min(int(self.batch_seconds / job.learned.mean_seconds), fair, MOST_IN_BATCH), 1)
 
     def _stop_to_restart(self, job: ActiveJob, item: int, flight: Flight, time: float) -> Stop:
         job.width_before = flight.servers

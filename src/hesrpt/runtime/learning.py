@@ -47,6 +47,11 @@ class Learned:
         slope = (covariance + PRIOR_WEIGHT * (1 - PRIOR_P)) / (variance + PRIOR_WEIGHT)
         return round(min(max(1 - slope, _LEAST_P), _MOST_P), 2)
 
+    @property
+    def mean_seconds(self) -> float:
+        """How long items took."""
+        return sum(self.seconds.values()) / self.items
+
     def item_seconds(self, p: float) -> float | None:
         """Return how long an item takes alone, given p; None if nothing was seen."""
         if self.items == 0:

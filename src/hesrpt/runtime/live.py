@@ -24,6 +24,7 @@ class Display:
         self.console, self.quiet = console, quiet
         self.live: Live | None = None
         self.told: set[str] = set()
+        self.servers = -1
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.quiet:
@@ -42,6 +43,10 @@ class Display:
         if self.live is not None:
             self.live.update(_table(pool))
             return
+        if pool._driver.core.servers != self.servers:
+            self.servers = pool._driver.core.servers
+            if self.servers == 0:
+                self.console.print("waiting: the cluster has no server free")
         for job in pool.jobs:
             if job.state != "running" and job.name not in self.told:
                 self.told.add(job.name)
@@ -53,7 +58,7 @@ class Display:
 def _table(pool: Pool) -> Table:
     driver = pool._driver
     with driver.condition:
-        now = driver.now
+        now, servers = driver.now, driver.core.servers
         ends = forecast(driver.core, now, driver.core.planner.policy)
         held = {name: (job.planned, job.observed) for name, job in driver.core.jobs.items()}
     table = Table(box=None, pad_edge=False)
@@ -74,8 +79,11 @@ def _table(pool: Pool) -> Table:
             _time(job.flow_time),
             state,
         )
-    if flow_times:
-        table.caption = f"mean flow time, predicted: {_time(sum(flow_times) / len(flow_times))}"
+    if servers == 0:
+        table.caption = "waiting: the cluster has no server free"
+    elif flow_times:
+        mean = _time(sum(flow_times) / len(flow_times))
+        table.caption = f"{servers} servers; mean flow time, predicted: {mean}"
     return table
 
 
