@@ -41,6 +41,12 @@ def _work_all(items: list[int]) -> list[int]:
     return [_work(item) for item in items]
 
 
+def _meet(pool: Pool, servers: int) -> None:
+    """Have all servers started, and items of this length known."""
+    pool.map(time.sleep, [1.0] * 2 * servers, name="meeting").wait()
+    pool.map(_work, range(10 * servers), name="warm").wait()
+
+
 def throughput(console: Console, items: int = 2000, servers: int = 2, rounds: int = 5) -> None:
     """Short items on both cores, by hesrpt and by Ray's own tasks with the same batches."""
     with _cluster(servers):
@@ -58,7 +64,7 @@ def throughput(console: Console, items: int = 2000, servers: int = 2, rounds: in
             alone = time.perf_counter() - began
             time.sleep(1.0)
             with Pool(servers, engine="ray") as pool:
-                pool.map(_work, range(20 * servers), name="warm").wait()
+                _meet(pool, servers)
                 began = time.perf_counter()
                 pool.map(_work, range(items), name="items").wait()
                 ours = time.perf_counter() - began
@@ -83,7 +89,7 @@ def sharing(console: Console, servers: int = 4) -> None:
             time.sleep(1.0)
             for policy in ("equi", "hesrpt"):
                 with Pool(servers, policy, engine="ray") as pool:
-                    pool.map(_work, range(20 * servers), name="warm").wait()
+                    _meet(pool, servers)
                     handles = [pool.map(_work, range(jobs[name]), name=name) for name in order]
                     pool.wait()
                     mean = statistics.mean(job.flow_time for job in handles)
