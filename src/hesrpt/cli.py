@@ -6,14 +6,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hesrpt import cli_run
+from hesrpt import cli_run, cli_whatif
 from hesrpt._version import __version__
 from hesrpt.options import (
     AmdahlOption,
@@ -39,6 +37,7 @@ from hesrpt.options import (
     speedup_of,
     workloads_of,
 )
+from hesrpt.showing import check_plot, progress_bar, say_where, warnings_told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,7 +134,7 @@ def plan(
     from hesrpt.optimal.planner import plan as make_plan
     from hesrpt.traces import read_jobs
 
-    _check_plot(plot)
+    check_plot(plot)
     workload = read_jobs(jobs, speedup_of(p, amdahl, measured, max_servers, time_shared))
     planned = make_plan(workload, servers, objective=objective, whole=whole)
     verified = verify(planned) if check else None
@@ -145,7 +144,7 @@ def plan(
         print(json.dumps(reports.plan_as_json(planned, verified), indent=2))
     else:
         reports.print_plan(planned, verified)
-        _say_where(plot, None)
+        say_where(plot, None)
 
 
 @app.command()
@@ -177,10 +176,10 @@ def simulate(
     from hesrpt import reports
     from hesrpt.simulator import simulate as run
 
-    _check_plot(plot)
+    check_plot(plot)
     speedup = speedup_of(p, amdahl, measured, max_servers, time_shared)
     (workload,) = workloads_of(jobs, speedup, pareto, shape, poisson, rate, sizes, seed, 1)
-    with _progress(f"{policy}", as_json) as progress, _warnings():
+    with progress_bar(f"{policy}", as_json) as progress, warnings_told():
         simulation = run(
             workload,
             servers,
@@ -199,7 +198,7 @@ def simulate(
         print(json.dumps(reports.simulation_as_json(simulation), indent=2))
     else:
         reports.print_simulation(simulation)
-        _say_where(plot, csv)
+        say_where(plot, csv)
 
 
 @app.command()
@@ -234,11 +233,11 @@ def compare(
     from hesrpt import reports
     from hesrpt.simulator import compare as run
 
-    _check_plot(plot)
+    check_plot(plot)
     speedup = speedup_of(p, amdahl, measured, max_servers, time_shared)
     workloads = workloads_of(jobs, speedup, pareto, shape, poisson, rate, sizes, seed, replications)
     names = [name.strip() for name in policies.split(",") if name.strip()]
-    with _progress("policies", as_json) as progress, _warnings():
+    with progress_bar("policies", as_json) as progress, warnings_told():
         comparison = run(
             workloads,
             servers,
@@ -259,7 +258,7 @@ def compare(
         print(json.dumps(reports.comparison_as_json(comparison), indent=2))
     else:
         reports.print_comparison(comparison)
-        _say_where(plot, csv)
+        say_where(plot, csv)
 
 
 @app.command()
@@ -284,7 +283,7 @@ def paper(
     """Reproduce the heSRPT paper: every figure, and every claim with a verdict."""
     from hesrpt.paper import pages, reproduce
 
-    with _progress("the paper", as_json) as progress:
+    with progress_bar("the paper", as_json) as progress:
         made = reproduce(
             out, seed=seed, jobs=jobs, servers=servers,  # type: ignore[arg-type]
             sets=sets, curves=curves or (),
@@ -300,51 +299,10 @@ def paper(
 
 
 cli_run.register(app)
-
-
-@contextmanager
-def _progress(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(
-        console=console, transient=True, disable=hidden or not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _warnings() -> Iterator[None]:
-    """Say on standard error, in one line each, what the library warns of."""
-    import warnings
-
-    from hesrpt.errors import OverloadWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", OverloadWarning)
-        yield
-    for warning in caught:
-        print(f"hesrpt: warning: {warning.message}", file=sys.stderr)
-
-
-def _check_plot(plot: Path | None) -> None:
-    if plot is not None:
-        from hesrpt import plots
-
-        plots.check_path(plot)  # before the work, not after it
+cli_whatif.register(app)
 
 
 def _save(figure: Figure, plot: Path) -> None:
     from hesrpt import plots
 
     plots.save(figure, plot, description=" ".join(["hesrpt", *sys.argv[1:]]))
-
-
-def _say_where(plot: Path | None, csv: Path | None) -> None:
-    if plot is not None:
-        print(f"drawn in {plot}")
-    if csv is not None:
-        print(f"written to {csv}")

@@ -56,10 +56,13 @@ class Timeline(ABC):
             return ends
         return np.unique(np.append(np.quantile(ends, np.linspace(0, 1, most)), ends[-1]))
 
+    def totals(self) -> FloatArray:
+        """Return how many servers are handed out in each phase."""
+        return np.array([self.servers(phase).sum() for phase in range(len(self.ends))])
+
     def server_seconds(self) -> float:
         """Return how many servers were handed out for how long, in sum."""
-        lengths = np.diff(self.ends, prepend=0.0)
-        return float(sum(length * self.servers(i).sum() for i, length in enumerate(lengths)))
+        return float(np.diff(self.ends, prepend=0.0) @ self.totals())
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         """Yield the remaining sizes at each of ``times``, which ascend."""

@@ -42,6 +42,12 @@ class Workload:
         How much a second of each job's flow time counts, for ``objective="weighted"``.
     names
         A name for each job; its number (from 0) by default.
+    requested
+        How many servers each job's user has asked for: what rigid policies give it, no more, no
+        less.
+    estimates
+        How long each job's user thinks that it runs on those, for policies that plan ahead. No
+        less than it really takes; exactly that by default.
 
     >>> from hesrpt import PowerLaw
     >>> Workload(sizes=[9, 4, 1], speedup=PowerLaw(0.5))
@@ -53,6 +59,8 @@ class Workload:
     arrivals: FloatArray | None
     weights: FloatArray | None
     given_names: tuple[str, ...] | None
+    requested: FloatArray | None
+    estimates: FloatArray | None
 
     def __init__(
         self,
@@ -62,6 +70,8 @@ class Workload:
         arrivals: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         names: Sequence[str] | None = None,
+        requested: ArrayLike | None = None,
+        estimates: ArrayLike | None = None,
     ) -> None:
         def keep(name: str, value: object) -> None:
             if isinstance(value, np.ndarray):
@@ -77,8 +87,12 @@ class Workload:
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InputError(f"names must be a list with one name per job, got {names!r}")
         keep("given_names", None if names is None else tuple(str(name) for name in names))
+        keep("requested", None if requested is None else positive_vector("requested", requested))
+        keep("estimates", None if estimates is None else positive_vector("estimates", estimates))
         for name, values in (
             ("arrivals", self.arrivals),
+            ("requested", self.requested),
+            ("estimates", self.estimates),
             ("weights", self.weights),
             ("names", self.given_names),
         ):
@@ -152,6 +166,8 @@ class Workload:
             arrivals=None if self.arrivals is None else self.arrivals[first],
             weights=None if self.weights is None else self.weights[first],
             names=None if names is None else [names[job] for job in first],
+            requested=None if self.requested is None else self.requested[first],
+            estimates=None if self.estimates is None else self.estimates[first],
         )
 
     def __len__(self) -> int:

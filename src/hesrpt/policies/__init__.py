@@ -19,12 +19,16 @@ from hesrpt.policies.helrpt import HeLrpt
 from hesrpt.policies.hesrpt import HeSrpt
 from hesrpt.policies.knee import Knee
 from hesrpt.policies.optimal import Optimal
+from hesrpt.policies.rigid import Easy, Fcfs, Rigid
 from hesrpt.policies.srpt import Srpt
 
 __all__ = [
     "NAMES",
+    "RIGID",
     "ByRank",
+    "Easy",
     "Equi",
+    "Fcfs",
     "Fifo",
     "HeLrpt",
     "HeSrpt",
@@ -33,6 +37,7 @@ __all__ = [
     "Optimal",
     "Policy",
     "PolicyLike",
+    "Rigid",
     "Srpt",
     "State",
     "looked_up",
@@ -54,6 +59,8 @@ NAMES: dict[str, Callable[[], Policy]] = {
     "knee": Knee,
     "optimal": Optimal,
 }
+#: Those that cannot share servers; they need to know how many each job asks for.
+RIGID: dict[str, Callable[[], Policy]] = {"fcfs": Fcfs, "easy": Easy}
 
 
 class _Plain(Policy):
@@ -76,9 +83,10 @@ def named(policy: PolicyLike) -> Policy:
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str):
-        if policy not in NAMES:
-            raise InputError(f"no policy named {policy!r}; there are: {', '.join(NAMES)}")
-        return NAMES[policy]()
+        known = NAMES | RIGID
+        if policy not in known:
+            raise InputError(f"no policy named {policy!r}; there are: {', '.join(known)}")
+        return known[policy]()
     if isinstance(policy, type):
         raise InputError(f"a policy is wanted, not its class: {policy.__name__}()")
     if callable(policy):

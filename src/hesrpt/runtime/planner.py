@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, State, named, rounded_fairly
+from hesrpt.errors import InputError
+from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, named, rounded_fairly
 from hesrpt.runtime.jobs import ActiveJob, common_power, power_like
 from hesrpt.runtime.learning import Learned
 from hesrpt.speedup import Mixed
@@ -27,6 +28,8 @@ class Planner:
 
     def __init__(self, policy: PolicyLike) -> None:
         self.policy = named(policy)
+        if isinstance(self.policy, Rigid):
+            raise InputError(f"policy {self.policy.name} can only be simulated: it shares nothing")
         self.known = Learned()  # of all jobs, for those of which nothing is known
         self._hesrpt: dict[float, Policy] = {}
 

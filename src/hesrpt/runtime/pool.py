@@ -20,6 +20,7 @@ from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.executor import CallSource, PoolExecutor
 from hesrpt.runtime.handles import Job, JobError
 from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.planner import Planner
 from hesrpt.runtime.record import Ended, schedule_of
 from hesrpt.runtime.sources import PythonSource, Source
 from hesrpt.schedule import Schedule
@@ -82,7 +83,7 @@ class Pool:
             raise InputError(f"servers must be a whole number, got {servers!r}")
         if resume and state is None:
             raise InputError("to resume a run, its state directory must be given")
-        named(policy)  # a mistake is told before anything is made
+        Planner(policy)  # a mistake is told before anything is made
         self.journal: Journal | None = None
         if state is not None and resume:
             self.journal = Journal.resume(state)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError, OverloadWarning, flag, number, positive
-from hesrpt.policies import PolicyLike, named
+from hesrpt.policies import PolicyLike, Rigid, named
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.workload import Workload
 
@@ -114,6 +114,11 @@ def simulated(
     from hesrpt.simulator import engine
 
     run = prepared(workload, servers, policy, whole, resize_cost, size_error, seed)
+    if isinstance(run.policy, Rigid):
+        from hesrpt.simulator.rigid import start_times
+
+        starts, _ = start_times(workload, run.servers, run.policy)
+        return kept(workload, run.servers, starts, run.policy.name)
     outcome = engine.simulate(run, progress=progress)
     return Simulation(
         workload,
@@ -124,6 +129,25 @@ def simulated(
         whole,
         outcome.events,
         outcome.area,
+    )
+
+
+def kept(workload: Workload, servers: float, starts: FloatArray, name: str) -> Simulation:
+    """Return the record of jobs that hold what they asked for from these starts on."""
+    from hesrpt.simulator.rigid import Intervals, run_times
+
+    assert workload.requested is not None
+    ends = starts + run_times(workload)
+    arrivals = 0.0 if workload.arrivals is None else workload.arrivals
+    return Simulation(
+        workload,
+        servers,
+        ends,
+        Intervals(starts, ends, workload.requested),
+        name,
+        True,
+        2 * len(workload),
+        float(np.sum(ends - arrivals)),
     )
 
 
@@ -169,6 +193,11 @@ class _Timeline(Timeline):
 
     def server_seconds(self) -> float:
         return self.busy
+
+    def totals(self) -> FloatArray:
+        recorded = self._recorded
+        sums = np.concatenate(([0.0], np.cumsum(recorded.held)))
+        return sums[recorded.start[1:]] - sums[recorded.start[:-1]]
 
     @cached_property
     def _recorded(self) -> Recorded:

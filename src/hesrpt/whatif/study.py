@@ -1,0 +1,226 @@
+"""The same jobs as users had them run, and as the system would have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
+from hesrpt.logs import Log
+from hesrpt.policies import RIGID, HeSrpt, Policy, PolicyLike, State, named
+from hesrpt.simulator.cores import run_all
+from hesrpt.simulator.simulation import Simulation, kept
+from hesrpt.whatif.assumptions import Assumption, assumption
+from hesrpt.whatif.selection import offered_load, selected
+from hesrpt.workload import Workload
+
+RECORDED = "as recorded"
+POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
+# The planner's rule for jobs that speed up differently is computed anew at each event.
+_MANY = 1000
+#: Jobs by the server-seconds that they took: which part of them, and what it is called.
+CLASSES = (
+    ("the smallest half", 0.0, 0.5), ("the next 40%", 0.5, 0.9), ("the next 9%", 0.9, 0.99),
+    ("the largest 1%", 0.99, 1.0),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Rounded(Policy):
+    """heSRPT for slowdown in whole servers, by rounding: planning them exactly takes long."""
+
+    base: HeSrpt
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    def __call__(self, state: State) -> FloatArray:
+        state.whole = False
+        return self.base(state)
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIf:
+    """What would have come of a log under several policies."""
+
+    log: Log  # of the jobs that were used
+    servers: int
+    assumed: Assumption
+    runs: dict[str, Simulation]  # by policy, rigid ones first
+
+    @cached_property
+    def load(self) -> float:
+        """The server-seconds that users asked for, for each that there was."""
+        return offered_load(self.log, self.servers)
+
+    def slowdowns(self, policy: str) -> FloatArray:
+        """Return each job's flow time for each second that it ran by the log."""
+        return self.runs[policy].flow_times / self.log.runtime
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each policy, with all that is measured."""
+        rows = []
+        for policy, run in self.runs.items():
+            row: dict[str, Any] = {"policy": policy}
+            for name, values in (
+                ("flow_time", run.flow_times),
+                ("slowdown", self.slowdowns(policy)),
+            ):
+                median, p95, p99 = np.quantile(values, (0.5, 0.95, 0.99))
+                row[f"mean_{name}"] = float(values.mean())
+                row |= {f"median_{name}": float(median), f"p95_{name}": float(p95)}
+                row[f"p99_{name}"] = float(p99)
+            row["makespan"] = run.makespan
+            row["utilisation"] = run.utilisation
+            row["overloaded"] = run.overloaded
+            rows.append(row)
+        return rows
+
+    def by_class(self) -> list[dict[str, Any]]:
+        """Return mean flow times by how large jobs are: whether the large ones pay for it."""
+        rank = np.empty(len(self.log))
+        rank[np.argsort(self.log.servers * self.log.runtime, kind="stable")] = np.arange(
+            len(self.log)
+        )
+        rows = []
+        for name, low, high in CLASSES:
+            members = (rank >= low * len(rank)) & (rank < high * len(rank))
+            if members.any():
+                means = {
+                    policy: float(run.flow_times[members].mean())
+                    for policy, run in self.runs.items()
+                }
+                rows.append({"class": name, "jobs": int(members.sum()), **means})
+        return rows
+
+    @property
+    def sentence(self) -> str:
+        """What it comes to."""
+        from hesrpt.whatif.words import duration
+
+        base = next((one for one in ("easy", "fcfs", RECORDED) if one in self.runs), None)
+        if base is None or "hesrpt" not in self.runs:
+            return f"with malleable jobs and {self.assumed.text}"
+        before, after = self.runs[base].mean_flow_time, self.runs["hesrpt"].mean_flow_time
+        verb = "cut" if after < before else "raise"
+        name = base if base == RECORDED else base.upper()
+        text = (
+            f"with malleable jobs and {self.assumed.text}, heSRPT would {verb} mean flow time from "
+            f"{duration(before)} ({name}) to {duration(after)}"
+        )
+        if self.load > 1:
+            text += (
+                f"; but users asked for {self.load:.2f} times what {self.servers} servers can do, "
+                "so that under rigid policies the queue grows and grows"
+            )
+        return text
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it, for programs."""
+        return {
+            "log": self.log.place, "jobs": len(self.log), "read": self.log.read,
+            "dropped": dict(self.log.dropped), "servers": self.servers, "load": self.load,
+            "assumed": self.assumed.text, "sentence": self.sentence, "policies": self.rows(),
+            "by_class": self.by_class(),
+        }  # fmt: skip
+
+
+def whatif(
+    log: Log,
+    servers: int | None = None,
+    assumed: Assumption | float | str = 0.7,
+    *,
+    policies: Sequence[str] | None = None,
+    window: str | None = None,
+    min_runtime: float = 0.0,
+    load: float | None = None,
+    resize_cost: float = 0.0,
+    size_error: float = 0.0,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> WhatIf:
+    """Return what would have come of the jobs of a log under several policies.
+
+    A job that ran for r seconds on q servers has size r·s(q), so that on its own q servers it takes
+    as long as it did. Malleable policies hand out whole servers.
+
+    Parameters
+    ----------
+    log
+        What :func:`hesrpt.logs.read_log` has read.
+    servers
+        How many there are; as many as the log says by default.
+    assumed
+        How jobs speed up: a p, or what :func:`assumption` returns.
+    policies
+        By name; "fcfs" and "easy" give jobs what they asked for. All by default; without "optimal"
+        where speedups differ and jobs are many, since that takes long.
+    window
+        The part of the log to look at, as in "10d..40d".
+    min_runtime
+        Jobs that ran for fewer seconds are left out.
+    load
+        Stretch or squeeze the submissions, so that users ask for this part of all server-seconds.
+    resize_cost, size_error, seed
+        As for :func:`hesrpt.simulate`.
+    """
+    machine = servers or log.machine
+    if machine is None:
+        raise InputError(f"{log.place}: does not say how many servers there are: give servers")
+    if machine != int(machine) or machine < 1:
+        raise InputError(f"servers must be a whole number, at least 1, got {servers!r}")
+    if not isinstance(assumed, Assumption):
+        assumed = assumption(assumed)
+    used = selected(log, int(machine), window=window, min_runtime=min_runtime, load=load)
+    workload = as_workload(used, assumed, seed)
+    if policies is None:
+        slow = not assumed.shared and len(used) > _MANY
+        policies = [policy for policy in POLICIES if not (slow and policy == "optimal")]
+    options = {"whole": True, "resize_cost": resize_cost, "size_error": size_error, "seed": seed}
+    tasks = {
+        policy: (workload, float(machine), _made(policy, assumed), options) for policy in policies
+    }
+    done: dict[str, Simulation] = {}
+    for policy, run in run_all(tasks):
+        done[policy] = run
+        if progress is not None:
+            progress(len(done), len(tasks))
+    runs = {} if np.isnan(used.start).any() else {RECORDED: recorded(used, workload, int(machine))}
+    runs |= {policy: done[policy] for policy in policies}
+    return WhatIf(used, int(machine), assumed, runs)
+
+
+def as_workload(log: Log, assumed: Assumption, seed: int) -> Workload:
+    """Return the jobs of a log as malleable ones, which take as long on what users asked for."""
+    speedup = assumed.drawn(len(log), seed)
+    unit = Workload(np.ones(len(log)), speedup)
+    estimates = np.fmax(log.estimate, log.runtime)  # where none is known, what it took
+    return Workload(
+        log.runtime * unit.speedup.rate(log.servers),
+        speedup,
+        arrivals=log.submit,
+        names=log.names,
+        requested=log.servers,
+        estimates=estimates,
+    )
+
+
+def recorded(log: Log, workload: Workload, servers: int) -> Simulation:
+    """Return what the log itself says: when jobs started, and how long they ran."""
+    return kept(workload, float(servers), np.maximum(log.start, log.submit), RECORDED)
+
+
+def _made(policy: str, assumed: Assumption) -> PolicyLike:
+    if policy in RIGID:
+        return policy
+    made = named(policy)
+    if isinstance(made, HeSrpt):
+        made = HeSrpt(assumed.p, made.objective)
+        return made if made.objective == "flow" else _Rounded(made)
+    return made
