@@ -87,12 +87,14 @@ def run(
         raise typer.Exit(130) from None
     if as_json:
         print(
-            json.dumps({"policy": chosen, "servers": pool.servers, "jobs": _jobs(pool)}, indent=2)
+            json.dumps(
+                {"policy": chosen, "servers": pool.servers, "jobs": _jobs(pool, state)}, indent=2
+            )
         )
     elif not pool.jobs:
         console.print(f"all jobs in {state} have ended")
     else:
-        live.print_end(console, pool.ended, pool.servers, chosen)
+        live.print_end(console, pool.ended, pool.servers, chosen, pool.began)
     if any(job.error for job in pool.jobs):
         raise typer.Exit(1)
 
@@ -103,17 +105,34 @@ def _amounts(text: str) -> dict[str, float]:
 
     amounts = {}
     for part in text.split(","):
-        name, _, amount = part.partition("=")
+        name, _, amount = (piece.strip() for piece in part.partition("="))
         try:
-            amounts[name.strip()] = float(amount)
+            if name in amounts:
+                raise ValueError
+            amounts[name] = float(amount)
         except ValueError:
             raise InputError(
-                f"--resources: {part!r}: expected NAME=NUMBER, as in CPU=4,GPU=0.5"
+                f"--resources: {part!r}: NAME=NUMBER is wanted, each once, as in CPU=4,GPU=0.5"
             ) from None
     return amounts
 
 
-def _jobs(pool: Any) -> list[dict[str, Any]]:
+def _jobs(pool: Any, state: Path | None) -> list[dict[str, Any]]:
+    """Return all jobs, also those that an earlier sitting has done."""
+    from hesrpt.runtime.runner import status as read
+
+    if state is not None:
+        return [
+            {
+                "name": job.name,
+                "state": job.state,
+                "items": job.items,
+                "done": job.done,
+                "flow_time": None if job.ended is None else job.ended - job.arrived,
+                "error": job.error,
+            }
+            for job in read(state)[1]
+        ]
     return [
         {
             "name": job.name,
@@ -198,7 +217,7 @@ def report(
     from hesrpt.runtime import live
     from hesrpt.runtime.runner import alternatives, recorded, remembered_policy
 
-    schedule, ended, servers = recorded(state)
+    schedule, ended, servers, began = recorded(state)
     if csv is not None:
         schedule.to_csv(csv)
     if plot is not None:
@@ -211,7 +230,7 @@ def report(
                 {
                     "servers": servers,
                     "metrics": schedule.metrics(),
-                    "instead": alternatives(ended, servers),
+                    "instead": alternatives(ended, servers, began),
                     "jobs": schedule.rows(),
                 },
                 indent=2,
@@ -219,7 +238,7 @@ def report(
         )
     else:
         console = Console(highlight=False, emoji=False)
-        live.print_end(console, ended, servers, remembered_policy(state))
+        live.print_end(console, ended, servers, remembered_policy(state), began)
 
 
 def register(app: typer.Typer) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,8 +41,13 @@ from hesrpt.speedup import PowerLaw
 
 # How long to wait for something to happen before looking at the clock.
 _PATIENCE = 0.5
+# After so many seconds without a server, that is said.
+_SILENCE = 3.0
 # Jobs that come at once are best planned at once.
 _GATHER = 0.005
+
+
+_LOG = logging.getLogger("hesrpt")
 
 
 @dataclass(eq=False)
@@ -62,6 +69,7 @@ class LiveJob:
     results: dict[int, bytes] = field(default_factory=dict)  # where there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results that stay in a cluster
     learned: Learned = field(default_factory=Learned)
+    seconds_before: float = 0.0  # that items took which were done before
 
 
 def measured(job: LiveJob) -> tuple[float, float | None]:
@@ -75,6 +83,8 @@ def measured(job: LiveJob) -> tuple[float, float | None]:
     each = job.learned.item_seconds(1.0 if p is None else p)
     if each is not None:
         return each * max(job.done, 1), p
+    if job.seconds_before > 0:
+        return job.seconds_before, p
     return job.spec.size or max((job.ended or 0.0) - job.arrived, 1e-9), p
 
 
@@ -113,9 +123,13 @@ class Driver:
         self.failure: BaseException | None = None
         self.epoch = engine.now() if journal is None else float(journal.get("epoch"))
         self.most_servers = core.servers  # that there have been at a time
+        self.began: float | None = None  # the first item
+        if journal is not None and (known := journal.get("began")) is not None:
+            self.began = float(known)
         self.poll: Callable[[], None] = lambda: None  # called now and then, by the thread
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._closing = False
+        self._free_at = engine.now()
         self._held: dict[str, int] = {}
         self._done: list[Done] = []
         self._failures: list[tuple[str, int, float, str]] = []
@@ -210,11 +224,21 @@ class Driver:
             events += self._requested()
             events += self._changed_capacity()
             self._handle(*events, Tick(self.now))
+            self._say_if_nothing_is_free()
             self.engine.want(sum(job.most for job in self.core.jobs.values()))
             self._note_holdings()
             self._write()
             self._ended.clear()
             self.condition.notify_all()
+
+    def _say_if_nothing_is_free(self) -> None:
+        """Tell those who would take it for a hang."""
+        now = self.engine.now()
+        if self.core.servers > 0 or not self.core.jobs:
+            self._free_at = now
+        elif now - self._free_at > _SILENCE:
+            self._free_at = inf
+            _LOG.warning("hesrpt: waiting: the cluster has no server free")
 
     def _changed_capacity(self) -> list[Event]:
         servers, widest = self.engine.capacity(), self.engine.widest()
@@ -272,6 +296,10 @@ class Driver:
     def _noted(self, outcome: Outcome) -> Event:
         """Return the event that an outcome is, and remember its result."""
         now, job = self.now, self.jobs[outcome.job]
+        if self.began is None:
+            self.began = now - outcome.seconds
+            if self.journal is not None:
+                self.journal.set("began", self.began)
         if outcome.lost:
             return ItemLost(now, job.name, outcome.item)
         if outcome.error is None:

@@ -206,12 +206,12 @@ class Journal:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str, otherwise: Any = None) -> Any:
         """Return a value that was remembered."""
         with self._guarded():
             row = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,))
             found = row.fetchone()
-        return None if found is None else found[0]
+        return otherwise if found is None else found[0]
 
     def jobs(self) -> list[JobRow]:
         """Return all jobs, as they arrived."""

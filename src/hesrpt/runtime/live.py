@@ -16,6 +16,9 @@ from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.record import Ended
 from hesrpt.runtime.runner import alternatives
 
+# A start that takes longer than this, in seconds, is told of.
+_WORTH_TELLING = 0.5
+
 
 class Display:
     """A table that follows the jobs; where there is no terminal, a line for each end."""
@@ -24,7 +27,6 @@ class Display:
         self.console, self.quiet = console, quiet
         self.live: Live | None = None
         self.told: set[str] = set()
-        self.servers = -1
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.quiet:
@@ -43,10 +45,6 @@ class Display:
         if self.live is not None:
             self.live.update(_table(pool))
             return
-        if pool._driver.core.servers != self.servers:
-            self.servers = pool._driver.core.servers
-            if self.servers == 0:
-                self.console.print("waiting: the cluster has no server free")
         for job in pool.jobs:
             if job.state != "running" and job.name not in self.told:
                 self.told.add(job.name)
@@ -87,7 +85,9 @@ def _table(pool: Pool) -> Table:
     return table
 
 
-def print_end(console: Console, ended: Sequence[Ended], servers: int, policy: str) -> None:
+def print_end(
+    console: Console, ended: Sequence[Ended], servers: int, policy: str, began: float
+) -> None:
     """Print the flow times, and what plain policies would have given."""
     if not ended:
         return
@@ -102,11 +102,14 @@ def print_end(console: Console, ended: Sequence[Ended], servers: int, policy: st
         )  # fmt: skip
     console.print(table)
     mean = sum(job.ended - job.arrived for job in ended) / len(ended)
-    console.print(f"\nmean flow time  {_time(mean)} under {policy}, on {servers} servers")
-    for name, other in alternatives(ended, servers).items():
+    some = "1 server" if servers == 1 else f"{servers} servers"
+    console.print(f"\nmean flow time  {_time(mean)} under {policy}, on {some}")
+    for name, other in alternatives(ended, servers, began).items():
         console.print(
             f"                {_time(other)} it would have been under {name.upper()}, by simulation"
         )
+    if (waited := began - min(job.arrived for job in ended)) > _WORTH_TELLING:
+        console.print(f"                all with {_time(waited)} until the first server was up")
 
 
 def _time(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -109,6 +110,7 @@ class Pool:
         self._told: set[str] = set()
         self._closed = False
         self._driver.start()
+        atexit.register(self.close)  # before Ray's own end, and while threads can be started
 
     @property
     def servers(self) -> int:
@@ -238,6 +240,7 @@ class Pool:
         live.arrived, live.number = before.arrived, before.number
         live.done_before = frozenset(self.journal.done_items(name))
         live.done = len(live.done_before)
+        live.seconds_before = self.journal.done_counts().get(name, (0, 0.0))[1]
         items = 1 if request.spec.resize is not None else request.spec.items
         if before.ended is not None and items is not None and items <= live.done:
             live.ended, live.items = before.ended, items  # there is nothing left to do
@@ -275,6 +278,11 @@ class Pool:
             return schedule_of(self.ended, holdings, self.servers)
 
     @property
+    def began(self) -> float:
+        """When the first item began, in seconds since the run did."""
+        return self._driver.began or 0.0
+
+    @property
     def ended(self) -> list[Ended]:
         """The jobs that have ended, with the work that they turned out to be."""
         found = []
@@ -298,6 +306,7 @@ class Pool:
         """End everything that is still running."""
         if not self._closed:
             self._closed = True
+            atexit.unregister(self.close)
             self._driver.close()
             if self.journal is not None:
                 self.journal.close()

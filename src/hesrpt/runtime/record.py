@@ -75,21 +75,29 @@ def schedule_of(
     return Schedule(workload, float(servers), np.array([job.ended for job in jobs]), timeline)
 
 
-def instead(jobs: Sequence[Ended], servers: int, policy: PolicyLike) -> Schedule:
-    """Return what another policy would have made of the same work, by simulation."""
+def instead(
+    jobs: Sequence[Ended], servers: int, policy: PolicyLike, began: float = 0.0
+) -> FloatArray:
+    """Return the flow times that another policy would have given on the same work, by simulation.
+
+    No policy can do anything before the first server is up.
+    """
     speedups = [
         job.speedup.limited(float(job.items)) if job.is_bag and job.items < servers else job.speedup
         for job in jobs
     ]
-    first = min(job.arrived for job in jobs)
+    arrived = np.array([job.arrived for job in jobs])
+    seen = np.maximum(arrived, began)
     workload = Workload(
         [max(job.size, 1e-9) for job in jobs],
         speedups,
-        arrivals=[job.arrived - first for job in jobs],
+        arrivals=seen - seen.min(),
         weights=[job.weight for job in jobs],
         names=[job.name for job in jobs],
     )
-    return simulate(workload, servers, told(policy, workload), whole=True)
+    run = simulate(workload, servers, told(policy, workload), whole=True)
+    flow_times: FloatArray = run.completion_times + seen.min() - arrived
+    return flow_times
 
 
 def told(policy: PolicyLike, workload: Workload) -> Policy:

@@ -208,8 +208,11 @@ def logs(directory: Path, job: str, item: int | None) -> Iterator[tuple[int, str
         yield which, path.read_text(encoding="utf-8", errors="replace")
 
 
-def recorded(directory: Path) -> tuple[Schedule, list[Ended], int]:
-    """Return the schedule of a state directory, the jobs that have ended, and the servers."""
+def recorded(directory: Path) -> tuple[Schedule, list[Ended], int, float]:
+    """Return the schedule of a state directory, the jobs that have ended, and the servers.
+
+    And when the first item began.
+    """
     journal = Journal.read(directory)
     try:
         servers = int(journal.get("servers"))
@@ -225,11 +228,14 @@ def recorded(directory: Path) -> tuple[Schedule, list[Ended], int]:
         ]  # fmt: skip
         if not ended:
             raise InputError(f"{directory}: no job has ended yet")
-        return schedule_of(ended, journal.holdings(), servers), ended, servers
+        began = float(journal.get("began", 0.0))
+        return schedule_of(ended, journal.holdings(), servers), ended, servers, began
     finally:
         journal.close()
 
 
-def alternatives(ended: Sequence[Ended], servers: int) -> dict[str, float]:
+def alternatives(ended: Sequence[Ended], servers: int, began: float) -> dict[str, float]:
     """Return the mean flow time that plain policies would have given on the same work."""
-    return {policy: instead(ended, servers, policy).mean_flow_time for policy in ("fifo", "equi")}
+    return {
+        policy: float(instead(ended, servers, policy, began).mean()) for policy in ("fifo", "equi")
+    }

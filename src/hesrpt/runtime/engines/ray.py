@@ -97,8 +97,9 @@ class RayEngine:
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
         self.most = inf if servers is None else servers
-        self.cluster = Cluster(_checked(resources or {"CPU": 1}))
+        self.cluster = Cluster(_checked({"CPU": 1} if resources is None else resources))
         self.is_ours = connect(address, runtime_env)
+        self.session = ray.get_runtime_context().gcs_address
         self.actors: list[_Actor] = []
         self.queue: list[_Batch] = []
         self.awaited: dict[tuple[str, int], _Batch] = {}
@@ -163,6 +164,8 @@ class RayEngine:
         self.events.put(None)
 
     def outcomes(self, timeout: float) -> list[Outcome]:
+        if not self._is_connected():
+            raise InputError("the connection to Ray was closed while the pool was open")
         self._look()
         self._place()
         deadline = min((a.batch.deadline for a in self.actors if a.batch is not None), default=inf)
@@ -180,14 +183,19 @@ class RayEngine:
         return found
 
     def close(self) -> None:
-        for actor in list(self.actors):
-            self._end(actor)
         self.queue.clear()
         self.awaited.clear()
-        with contextlib.suppress(Exception):  # the cluster may be gone
-            self.cluster.ask_for(0)
-        if self.is_ours:
-            ray.shutdown()
+        for actor in list(self.actors):
+            self._end(actor)
+        if self._is_connected():
+            with contextlib.suppress(Exception):  # the cluster may be gone
+                self.cluster.ask_for(0)
+            if self.is_ours:
+                ray.shutdown()
+
+    def _is_connected(self) -> bool:
+        """Return whether Ray is still there: a call of it would start another one otherwise."""
+        return bool(ray.is_initialized() and ray.get_runtime_context().gcs_address == self.session)
 
     # --- what is heard ------------------------------------------------------------------------
 
@@ -246,14 +254,12 @@ class RayEngine:
                     yield from self._lost(other.batch)
             return
         self._end(actor)
-        reason = str(error).strip().splitlines()
         if actor.batch is None:
             self.failures += 1
             if self.failures >= _MOST_FAILURES:
                 raise InputError(f"servers cannot be started on the cluster: {error}")
         elif isinstance(error, ActorDiedError) and not error.preempted:
-            told = f"the process ended abnormally: {reason[-1][:500]}"
-            yield from self._failed(actor.batch, told)
+            yield from self._failed(actor.batch, _death(error))
         else:
             yield from self._lost(actor.batch)
 
@@ -369,8 +375,9 @@ class RayEngine:
     def _end(self, actor: _Actor) -> None:
         self.actors.remove(actor)
         self._ended.append((time.monotonic(), actor.node, actor.servers))
-        with contextlib.suppress(Exception):  # it may have died
-            ray.kill(actor.handle)
+        if self._is_connected():
+            with contextlib.suppress(Exception):  # it may have died
+                ray.kill(actor.handle)
 
     def _give(self, actor: _Actor, batch: _Batch) -> None:
         self.queue.remove(batch)
@@ -401,7 +408,16 @@ def _tell(
     events.put((actor, batch, future))
 
 
+def _death(error: RayActorError) -> str:
+    """Return why an actor died, without Ray's advice."""
+    told = str(error).strip().splitlines()[-1]
+    detail = told.partition("Worker exit detail: ")[2] or told
+    return f"the process ended abnormally: {detail.partition(' Some common causes')[0]}"
+
+
 def _checked(resources: Mapping[str, float]) -> dict[str, float]:
+    if not isinstance(resources, Mapping) or not resources:
+        raise InputError(f"resources must be like {{'CPU': 1}}, got {resources!r}")
     for name, amount in resources.items():
         if not isinstance(amount, int | float) or isinstance(amount, bool) or not amount > 0:
             raise InputError(f"resources: {name!r} must be a number greater than 0, got {amount!r}")

@@ -34,10 +34,17 @@ def connect(address: str | None, runtime_env: Mapping[str, Any] | None) -> bool:
             "by `ray job submit`; a client's connection does not tell it what it must know"
         )
     if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", connected):
+            raise InputError(
+                f"address {address!r}: this process is connected to Ray at {connected!r} already"
+            )
         return False  # whoever has connected may use it, and will disconnect
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and not _answers((host, int(port))):  # Ray would try for minutes
         raise InputError(f"no Ray cluster at {address!r}: nobody answers there")
+    if runtime_env is not None and not isinstance(runtime_env, Mapping):
+        raise InputError(f"runtime_env must be a dictionary, as for ray.init, got {runtime_env!r}")
     options = {} if runtime_env is None else {"runtime_env": dict(runtime_env)}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
