@@ -104,7 +104,7 @@ def whatif(
         )  # fmt: skip
     options: dict[str, Any] = {
         "window": window, "min_runtime": min_size, "load": load, "resize_cost": resize_cost,
-        "size_error": size_error, "seed": seed,
+        "size_error": size_error, "seed": seed, "strict": strict,
     }  # fmt: skip
     chosen = None if policies is None else [one.strip() for one in policies.split(",")]
     studies = []

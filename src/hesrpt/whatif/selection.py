@@ -21,13 +21,21 @@ def selected(
     window: str | None = None,
     min_runtime: float = 0.0,
     load: float | None = None,
+    strict: bool = False,
 ) -> Log:
     """Return the part of a log that is to be looked at, on a machine with so many servers."""
     if window is not None:
         log = _within(log, window)
     if min_runtime > 0:
         log = log.select(log.runtime >= min_runtime, f"ran for less than {min_runtime:g} s")
-    log = log.select(log.servers <= servers, f"asked for more than {servers} servers")
+    fits = log.servers <= servers
+    if strict and not fits.all():
+        job = int(np.argmin(fits))
+        raise InputError(
+            f"{log.place}: job {log.names[job]} asked for {log.servers[job]:g} servers, and there "
+            f"are {servers}"
+        )
+    log = log.select(fits, f"asked for more than {servers} servers")
     log = replace(log, submit=log.submit - log.submit[0], start=log.start - log.submit[0])
     if load is not None:
         if not 0 < load < 100:

@@ -140,6 +140,7 @@ def whatif(
     window: str | None = None,
     min_runtime: float = 0.0,
     load: float | None = None,
+    strict: bool = False,
     resize_cost: float = 0.0,
     size_error: float = 0.0,
     seed: int = 0,
@@ -167,6 +168,8 @@ def whatif(
         Jobs that ran for fewer seconds are left out.
     load
         Stretch or squeeze the submissions, so that users ask for this part of all server-seconds.
+    strict
+        Whether a job that asked for more servers than there are is an error, and not left out.
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
     """
@@ -177,7 +180,9 @@ def whatif(
         raise InputError(f"servers must be a whole number, at least 1, got {servers!r}")
     if not isinstance(assumed, Assumption):
         assumed = assumption(assumed)
-    used = selected(log, int(machine), window=window, min_runtime=min_runtime, load=load)
+    used = selected(
+        log, int(machine), window=window, min_runtime=min_runtime, load=load, strict=strict
+    )
     workload = as_workload(used, assumed, seed)
     if policies is None:
         slow = not assumed.shared and len(used) > _MANY
