@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ import pytest
 import ray
 
 from hesrpt import InputError, Pool
+from hesrpt.runtime.engines.base import CommandTask, Outcome
 from hesrpt.runtime.engines.ray import RayEngine
+from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.sources import CommandSource
 
 STORE = 80 * 2**20
 
@@ -71,7 +75,7 @@ def test_nodes_that_come_are_used_and_nodes_that_die_lose_nothing(
         for _ in range(2):
             time.sleep(chance.uniform(0.2, 1.2))
             cluster.remove_node(node, allow_graceful=False)  # kill -9 of its raylet
-            until(lambda: core_servers(pool) == 1, 10)
+            until(lambda: core_servers(pool) == 1, 20)
             node = cluster.add_node(num_cpus=3, object_store_memory=STORE)
             until(lambda: core_servers(pool) == 4)
         for job in jobs:
@@ -106,22 +110,51 @@ def test_commands_stay_within_a_node_and_are_started_again_if_it_dies(
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     run = subprocess.Popen(
         [sys.executable, "-m", "hesrpt", "run", jobs, "--engine", "ray", "--address",
-         cluster.address, "--policy", "equi", "--json"],
+         cluster.address, "--policy", "fifo", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until((tmp_path / "wide").exists)
     time.sleep(0.5)
     (first,) = (tmp_path / "wide").read_text().splitlines()
-    assert int(first.split()[0]) <= 2  # three servers there are, but not on one node
-    if int(first.split()[0]) == 2:
-        cluster.remove_node(node, allow_graceful=False)
-        until(lambda: len((tmp_path / "wide").read_text().splitlines()) == 2)
-        assert (tmp_path / "wide").read_text().splitlines()[1].split()[0] == "1"
-        assert not psutil.pid_exists(int(first.split()[1])), "it still runs"
+    assert first.split()[0] == "2"  # there are three servers, but not on one node
+    cluster.remove_node(node, allow_graceful=False)
+    until(lambda: len((tmp_path / "wide").read_text().splitlines()) == 2)
+    assert (tmp_path / "wide").read_text().splitlines()[1].split()[0] == "1"
+    assert not psutil.pid_exists(int(first.split()[1])), "it still runs"
     out, err = run.communicate(timeout=60)
     assert run.returncode == 0, err
     assert {job["state"] for job in json.loads(out)["jobs"]} == {"done"}
     assert sorted(map(int, (tmp_path / "narrow").read_text().split())) == list(range(40))
+
+
+def test_a_node_that_is_taken_away_politely_costs_no_item(cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
+    with Pool(engine="ray", address=cluster.address) as pool:
+        job = pool.map(lambda _: time.sleep(0.3), range(24), retries=0)
+        until(lambda: job.done > 2)
+        cluster.remove_node(node, allow_graceful=True)
+        assert job.results(60) == [None] * 24
+
+
+def test_commands_of_different_widths_share_a_node(new_cluster: Callable[[int], Any]) -> None:
+    cluster = new_cluster(5)
+    engine = RayEngine(5, cluster.address)
+    try:
+        assert (engine.capacity(), engine.widest()) == (5, 5)
+        engine.start("x", {0: CommandTask("sleep 0.2")}, 2)
+        engine.start("y", {0: CommandTask("sleep 0.2")}, 3)
+        engine.start("z", {0: CommandTask("true"), 1: CommandTask("false")}, 1)
+        found: dict[tuple[str, int], Outcome] = {}
+        end = time.monotonic() + 40
+        while len(found) < 4 and time.monotonic() < end:
+            found |= {(one.job, one.item): one for one in engine.outcomes(0.2)}
+            assert engine.fleet._held().total() <= 5
+        assert {key: one.error for key, one in found.items()} == {
+            ("x", 0): None, ("y", 0): None, ("z", 0): None, ("z", 1): "exit code 1",
+        }  # fmt: skip
+    finally:
+        engine.close()
+        cluster.shutdown()
 
 
 def test_an_autoscaler_sees_what_could_be_used_and_others_are_left_alone(cluster: Any) -> None:
@@ -285,6 +318,63 @@ def test_one_of_a_batch_that_crashes_fails_alone(pool: Pool) -> None:
     assert sum(future.result() for item, future in enumerate(futures) if item != 500) == 499000
 
 
+def test_an_item_of_a_batch_that_hangs_is_found_out(pool: Pool) -> None:
+    def hang_at_900(item: int) -> int:
+        time.sleep(60 if item == 900 else 0)
+        return item
+
+    job = pool.map(hang_at_900, range(1000), timeout=0.5, retries=0)
+    assert job.wait(15)
+    assert job.error == "item 900: took longer than its time limit (0.5 s)"
+
+
+def test_short_commands_go_in_batches_too(pool: Pool, tmp_path: Path) -> None:
+    items = [str(item) for item in range(150)]
+    source = CommandSource("touch", ("touch", f"{tmp_path}/{{item}}"), items, None)
+    job = pool.add("touch", JobSpec(items=150), source)
+    assert job.wait(60)
+    assert (job.state, job.done) == ("done", 150)
+    assert len(list(tmp_path.iterdir())) == 150
+
+
+def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
+    with Pool(1, engine="ray", address=ray_address) as first:
+        with Pool(1, engine="ray", address=ray_address) as second:
+            assert second.map(abs, [-2]).results(30) == [2]
+        assert first.map(abs, [-1]).results(30) == [1]
+        with pytest.raises(InputError, match="is connected to Ray at"):
+            Pool(1, engine="ray", address="127.0.0.1:1")
+    assert not ray.is_initialized()
+
+
+def test_without_the_connection_nobody_waits_for_ever(ray_address: str) -> None:
+    ray.init(address=ray_address, log_to_driver=False)
+    with Pool(1, engine="ray") as pool:
+        executor = pool.executor()
+        future = executor.submit(time.sleep, 60)
+        until(future.running)
+        ray.shutdown()
+        with pytest.raises(CancelledError, match="the connection to Ray was closed"):
+            future.result(20)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            executor.submit(abs, 1)
+        with pytest.raises(InputError, match="the connection to Ray was closed"):
+            pool.map(abs, [1])
+        pool.close()
+    assert not ray.is_initialized()  # and no other was started
+
+
+def test_processes_get_what_they_need_or_it_is_said(ray_address: str) -> None:
+    environment = {"env_vars": {"A": "b"}}
+    with Pool(1, engine="ray", address=ray_address, runtime_env=environment) as pool:
+        assert pool.map(lambda name: os.environ[name], ["A"]).results(60) == ["b"]
+    missing = {"working_dir": "/no/such/directory"}
+    with Pool(1, engine="ray", address=ray_address, runtime_env=missing) as pool:
+        with pytest.raises(InputError, match="/no/such/directory"):
+            pool.map(abs, [1]).results(60)
+        pool.close()
+
+
 def test_a_million_items_are_never_read_at_once(pool: Pool) -> None:
     read = 0
 
@@ -313,8 +403,13 @@ def test_what_the_cluster_does_not_have_is_said_at_once(ray_address: str) -> Non
         Pool(engine="ray", address="127.0.0.1:9")
     with pytest.raises(InputError, match="ray job submit"):
         Pool(engine="ray", address="ray://127.0.0.1:10001")
-    with pytest.raises(InputError, match=r"resources: 'CPU' must be .* got 0"):
-        Pool(engine="ray", address=ray_address, resources={"CPU": 0})
+    for amount in (0, 1e-5, "1"):
+        with pytest.raises(InputError, match=rf"resources: 'CPU' must be .* got {amount!r}"):
+            Pool(engine="ray", address=ray_address, resources={"CPU": amount})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="resources must be like"):
+        Pool(engine="ray", address=ray_address, resources={})
+    with pytest.raises(InputError, match="runtime_env must be a dictionary"):
+        Pool(engine="ray", address=ray_address, runtime_env="x")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="are for engine 'ray'"):
         Pool(address=ray_address)
     with pytest.raises(InputError, match="unknown engine 'slurm'; there are: local, ray"):

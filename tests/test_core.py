@@ -355,6 +355,7 @@ def test_lost_items_are_done_again_on_no_account_but_not_for_ever() -> None:
     assert core.handle(JobArrived(0, "a", bag(3, 300, retries=0))) == starts("a", 0, 1)
     for time in range(10):
         assert core.handle(ItemLost(time, "a", 1)) == starts("a", 1)
+    assert core.handle(ItemLost(10, "a", 1, ran=False)) == starts("a", 1)  # it was not even begun
     done = core.handle(ItemLost(11, "a", 1))
     assert done == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
 

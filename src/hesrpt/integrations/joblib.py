@@ -52,7 +52,7 @@ class _Backend(ParallelBackendBase):  # type: ignore[misc]
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many calls are to be waiting or running: there is no use in fewer."""
-        return self.pool.servers
+        return max(self.pool.servers, 1)
 
     def submit(
         self, func: Callable[[], Any], callback: Callable[[Future[Any]], None]

@@ -165,7 +165,7 @@ class Core:
     def _not_done(self, event: ItemFailed | ItemLost, job: ActiveJob, out: list[Command]) -> bool:
         """Do an item again, unless it has failed too often."""
         if isinstance(event, ItemLost):
-            lost = job.losses[event.item] = job.losses.get(event.item, 0) + 1
+            lost = job.losses[event.item] = job.losses.get(event.item, 0) + event.ran
             too_often = lost > _MOST_LOSSES
             error = f"item {event.item}: its server was lost {lost} times"
         else:

@@ -146,6 +146,7 @@ class Driver:
     def submit(self, jobs: Sequence[LiveJob]) -> None:
         """Add jobs, all at once."""
         with self.condition:
+            self.check()
             self.jobs |= {job.name: job for job in jobs}
         self.tell(list(jobs))
 
@@ -209,6 +210,8 @@ class Driver:
         except BaseException as error:
             with self.condition:
                 self.failure = error
+                for job in self.jobs.values():
+                    job.source.close(f"the scheduler has failed: {error}")
                 self.condition.notify_all()
         finally:
             self.engine.close()
@@ -301,7 +304,7 @@ class Driver:
             if self.journal is not None:
                 self.journal.set("began", self.began)
         if outcome.lost:
-            return ItemLost(now, job.name, outcome.item)
+            return ItemLost(now, job.name, outcome.item, outcome.ran)
         if outcome.error is None:
             result = b"" if job.source.takes_results else outcome.result
             self._done.append(Done(job.name, outcome.item, outcome.seconds, now, result))

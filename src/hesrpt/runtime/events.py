@@ -84,6 +84,7 @@ class ItemLost:
     time: float
     job: str
     item: int
+    ran: bool = True  # otherwise it was not even begun
 
 
 @dataclass(frozen=True)

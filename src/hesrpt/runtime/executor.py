@@ -122,8 +122,10 @@ class CallSource:
         if (call := self.running.pop(item, None)) is not None:
             self.resolver.submit(call.future.set_exception, JobError(error))
 
-    def close(self) -> None:
+    def close(self, why: str = "the job has ended") -> None:
         with self.lock:
+            if self.closed:
+                return
             self.closed = True
             waiting, running = list(self.waiting), list(self.running.values())
             self.waiting.clear()
@@ -132,8 +134,7 @@ class CallSource:
             self.resolver.submit(_cancel, call.future)
         for one in running:
             if one is not None:
-                ended = CancelledError("the job has ended")
-                self.resolver.submit(one.future.set_exception, ended)
+                self.resolver.submit(one.future.set_exception, CancelledError(why))
         self.resolver.shutdown(wait=False)
 
 

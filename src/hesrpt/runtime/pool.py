@@ -213,8 +213,8 @@ class Pool:
 
     def add_all(self, requests: Sequence[Request]) -> list[Job]:
         """Add jobs that come together: none is started before all are written down."""
-        self._check_open()
         with self._adding:
+            self._check_open()
             jobs = [self._handle(request) for request in requests]
             self._driver.submit([job._live for job in jobs if not self._has_ended(job)])
         return jobs
@@ -304,8 +304,9 @@ class Pool:
 
     def close(self) -> None:
         """End everything that is still running."""
-        if not self._closed:
-            self._closed = True
+        with self._adding:
+            closed, self._closed = self._closed, True
+        if not closed:
             atexit.unregister(self.close)
             self._driver.close()
             if self.journal is not None:

@@ -47,7 +47,7 @@ class Source(Protocol):
     def failed(self, item: int, error: str) -> None:
         """Take note that an item is given up, though its job goes on."""
 
-    def close(self) -> None:
+    def close(self, why: str = "the job has ended") -> None:
         """Take note that no item will be asked for again."""
 
 
@@ -118,7 +118,7 @@ class PythonSource:
     def failed(self, item: int, error: str) -> None:
         """No item is given up: the job would fail."""
 
-    def close(self) -> None:
+    def close(self, why: str = "") -> None:
         with self.room:
             self.closed = True
             self.kept.clear()
@@ -176,7 +176,7 @@ class CommandSource:
     def failed(self, item: int, error: str) -> None:
         """No item is given up: the job would fail."""
 
-    def close(self) -> None:
+    def close(self, why: str = "") -> None:
         """Nothing is kept."""
 
 

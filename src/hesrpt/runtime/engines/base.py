@@ -65,6 +65,7 @@ class Outcome:
     error: str | None = None
     reference: Any = None
     lost: bool = False  # whether it must be done again, by no fault of its own, or not for certain
+    ran: bool = True  # whether it was begun, if it is lost
 
 
 class Engine(Protocol):

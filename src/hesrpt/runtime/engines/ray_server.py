@@ -80,8 +80,11 @@ class Server:
         self.functions.move_to_end(reference)
         return self.functions[reference]
 
-    def command(self, task: CommandTask, logged: bool) -> list[Report]:
-        """Run a command."""
+    def commands(self, tasks: list[CommandTask], logged: bool) -> list[Report]:
+        """Run commands, one after the other."""
+        return [self._command(task, logged) for task in tasks]
+
+    def _command(self, task: CommandTask, logged: bool) -> Report:
         began = time.perf_counter()
         with tempfile.TemporaryFile() as output:
             try:
@@ -92,7 +95,7 @@ class Server:
             if error is not None:
                 error = commands.with_last_lines(error, output)
             said = commands.last_bytes(output, _MOST_SAID) if logged else b""
-        return [Report(time.perf_counter() - began, b"", error, said)]
+        return Report(time.perf_counter() - began, b"", error, said)
 
 
 def _with_output(work: Callable[[], Any], logged: bool) -> tuple[float, Any, str | None, bytes]:
