@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from math import floor
+from math import floor, inf
 from typing import Any, NamedTuple
 
 import ray
@@ -19,6 +19,8 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 
 from hesrpt.runtime.engines.ray_connection import answers
 
+#: So many seconds after a change of ours, Ray's news of what is free are right.
+SETTLED = 1.5
 # Ray counts resources in ten thousandths.
 _ROUNDING = 1e-6
 
@@ -43,6 +45,7 @@ class Cluster:
         self.foreign: dict[str, dict[str, float]] = {}
         self._avoided: dict[str, float] = {}  # nodes, and until when
         self._asked: tuple[int, Any] = (0, None)
+        self._withdrawn: tuple[int, float] = (0, -inf)  # how many were asked for, and until when
 
     def look(self, held: Mapping[str, Held]) -> None:
         """Look at the nodes."""
@@ -81,7 +84,9 @@ class Cluster:
         """Return what others hold: as before, if that can be."""
         before = self.foreign.get(name, {})
         found = self.foreign[name] = {}
-        group = self._asked[0]  # it may have been placed, and is ours too
+        # What was asked for may have been placed, and is ours too.
+        servers, withdrawn = self._withdrawn
+        group = max(self._asked[0], servers if time.monotonic() - withdrawn < SETTLED else 0)
         for resource, each in self.resources.items():
             used = total.get(resource, 0.0) - free.get(resource, 0.0)
             least, most = used - (ours.possible + group) * each, used - ours.known * each
@@ -143,4 +148,4 @@ class Cluster:
         waits = placement_group_table(group).get("state") in ("PENDING", "RESCHEDULING")
         if servers != asked or not waits:
             remove_placement_group(group)  # and asked again, if need be, at the next look
-            self._asked = (0, None)
+            self._asked, self._withdrawn = (0, None), (asked, time.monotonic())

@@ -23,14 +23,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.base import CommandTask, Task
-from hesrpt.runtime.engines.ray_cluster import Cluster, Held
+from hesrpt.runtime.engines.ray_cluster import SETTLED, Cluster, Held
 from hesrpt.runtime.engines.ray_connection import as_options, is_connected
 from hesrpt.runtime.engines.ray_server import Server
 
 # How often to look at the cluster, in seconds.
 _LOOK = 0.5
-# So long after a change of ours, Ray's news of what is free are right.
-_SETTLED = 1.5
 # A server that nobody needs is given back after so many seconds.
 _IDLE = 3.0
 # A server that has not started after so many seconds will not: others were faster.
@@ -122,7 +120,7 @@ class Fleet:
         if now - self._looked < _LOOK:
             return []
         self._looked = now
-        self._ended = [one for one in self._ended if now - one[0] < _SETTLED]
+        self._ended = [one for one in self._ended if now - one[0] < SETTLED]
         nodes = {actor.node for actor in self.actors} | {node for _, node, _ in self._ended}
         try:
             self.cluster.look({node: self._held_on(node, now) for node in nodes})
@@ -140,7 +138,7 @@ class Fleet:
         gone = sum(servers for _, where, servers in self._ended if where == node)
         return Held(
             ready=sum(actor.servers for actor in here if actor.ready),
-            known=sum(actor.servers for actor in here if now - actor.since > _SETTLED),
+            known=sum(actor.servers for actor in here if now - actor.since > SETTLED),
             possible=sum(actor.servers for actor in here) + gone,
         )
 
