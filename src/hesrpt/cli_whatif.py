@@ -208,7 +208,9 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
         console.print(flow_times)
         console.print()
         console.print(slowdowns)
-        console.print(f"\n[bold]{study.sentence}[/]\n")
+        console.print(f"\n[bold]{study.sentence}[/]")
+        if study is not studies[-1] or swept is not None:
+            console.print()
     for line in swept.limits() if swept is not None else ():
         console.print(line)
 

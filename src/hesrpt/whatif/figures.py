@@ -118,6 +118,7 @@ def sensitivity(found: Sensitivity) -> Figure:
             axes.plot(x, y, "o-", ms=4, color=colour_of(other), label=name_of(other))
         if what == "resize_cost":
             axes.set_xscale("symlog", linthresh=1)
+            axes.set_xticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
         plain_logarithmic(axes)
         axes.axhline(1, color="#444444", lw=1)
         axes.axhspan(low, 1, color="#D55E00", alpha=0.08)
