@@ -121,29 +121,9 @@ def _jobs(pool: Any, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, also those that an earlier sitting has done."""
     from hesrpt.runtime.runner import status as read
 
-    if state is not None:
-        return [
-            {
-                "name": job.name,
-                "state": job.state,
-                "items": job.items,
-                "done": job.done,
-                "flow_time": None if job.ended is None else job.ended - job.arrived,
-                "error": job.error,
-            }
-            for job in read(state)[1]
-        ]
-    return [
-        {
-            "name": job.name,
-            "state": job.state,
-            "items": job.items,
-            "done": job.done,
-            "flow_time": job.flow_time,
-            "error": job.error,
-        }
-        for job in pool.jobs
-    ]
+    keys = ("name", "state", "items", "done", "flow_time", "error")
+    jobs = pool.jobs if state is None else read(state)[1]
+    return [{key: getattr(job, key) for key in keys} for job in jobs]
 
 
 def submit(
@@ -177,7 +157,7 @@ def status(state: StateArgument, as_json: AsJson = False) -> None:
     for column in ("job", "state", "items", "failures", "flow time"):
         table.add_column(column, justify="left" if column in ("job", "state") else "right")
     for job in jobs:
-        flow_time = "" if job.ended is None else f"{job.ended - job.arrived:.2f} s"
+        flow_time = "" if job.flow_time is None else f"{job.flow_time:.2f} s"
         total = "?" if job.items is None else f"{job.items:,}"
         table.add_row(
             Text(job.name), job.state, f"{job.done:,}/{total}", str(job.failures or ""), flow_time

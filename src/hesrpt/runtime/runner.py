@@ -168,6 +168,11 @@ class JobStatus:
     ended: float | None
     error: str | None
 
+    @property
+    def flow_time(self) -> float | None:
+        """How long it took, if it has ended."""
+        return None if self.ended is None else self.ended - self.arrived
+
 
 def status(directory: Path) -> tuple[bool, list[JobStatus]]:
     """Return whether a scheduler runs on a state directory, and how its jobs stand."""
