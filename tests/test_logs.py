@@ -63,6 +63,7 @@ SWF = """\
 SWF_DAMAGED = (
     SWF + "6 130 0 7 2\n7 130 0 7\n8 140 0 seven 2\n9 150 0 7 -1\n5 105 9 5 2 5 5 5 5 5 2\n"
 )
+SWF_ZIPPED = gzip.compress(SWF.encode(), mtime=0)
 SACCT = """\
 JobID|State|Submit|Start|End|Elapsed|AllocCPUS|Timelimit
 10|COMPLETED|2024-05-01T12:00:00|2024-05-01T12:00:30|2024-05-01T13:00:30|01:00:00|16|1-00:00:00
@@ -279,8 +280,8 @@ def test_columns_are_named_by_the_user(tmp_path: Path) -> None:
         (" \n\n", {}, "log: is empty"),
         (b"\xef\xbb\xbf", {}, "log: is empty"),
         (gzip.compress(b"", mtime=0), {}, "log: is empty"),
-        (gzip.compress(SWF.encode(), mtime=0)[:-12], {}, "log: the gzipped data are damaged after line "),
-        (gzip.compress(SWF.encode(), mtime=0) + b"more", {}, "the gzipped data are damaged after line 10"),
+        (SWF_ZIPPED[:-12], {}, "log: the gzipped data are damaged after line "),
+        (SWF_ZIPPED + b"more", {}, "the gzipped data are damaged after line 10"),
         (b"\x1f\x8bnonsense", {}, "log: the gzipped data are damaged after line 0"),
         (CSV.encode() + b"\xff,\n", {}, "log:6: is not UTF-8 text"),
         (CSV.encode() + b"\0,\n", {}, "log:6: is not text: it holds a byte 0"),
