@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def rigid(
         LAW,
         arrivals=submitted,
         requested=servers,
-        estimates=None if estimates is None else np.maximum(estimates, runtime),
+        estimates=estimates,
     )
 
 
@@ -175,6 +176,7 @@ def test_easy_is_what_it_is_second_by_second(
 def test_invariants(given_jobs: list[tuple[int, int, int]], policy: Rigid) -> None:
     workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs])
     assert workload.arrivals is not None
+    assert workload.requested is not None
     found, promised = start_times(workload, SERVERS, policy)
     run = simulate(workload, SERVERS, policy)
     # Nobody starts before being submitted, and never more runs than there are servers.
@@ -189,5 +191,11 @@ def test_invariants(given_jobs: list[tuple[int, int, int]], policy: Rigid) -> No
         assert np.all(np.diff(found[order]) >= 0)
     in_turn = promised[order][~np.isnan(promised[order])]
     assert np.all(np.diff(in_turn) >= -1e-9)
-    # Some job runs whenever one could.
-    assert found[order[0]] == workload.arrivals[order[0]]
+    # Nobody who is first waits while there is room.
+    first = order[0]
+    assert found[first] == workload.arrivals[first]
+    for job, next_one in pairwise(order):
+        ready = max(found[job], workload.arrivals[next_one])
+        held = run.servers_at(float(ready))
+        if isinstance(policy, Fcfs) and found[next_one] > ready:
+            assert SERVERS - held.sum() < workload.requested[next_one]

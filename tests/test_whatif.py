@@ -72,6 +72,12 @@ def test_a_study_by_hand() -> None:
     assert RECORDED not in study.runs  # the log has no waiting times
     assert study.slowdowns("easy").tolist() == pytest.approx([1, 2])
     assert study.load == np.inf  # all at once
+    assert study.as_json()["load"] is None
+    rows = {row["policy"]: row for row in study.rows()}
+    assert rows["easy"]["makespan"] == pytest.approx(20)
+    assert rows["easy"]["utilisation"] == pytest.approx(1)
+    assert rows["equi"]["makespan"] == pytest.approx(20 / np.sqrt(2))
+    assert study.notes == ()
     assert study.sentence.startswith(
         "with malleable jobs and s(k) = k^0.5, heSRPT would cut mean flow time from 15 s (EASY) to "
     )
@@ -90,10 +96,18 @@ def test_what_the_log_records_is_shown_where_it_says(example: Log) -> None:
     rows = {row["policy"]: row for row in study.rows()}
     assert rows["hesrpt"]["mean_flow_time"] < rows["easy"]["mean_flow_time"]
     assert rows["hesrpt-slowdown"]["mean_slowdown"] < rows["hesrpt"]["mean_slowdown"]
+    for name, part in (("median", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        flow = np.quantile(example.start - example.submit + example.runtime, part)
+        assert rows[RECORDED][f"{name}_flow_time"] == pytest.approx(flow)
+    span = (example.start + example.runtime).max()
+    used = float(example.servers @ example.runtime) / (64 * span)
+    assert rows[RECORDED]["utilisation"] == pytest.approx(used)
     assert sum(row["jobs"] for row in study.by_class()) == len(study.log)
     assert [row["class"] for row in study.by_class()] == [name for name, _, _ in CLASSES]
-    for row in study.by_class():
-        assert row["hesrpt"] > 0
+    # Among small jobs, heSRPT is ahead of EQUI; large ones pay for it.
+    small, *_, large = study.by_class()
+    assert small["hesrpt"] < small["equi"]
+    assert large["hesrpt"] > large["equi"]
 
 
 def test_a_part_of_the_log_and_other_loads(example: Log) -> None:
@@ -127,7 +141,8 @@ def test_a_load_beyond_the_machine_is_recognised() -> None:
     study = whatif(log, policies=["easy", "hesrpt"])
     assert study.load > 1
     assert study.runs["easy"].overloaded
-    assert "times what 8 servers can do" in study.sentence
+    assert "times what 8 servers can do" in study.notes[0]
+    assert whatif(made([0, 0], [4, 4], [10, 10]), policies=["easy", "hesrpt"]).notes == ()
     assert "jobs come faster than they are served" in as_html(study)
 
 
@@ -137,7 +152,13 @@ def test_a_load_beyond_the_machine_is_recognised() -> None:
         ({"window": "2d:5d"}, "FROM..TO is wanted"),
         ({"window": "2x.."}, "neither like 10d"),
         ({"window": "900d.."}, "no job is left"),
-        ({"load": 0.0}, "load must be"),
+        ({"window": "5d..2d"}, "ends before it begins"),
+        ({"load": 0.0}, "load must lie between"),
+        ({"min_runtime": float("nan")}, "min_runtime must be"),
+        ({"servers": 0}, "servers must be a whole number, at least 1, got 0"),
+        ({"size_error": 1e300}, "size_error must lie between 0 and 100"),
+        ({"assumed": "uniform(.,.)"}, "p must be a number in"),
+        ({"assumed": "uniform(0.4,0.9"}, "p must be a number in"),
         ({"assumed": "0.7x"}, "p must be a number in"),
         ({"assumed": 1.5}, r"p must lie in \(0, 1\)"),
         ({"assumed": "uniform(0.9, 0.2)"}, "0 < lowest < highest < 1"),
@@ -187,6 +208,46 @@ def test_what_takes_too_long_is_left_out_but_can_be_asked_for() -> None:
     log = made(list(np.arange(jobs) * 100.0), [1.0] * jobs, list(rng.exponential(50, jobs)))
     assert "optimal" not in whatif(log, assumed="uniform(0.4, 0.9)").runs
     assert "optimal" in whatif(log).runs
+    short = whatif(log, assumed="uniform(0.4, 0.9)", policies=["optimal"], window="0h..1h")
+    assert list(short.runs) == ["optimal"]
+    assert "mean flow time is least under optimal" in short.sentence
+
+
+def test_slowdown_is_rounded_for_many_jobs_and_exact_for_few(example: Log) -> None:
+    few = whatif(example, policies=["hesrpt-slowdown"]).runs["hesrpt-slowdown"]
+    exact = simulate(few.workload, 64, "hesrpt-slowdown", whole=True)
+    assert few.mean_flow_time == exact.mean_flow_time
+    rng = np.random.default_rng(2)
+    jobs = 1001
+    log = made(list(np.arange(jobs) * 20.0), [2.0] * jobs, list(rng.exponential(50, jobs)))
+    many = whatif(log, policies=["hesrpt-slowdown"]).runs["hesrpt-slowdown"]
+    held = many.servers_at(5000.0)
+    assert np.array_equal(held, np.rint(held))
+    exact = simulate(many.workload, 8, "hesrpt-slowdown", whole=True)
+    assert many.mean_slowdown == pytest.approx(exact.mean_slowdown, rel=0.05)
+
+
+def test_what_was_asked_for_is_said(example: Log) -> None:
+    study = whatif(
+        example, policies=["easy", "hesrpt"], resize_cost=120, size_error=1, seed=3, load=0.8
+    )
+    assert study.notes == (
+        "a malleable job stands still for 120 s when it is resized",
+        "malleable policies see sizes times exp(1 Z), Z normal (seed 3)",
+        "submissions were stretched or squeezed to a load of 0.8",
+    )
+    page = as_html(study)
+    assert "A malleable job stands still for 120 s when it is resized." in page
+    plain = whatif(example, policies=["easy", "hesrpt"], load=0.8)
+    assert study.runs["easy"].mean_flow_time == plain.runs["easy"].mean_flow_time
+    assert study.runs["hesrpt"].mean_flow_time > plain.runs["hesrpt"].mean_flow_time
+    part = whatif(example, policies=["easy"], window="2d..5d")
+    assert "all else starts on an empty machine" in part.notes[0]
+    start = example.start.copy()
+    start[7] = np.nan
+    unsure = whatif(replace(example, start=start), policies=["easy"])
+    assert RECORDED not in unsure.runs
+    assert unsure.notes == ("as recorded is not shown: of 1 jobs the log does not say the start",)
 
 
 # --- sensitivity ------------------------------------------------------------------------------
@@ -239,6 +300,8 @@ def test_the_report_needs_nothing_else(example: Log) -> None:
     assert page.count("<svg") == 4
     assert "&lt;b&gt;&amp;x.swf" in page
     assert "<b>&x" not in page
+    assert parsed.open == []
+    assert page.count("<li>") == 7  # five assumptions, two reasons why jobs were left out
     for needed in ("heSRPT would cut mean flow time", "What was assumed", "had run time 0"):
         assert needed in page
     # Pictures do not share names, or one would show parts of another.
@@ -295,6 +358,10 @@ def test_the_command_for_programs_and_from_standard_input(tmp_path: Path) -> Non
         (["--p", "0.7", "--plot", "x.gif"], "must end in"),
         ([], "how do jobs speed up"),
         (["--p", "0.7", "--format", "pbs"], "pbs"),
+        (["--p", "0.7", "--csv", "no/x.csv", "--report", "x.html"], "there is no folder"),
+        (["--p", "0.7", "--csv", "x", "--report", "x"], "is read or written twice"),
+        (["--p", "0.7", "--csv", str(EXAMPLE)], "is read or written twice"),
+        (["--p", "0.7", "--map", "submit=a,submit=b"], "each once"),
     ],
 )
 def test_mistakes_cost_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -303,6 +370,19 @@ def test_mistakes_cost_one_line(tmp_path: Path, arguments: list[str], message: s
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_plain_file_is_written_to_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    done = run(
+        "whatif", str(EXAMPLE), "--p", "0.7", "--policies", "fcfs,srpt", "--csv", "link.csv",
+        "--plot", "x.png", "--report", "/dev/stdout", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("policy,")
+    assert done.stdout.startswith("<!DOCTYPE html>")
 
 
 def test_the_chart_of_sensitivity(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hesrpt.options import AsJson, CsvFile, MaxServers, PlotFile, ResizeCost, Seed, SizeError
-from hesrpt.showing import check_plot, progress_bar, say_where
+from hesrpt.showing import check_plot, check_targets, progress_bar, say_where
 
 if TYPE_CHECKING:
     from hesrpt.whatif import Sensitivity, WhatIf
@@ -93,6 +94,7 @@ def whatif(
 
     check_plot(plot)
     check_plot(sensitivity)
+    check_targets(log, plot, sensitivity, report, csv)
     powers = [None] if p is None else _several(p)
     assumed = [assumption(power, speedups, max_servers) for power in powers]
     if len(assumed) > 1 and (sensitivity or report or plot or csv):
@@ -120,7 +122,7 @@ def whatif(
         told: Any = [one.as_json() for one in studies]
         if swept is not None:
             told[0]["sensitivity"] = swept.rows()
-        print(json.dumps(told if len(told) > 1 else told[0], indent=2))
+        print(json.dumps(told if len(told) > 1 else told[0], indent=2, allow_nan=False))
         return
     _print(studies, swept)
     say_where(plot, csv)
@@ -144,8 +146,10 @@ def _mapped(text: str | None) -> dict[str, str] | None:
     mapped = {}
     for part in text.split(","):
         ours, equals, theirs = (piece.strip() for piece in part.partition("="))
-        if not (ours and equals and theirs):
-            raise InputError(f"--map: {part!r}: OURS=THEIRS is wanted, as in submit=timestamp")
+        if not (ours and equals and theirs) or ours in mapped:
+            raise InputError(
+                f"--map: {part!r}: OURS=THEIRS is wanted, each once, as in submit=timestamp"
+            )
         mapped[ours] = theirs
     return mapped
 
@@ -179,13 +183,15 @@ def _write(
 def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from hesrpt.whatif.figures import name_of
     from hesrpt.whatif.words import duration, plain_number
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     first = studies[0]
-    console.print(f"{first.log.told}; {first.servers:,} servers, load {first.load:.2f}\n")
+    load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
+    console.print(f"{first.log.told}; {first.servers:,} servers, {load}\n")
     kinds = ("mean", "median", "p95", "p99")
     for study in studies:
         flow_times, slowdowns = Table(box=None, pad_edge=False), Table(box=None, pad_edge=False)
@@ -208,7 +214,10 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
         console.print(flow_times)
         console.print()
         console.print(slowdowns)
-        console.print(f"\n[bold]{study.sentence}[/]")
+        console.print()
+        for note in study.notes:
+            console.print(Text(note))
+        console.print(Text(study.sentence, style="bold"))
         if study is not studies[-1] or swept is not None:
             console.print()
     for line in swept.limits() if swept is not None else ():

@@ -155,7 +155,7 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 def save(figure: Figure, path: str | Path, description: str = "") -> None:
     """Save a figure as PNG, SVG or PDF, whole or not at all, with what made it in its metadata."""
-    target = check_path(path)
+    target = check_path(path).resolve()  # a link stays one
     ending = target.suffix.lower()
     metadata = {"Creator" if ending != ".png" else "Software": f"hesrpt {__version__}"}
     if description:

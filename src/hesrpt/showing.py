@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,24 @@ def check_plot(plot: Path | None) -> None:
         from hesrpt import plots
 
         plots.check_path(plot)
+
+
+def check_targets(source: str, *targets: Path | None) -> None:
+    """Raise an error if a file cannot be written, or would be written over."""
+    from hesrpt.errors import InputError
+
+    seen = {Path(source).resolve()}
+    for target in (target for target in targets if target is not None):
+        if target.exists() and not target.is_file() and not target.is_dir():
+            continue  # a terminal, a pipe
+        place = target.resolve()
+        if place in seen:
+            raise InputError(f"{target}: is read or written twice; give another name")
+        if not place.parent.is_dir():
+            raise InputError(f"{target}: cannot be written: there is no folder {place.parent}")
+        if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+            raise InputError(f"{target}: cannot be written")
+        seen.add(place)
 
 
 def say_where(plot: Path | None, csv: Path | None) -> None:

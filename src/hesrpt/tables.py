@@ -26,12 +26,15 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    target = Path(path)
+    """Write a file, whole or not at all; what is no plain file is written to as it is."""
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            Path(path).write_text(text, encoding="utf-8", errors="replace")
+            return
+        target = Path(path).resolve()  # a link stays one
         handle, draft = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
         try:
-            with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
+            with os.fdopen(handle, "w", newline="", encoding="utf-8", errors="replace") as file:
                 file.write(text)
             Path(draft).chmod(0o644)
             Path(draft).replace(target)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Runs with more entries than this (jobs that hold servers, over all phases) are not recorded.
 _MOST_ENTRIES = 20_000_000
+# More than this is no setting that anybody means.
+_MOST = {"resize_cost": 1e15, "size_error": 100.0}
 # So few jobs tell nothing about a load.
 _FEWEST_FOR_LOAD = 200
 
@@ -169,8 +171,8 @@ def prepared(
     if flag("whole", whole) and servers != int(servers):
         raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
     for name, value in (("resize_cost", resize_cost), ("size_error", size_error)):
-        if number(name, value) < 0:
-            raise InputError(f"{name} must be at least 0, got {value!r}")
+        if not 0 <= number(name, value) <= _MOST[name]:
+            raise InputError(f"{name} must lie between 0 and {_MOST[name]:g}, got {value!r}")
     workload.speedup.check(servers)
     estimates = None
     if not isinstance(seed, int | np.integer) or seed < 0:

@@ -16,8 +16,8 @@ from hesrpt.traces import Curve, read_curves
 _LEAST, _MOST = 0.02, 0.98
 # Powers are drawn as so many different ones, evenly: jobs with the same p are dealt with at once.
 _KINDS = 16
-_UNIFORM = re.compile(r"uniform\(?\s*([\d.]+)\s*[:,]\s*([\d.]+)\s*\)?")
-_NORMAL = re.compile(r"normal\(?\s*([\d.]+)\s*[:,]\s*([\d.]+)\s*\)?")
+_NUMBER = r"\s*(\d+\.?\d*|\.\d+)\s*"
+_DRAWN = re.compile(rf"(uniform|normal)\({_NUMBER},{_NUMBER}\)")
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,17 @@ def _powers(p: float | str | None) -> tuple[list[float], str]:
     """Return equally likely powers, and what was assumed."""
     if isinstance(p, str):
         middles = (np.arange(_KINDS) + 0.5) / _KINDS
-        if found := _UNIFORM.fullmatch(p.strip().lower()):
-            low, high = map(float, found.groups())
+        found = _DRAWN.fullmatch(p.strip().lower())
+        if found and found.group(1) == "uniform":
+            low, high = map(float, found.groups()[1:])
             if not 0 < low < high < 1:
                 raise InputError(f"p: {p!r}: 0 < lowest < highest < 1 is wanted")
             powers = (low + (high - low) * middles).tolist()
             return powers, f"s(k) = k^p, p uniform on ({low:g}, {high:g}) over jobs"
-        if found := _NORMAL.fullmatch(p.strip().lower()):
+        if found:
             from statistics import NormalDist
 
-            mean, deviation = map(float, found.groups())
+            mean, deviation = map(float, found.groups()[1:])
             if not 0 < mean < 1 or not deviation > 0:
                 raise InputError(f"p: {p!r}: a mean in (0, 1) and a deviation > 0 are wanted")
             normal = NormalDist(mean, deviation)

@@ -18,7 +18,7 @@ _POINTS = 600
 _COLOURS = {RECORDED: "#444444", "fcfs": "#8C6BB1", "easy": "#D55E00", "hesrpt-slowdown": "#56B4E9"}
 _NAMES = {
     "fcfs": "FCFS (rigid)", "easy": "EASY (rigid)", "hesrpt-slowdown": "heSRPT for slowdown",
-    "optimal": "optimal",
+    "optimal": "optimal for a batch",
 }  # fmt: skip
 # Where an axis of times has its labels, in seconds.
 _TIMES = {
@@ -153,9 +153,10 @@ def _draw_distribution(axes: Axes, study: WhatIf) -> None:
 
 def _draw_jobs(axes: Axes, study: WhatIf) -> None:
     arrived = study.log.submit
-    end = max(study.runs[policy].makespan for policy in _OVER_TIME if policy in study.runs)
+    shown = [policy for policy in _OVER_TIME if policy in study.runs] or list(study.runs)
+    end = max(study.runs[policy].makespan for policy in shown)
     moments = np.linspace(0, end, _POINTS)
-    for policy in (one for one in _OVER_TIME if one in study.runs):
+    for policy in shown:
         ended = np.sort(study.runs[policy].completion_times)
         present = np.searchsorted(arrived, moments, "right") - np.searchsorted(
             ended, moments, "right"

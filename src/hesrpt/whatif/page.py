@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from html import escape
+from math import inf
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -44,8 +45,8 @@ def as_html(study: WhatIf) -> str:
     body = [
         f"<h1>Would it pay on {escape(Path(study.log.place).name)}?</h1>",
         f'<p class="lead">{escape(study.sentence[0].upper() + study.sentence[1:])}.</p>',
-        f"<p>{escape(study.log.told)}. {study.servers:,} servers, of which users asked for "
-        f"{study.load:.0%} of the time. {_overload(study)}</p>",
+        f"<p>{escape(study.log.told)}. {study.servers:,} servers. {_load(study)} "
+        f"{_overload(study)}</p>",
         "<h2>What would have come of it</h2>",
         _table(study),
         "<h2>How long jobs take</h2>",
@@ -69,6 +70,12 @@ def as_html(study: WhatIf) -> str:
     )
 
 
+def _load(study: WhatIf) -> str:
+    if not study.load < inf:
+        return "All jobs were submitted at once."
+    return f"Users asked for {study.load:.0%} of the server time while jobs were submitted."
+
+
 def _overload(study: WhatIf) -> str:
     names = [figures.name_of(name) for name, run in study.runs.items() if run.overloaded]
     if not names:
@@ -90,7 +97,8 @@ def _table(study: WhatIf) -> str:
         cells += [duration(row["makespan"]), f"{row['utilisation']:.0%}"]
         chosen = ' class="chosen"' if row["policy"] == "hesrpt" else ""
         rows.append(
-            f"<tr{chosen}><td>{escape(figures.name_of(row['policy']))}</td>"
+            f"<tr{chosen}><td>{escape(figures.name_of(row['policy']))}"
+            f"{' (overloaded)' if row['overloaded'] else ''}</td>"
             + "".join(f"<td>{cell}</td>" for cell in cells)
             + "</tr>"
         )
@@ -98,7 +106,9 @@ def _table(study: WhatIf) -> str:
         f'<div class="wide"><table><tr><th>policy</th>{head}<th>makespan</th><th>servers in use'
         f"</th></tr>{''.join(rows)}</table></div>"
         '<p class="small">Flow time: from submission to end. Slowdown: flow time for each second '
-        "that the job ran by the log; below 1 it ends sooner than it ran, waiting included.</p>"
+        "that the job ran by the log; below 1 it ends sooner than it ran, waiting included. "
+        "Optimal for a batch: the planner's rule at every moment, which would be optimal if no "
+        "more jobs came.</p>"
     )
 
 
@@ -123,10 +133,12 @@ def _assumptions(study: WhatIf) -> str:
         "A job that ran r seconds on q servers has size r·s(q): on its own q servers it takes as "
         "long as it did.",
         "Malleable jobs can be given any whole number of servers at any time, on the whole "
-        "machine, and their sizes are known when they are submitted.",
-        "Users submit the same jobs at the same times, however soon they end.",
+        "machine; unless it is said otherwise below, at no cost, and their sizes are known when "
+        "they are submitted.",
+        "Users submit the same jobs, and do not react to how soon they end.",
         "Rigid policies know users' estimates of run times where the log has them, and otherwise "
         "the run times.",
+        *(f"{note[0].upper()}{note[1:]}." for note in study.notes),
     ]
     dropped = [f"{count:,} jobs {escape(why)}." for why, count in study.log.dropped.items()]
     return (

@@ -26,6 +26,8 @@ def selected(
     """Return the part of a log that is to be looked at, on a machine with so many servers."""
     if window is not None:
         log = _within(log, window)
+    if not 0 <= min_runtime < np.inf:
+        raise InputError(f"min_runtime must be a number of at least 0, got {min_runtime!r}")
     if min_runtime > 0:
         log = log.select(log.runtime >= min_runtime, f"ran for less than {min_runtime:g} s")
     fits = log.servers <= servers
@@ -38,8 +40,8 @@ def selected(
     log = log.select(fits, f"asked for more than {servers} servers")
     log = replace(log, submit=log.submit - log.submit[0], start=log.start - log.submit[0])
     if load is not None:
-        if not 0 < load < 100:
-            raise InputError(f"load must be a number greater than 0, got {load!r}")
+        if not 0.001 <= load <= 100:
+            raise InputError(f"load must lie between 0.001 and 100, got {load!r}")
         stretch = offered_load(log, servers) / load
         if not 0 < stretch < np.inf:
             raise InputError("load: all jobs were submitted at once, so that there is no load")
@@ -65,13 +67,14 @@ def _within(log: Log, window: str) -> Log:
         )
     low = _moment(log, first, window) if first else -np.inf
     high = _moment(log, last, window) if last else np.inf
+    if low >= high:
+        raise InputError(f"window {window!r}: ends before it begins")
     return log.select((low <= log.submit) & (log.submit < high), "were not in the window")
 
 
 def _moment(log: Log, text: str, window: str) -> float:
     """Return a time of the log's clock: after so long, or at a date."""
-    text = text.strip().lower()
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text):
+    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.lower()):
         return float(found.group(1)) * _UNITS[found.group(2)]
     try:
         date = datetime.fromisoformat(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,8 @@ from hesrpt.workload import Workload
 
 RECORDED = "as recorded"
 POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
+# Of fewer jobs than this, a load says nothing.
+_FEW = 200
 # The planner's rule for jobs that speed up differently is computed anew at each event.
 _MANY = 1000
 #: Jobs by the server-seconds that they took: which part of them, and what it is called.
@@ -41,8 +43,7 @@ class _Rounded(Policy):
         return self.base.name
 
     def __call__(self, state: State) -> FloatArray:
-        state.whole = False
-        return self.base(state)
+        return self.base(replace(state, whole=False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,7 @@ class WhatIf:
     servers: int
     assumed: Assumption
     runs: dict[str, Simulation]  # by policy, rigid ones first
+    notes: tuple[str, ...] = ()  # what else is to be known
 
     @cached_property
     def load(self) -> float:
@@ -105,29 +107,29 @@ class WhatIf:
         from hesrpt.whatif.words import duration
 
         base = next((one for one in ("easy", "fcfs", RECORDED) if one in self.runs), None)
+        assumed = f"with malleable jobs and {self.assumed.text}"
         if base is None or "hesrpt" not in self.runs:
-            return f"with malleable jobs and {self.assumed.text}"
+            means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
+            best = min(means, key=means.__getitem__)
+            return f"{assumed}, mean flow time is least under {best}: {duration(means[best])}"
         before, after = self.runs[base].mean_flow_time, self.runs["hesrpt"].mean_flow_time
-        verb = "cut" if after < before else "raise"
         name = base if base == RECORDED else base.upper()
-        text = (
-            f"with malleable jobs and {self.assumed.text}, heSRPT would {verb} mean flow time from "
-            f"{duration(before)} ({name}) to {duration(after)}"
+        if duration(before) == duration(after):
+            return f"{assumed}, heSRPT would change nothing: {duration(after)}, as under {name}"
+        verb = "cut" if after < before else "raise"
+        return (
+            f"{assumed}, heSRPT would {verb} mean flow time from {duration(before)} ({name}) to "
+            f"{duration(after)}"
         )
-        if self.load > 1:
-            text += (
-                f"; but users asked for {self.load:.2f} times what {self.servers} servers can do, "
-                "so that under rigid policies the queue grows and grows"
-            )
-        return text
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it, for programs."""
         return {
             "log": self.log.place, "jobs": len(self.log), "read": self.log.read,
-            "dropped": dict(self.log.dropped), "servers": self.servers, "load": self.load,
-            "assumed": self.assumed.text, "sentence": self.sentence, "policies": self.rows(),
-            "by_class": self.by_class(),
+            "dropped": dict(self.log.dropped), "servers": self.servers,
+            "load": self.load if np.isfinite(self.load) else None,
+            "assumed": self.assumed.text, "notes": list(self.notes), "sentence": self.sentence,
+            "policies": self.rows(), "by_class": self.by_class(),
         }  # fmt: skip
 
 
@@ -173,7 +175,7 @@ def whatif(
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
     """
-    machine = servers or log.machine
+    machine = log.machine if servers is None else servers
     if machine is None:
         raise InputError(f"{log.place}: does not say how many servers there are: give servers")
     if machine != int(machine) or machine < 1:
@@ -189,16 +191,60 @@ def whatif(
         policies = [policy for policy in POLICIES if not (slow and policy == "optimal")]
     options = {"whole": True, "resize_cost": resize_cost, "size_error": size_error, "seed": seed}
     tasks = {
-        policy: (workload, float(machine), _made(policy, assumed), options) for policy in policies
+        policy: (workload, float(machine), _made(policy, assumed, len(used)), options)
+        for policy in policies
     }
     done: dict[str, Simulation] = {}
     for policy, run in run_all(tasks):
         done[policy] = run
         if progress is not None:
             progress(len(done), len(tasks))
-    runs = {} if np.isnan(used.start).any() else {RECORDED: recorded(used, workload, int(machine))}
+    unknown = int(np.count_nonzero(np.isnan(used.start)))
+    runs = {} if unknown else {RECORDED: recorded(used, workload, int(machine))}
     runs |= {policy: done[policy] for policy in policies}
-    return WhatIf(used, int(machine), assumed, runs)
+    notes = [
+        *_said(resize_cost, size_error, seed, load),
+        *_of_the_record(unknown, used, window is not None or min_runtime > 0),
+        *_of_the_load(used, int(machine)),
+    ]
+    return WhatIf(used, int(machine), assumed, runs, tuple(notes))
+
+
+def _said(resize_cost: float, size_error: float, seed: int, load: float | None) -> list[str]:
+    """Return what else was assumed, since it was asked for."""
+    notes = []
+    if resize_cost > 0:
+        notes.append(f"a malleable job stands still for {resize_cost:g} s when it is resized")
+    if size_error > 0:
+        notes.append(
+            f"malleable policies see sizes times exp({size_error:g} Z), Z normal (seed {seed})"
+        )
+    if load is not None:
+        notes.append(f"submissions were stretched or squeezed to a load of {load:g}")
+    return notes
+
+
+def _of_the_record(unknown: int, used: Log, is_part: bool) -> list[str]:
+    """Return what is to be known of the recorded waits."""
+    if 0 < unknown < len(used):
+        return [f"as recorded is not shown: of {unknown:,} jobs the log does not say the start"]
+    if unknown == 0 and is_part:
+        return [
+            "recorded waits are those of the whole log; all else starts on an empty machine, "
+            "without the jobs that were left out"
+        ]
+    return []
+
+
+def _of_the_load(used: Log, servers: int) -> list[str]:
+    asked = offered_load(used, servers)
+    if len(used) < _FEW or not 1 < asked < np.inf:
+        return []
+    return [
+        f"users asked for {asked:.2f} times what {servers:,} servers can do while jobs were "
+        "submitted: under rigid policies the queue grows and grows, and the averages depend on "
+        "how long the log is"
+    ]
 
 
 def as_workload(log: Log, assumed: Assumption, seed: int) -> Workload:
@@ -221,11 +267,11 @@ def recorded(log: Log, workload: Workload, servers: int) -> Simulation:
     return kept(workload, float(servers), np.maximum(log.start, log.submit), RECORDED)
 
 
-def _made(policy: str, assumed: Assumption) -> PolicyLike:
+def _made(policy: str, assumed: Assumption, jobs: int) -> PolicyLike:
     if policy in RIGID:
         return policy
     made = named(policy)
     if isinstance(made, HeSrpt):
         made = HeSrpt(assumed.p, made.objective)
-        return made if made.objective == "flow" else _Rounded(made)
+        return made if made.objective == "flow" or jobs <= _MANY else _Rounded(made)
     return made
