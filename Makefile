@@ -13,7 +13,7 @@ test: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest --quiet --numprocesses=logical --maxprocesses=4 --dist=loadfile
+	$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile
 
 paper: $(VENV)/.installed
 	$(BIN)/hesrpt paper --out docs/paper

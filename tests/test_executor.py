@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -136,3 +138,12 @@ def test_calls_can_have_a_time_limit_and_must_be_sendable() -> None:
                 lock.result(20)
         with pytest.raises(InputError, match="timeout must be"):
             pool.executor(timeout=0)
+
+
+def test_two_grid_searches_share_a_pool() -> None:
+    example = Path(__file__).parents[1] / "examples" / "grid_searches.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("small: 10 calls in ")
+    assert second.startswith("large: 200 calls in ")
