@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 import ray
+from waiting import until
 
 from hesrpt import Pool
 from hesrpt.runtime.engines.base import CommandTask, Outcome
@@ -32,13 +33,6 @@ def cluster(new_cluster: Callable[[int], Any]) -> Iterator[Any]:
     yield made
     ray.shutdown()
     made.shutdown()
-
-
-def until(ready: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 def core_servers(pool: Pool) -> int:

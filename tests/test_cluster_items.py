@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+from waiting import until
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.engines.ray import RayEngine
 from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.sources import CommandSource
-
-
-def until(ready: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 @pytest.fixture
