@@ -65,11 +65,11 @@ def test_nodes_that_come_are_used_and_nodes_that_die_lose_nothing(
         for _ in range(2):
             time.sleep(chance.uniform(0.2, 1.2))
             cluster.remove_node(node, allow_graceful=False)  # kill -9 of its raylet
-            until(lambda: core_servers(pool) == 1, 20)
+            until(lambda: core_servers(pool) == 1, 60)
             node = cluster.add_node(num_cpus=3, object_store_memory=STORE)
             until(lambda: core_servers(pool) == 4)
         for job in jobs:
-            assert job.results(timeout=60) == [item * item for item in range(job.done)]
+            assert job.results(timeout=180) == [item * item for item in range(job.done)]
         assert [job.done for job in jobs] == [20, 120]
         assert pool.schedule.flow_times.shape == (2,)
     begun = Counter(starts.read_text().split())
@@ -89,7 +89,7 @@ def test_commands_stay_within_a_node_and_are_started_again_if_it_dies(
     jobs.write_text(
         f"""[[job]]
         name = "wide"
-        command = "echo {{servers}} $$ >> {tmp_path}/wide; sleep 3"
+        command = "echo {{servers}} $$ >> wide; [ $(wc -l < wide) -gt 1 ] || sleep 90"
         size = 100
         [[job]]
         name = "narrow"
@@ -110,11 +110,18 @@ def test_commands_stay_within_a_node_and_are_started_again_if_it_dies(
     cluster.remove_node(node, allow_graceful=False)
     until(lambda: len((tmp_path / "wide").read_text().splitlines()) == 2)
     assert (tmp_path / "wide").read_text().splitlines()[1].split()[0] == "1"
-    assert not psutil.pid_exists(int(first.split()[1])), "it still runs"
-    out, err = run.communicate(timeout=60)
+    until(lambda: has_ended(int(first.split()[1])), 40)
+    out, err = run.communicate(timeout=180)
     assert run.returncode == 0, err
     assert {job["state"] for job in json.loads(out)["jobs"]} == {"done"}
     assert sorted(map(int, (tmp_path / "narrow").read_text().split())) == list(range(40))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_node_that_is_taken_away_politely_costs_no_item(cluster: Any) -> None:
@@ -123,7 +130,7 @@ def test_a_node_that_is_taken_away_politely_costs_no_item(cluster: Any) -> None:
         job = pool.map(lambda _: time.sleep(0.3), range(24), retries=0)
         until(lambda: job.done > 2)
         cluster.remove_node(node, allow_graceful=True)
-        assert job.results(60) == [None] * 24
+        assert job.results(180) == [None] * 24
 
 
 def test_commands_of_different_widths_share_a_node(new_cluster: Callable[[int], Any]) -> None:
@@ -135,7 +142,7 @@ def test_commands_of_different_widths_share_a_node(new_cluster: Callable[[int], 
         engine.start("y", {0: CommandTask("sleep 0.2")}, 3)
         engine.start("z", {0: CommandTask("true"), 1: CommandTask("false")}, 1)
         found: dict[tuple[str, int], Outcome] = {}
-        end = time.monotonic() + 40
+        end = time.monotonic() + 120
         while len(found) < 4 and time.monotonic() < end:
             found |= {(one.job, one.item): one for one in engine.outcomes(0.2)}
             assert engine.fleet._held().total() <= 5
@@ -201,7 +208,7 @@ def test_the_driver_dies_and_another_goes_on_with_another_cluster(
     begun = [sys.executable, "-m", "hesrpt", "run", "--engine", "ray", "--state", str(state)]
     first = subprocess.Popen([*begun, str(jobs), "--address", cluster.address])
     done = tmp_path / "a"
-    until(lambda: done.exists() and len(done.read_text().split()) > 10, 60)
+    until(lambda: done.exists() and len(done.read_text().split()) > 10, 120)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     time.sleep(1.0)  # nothing goes on without the driver
@@ -209,7 +216,7 @@ def test_the_driver_dies_and_another_goes_on_with_another_cluster(
     time.sleep(0.5)
     assert len(done.read_text().split()) == before
     second = subprocess.run(
-        [*begun, "--resume", "--address", ray_address], capture_output=True, text=True, timeout=60
+        [*begun, "--resume", "--address", ray_address], capture_output=True, text=True, timeout=180
     )
     assert second.returncode == 0, second.stderr
     counted = Counter(done.read_text().split())

@@ -63,7 +63,7 @@ def local() -> Iterator[LocalEngine]:
         engine.close()
 
 
-def outcomes(engine: Engine, count: int, seconds: float = 30.0) -> dict[tuple[str, int], Outcome]:
+def outcomes(engine: Engine, count: int, seconds: float = 90.0) -> dict[tuple[str, int], Outcome]:
     found: dict[tuple[str, int], Outcome] = {}
     until = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < until:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def until(ready: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(ready: Callable[[], bool], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, "it took too long"
