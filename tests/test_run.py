@@ -232,7 +232,9 @@ def test_jobs_are_submitted_to_a_run_that_goes_on(place: Path) -> None:
     late = run("submit", "s", "more.toml", cwd=place)
     assert "no scheduler runs on it now: they start when it is resumed" in late.stdout
     done = run("run", "--state", "s", "--resume", cwd=place)
-    assert "more (2)" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "more (2): done" in done.stdout
+    assert "count (3): done" in done.stdout
 
 
 def test_a_resumed_run_with_its_file_does_nothing_twice(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,10 +60,14 @@ def run_jobs(
                 if not requests and not waiting and not pool.journal.jobs():
                     raise InputError(f"{state}: no jobs were written down; give a jobs file")
             pool.add_all([_request(request) for request in requests])
-            if pool.journal is not None:
-                pool._driver.poll = _Inbox(pool).look
-            while not pool.wait(timeout=_LOOK / 2) or _waiting(pool):
-                watch(pool)
+            inbox = _Inbox(pool)
+            pool._driver.poll = inbox.look
+            while not inbox.closed:
+                # First whether any are waiting: those taken over since then are waited for.
+                while _waiting(pool) or not pool.wait(timeout=_LOOK / 2):
+                    watch(pool)
+                    time.sleep(_LOOK / 10)
+                inbox.close_if(lambda: pool.wait(timeout=0))
             watch(pool)
     finally:
         pool.close()
@@ -116,18 +121,29 @@ class _Inbox:
     def __init__(self, pool: Pool) -> None:
         self.pool, self.looked = pool, 0.0
         self.taken: set[int] = set()
+        self.closed = False
+        self.lock = threading.Lock()
 
     def look(self) -> None:
+        """Take over what is waiting; called by the driver, now and then."""
         journal = self.pool.journal
         if journal is None or time.monotonic() - self.looked < _LOOK:
             return
         self.looked = time.monotonic()
-        new = [one for one in journal.take_submissions() if one[0] not in self.taken]
-        self.taken |= {number for number, _, _ in new}
-        if new:
-            self.pool.add_all(
-                [_request(JobRequest.from_text(text), number) for number, text, _ in new]
-            )
+        with self.lock:
+            if self.closed:
+                return
+            new = [one for one in journal.take_submissions() if one[0] not in self.taken]
+            self.taken |= {number for number, _, _ in new}
+            if new:
+                self.pool.add_all(
+                    [_request(JobRequest.from_text(text), number) for number, text, _ in new]
+                )
+
+    def close_if(self, done: Callable[[], bool]) -> None:
+        """Take over no more, if all that was is done: the run is about to end, and would end it."""
+        with self.lock:
+            self.closed = done()
 
 
 @contextmanager
