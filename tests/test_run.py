@@ -17,8 +17,10 @@ import pytest
 from shell import run
 
 from hesrpt import InputError
+from hesrpt.runtime import runner
 from hesrpt.runtime.engines.processes import MARK
-from hesrpt.runtime.jobsfile import JobRequest, parse_jobs
+from hesrpt.runtime.jobsfile import JobRequest, parse_jobs, read_jobs_file
+from hesrpt.runtime.journal import Journal
 
 JOBS = """
 servers = 2
@@ -235,6 +237,24 @@ def test_jobs_are_submitted_to_a_run_that_goes_on(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout
     assert "count (3): done" in done.stdout
+
+
+def test_what_is_taken_over_as_a_run_is_about_to_end_is_run(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "more.toml").write_text('[[job]]\nname = "more"\nitems = [1]\ncommand = "sleep 2"\n')
+    request = read_jobs_file(place / "more.toml").jobs
+    Journal.create(place / "s", 1, "hesrpt").close()
+    runner.submit(place / "s", request, "more.toml")
+    look = runner._submitted
+
+    def slowly(directory: Path) -> bool:
+        time.sleep(1.0)  # in which the scheduler takes it over
+        return look(directory)
+
+    monkeypatch.setattr(runner, "_submitted", slowly)
+    pool = runner.run_jobs((), 1, "hesrpt", place / "s", resume=True)
+    assert [(job.name, job.state) for job in pool.jobs] == [("more", "done")]
 
 
 def test_a_resumed_run_with_its_file_does_nothing_twice(place: Path) -> None:
