@@ -38,6 +38,15 @@ class CertificateError(ValueError):
     """A plan or its certificate does not hold what it claims."""
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def number(name: str, value: object) -> float:
     """Return ``value`` as a finite float, or raise an error that names it."""
     try:

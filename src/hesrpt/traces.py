@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, is_number
 from hesrpt.speedup import Measured, PowerLaw, Speedup, as_speedup
 from hesrpt.workload import SpeedupLike, Workload
 
@@ -150,7 +150,7 @@ def _read_table(
         if first is None:
             raise InputError(f"{place}: is empty; a header or a column of numbers was expected")
         _, names = first
-        headless = len(names) == 1 and _is_number(names[0])
+        headless = len(names) == 1 and is_number(names[0])
         header = [required] if headless else [name.lower() for name in names]
         if others:
             required, parsers = header[0], dict.fromkeys(header, str) | parsers
@@ -213,28 +213,20 @@ def _rows(file: IO[str], place: str) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{place}:{reader.line_num}: {error}") from None
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _positive(text: str) -> float:
-    if not _is_number(text) or not isfinite(float(text)) or float(text) <= 0:
+    if not is_number(text) or not isfinite(float(text)) or float(text) <= 0:
         raise ValueError("must be a number greater than 0")
     return float(text)
 
 
 def _non_negative(text: str) -> float:
-    if not _is_number(text) or not isfinite(float(text)) or float(text) < 0:
+    if not is_number(text) or not isfinite(float(text)) or float(text) < 0:
         raise ValueError("must be a number of at least 0")
     return float(text)
 
 
 def _power(text: str) -> float:
-    if not _is_number(text) or not 0 < float(text) < 1:
+    if not is_number(text) or not 0 < float(text) < 1:
         raise ValueError("must lie in (0, 1)")
     return float(text)
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, is_number
 from hesrpt.logs import opening, sacct
 from hesrpt.logs.columns import check_columns
 from hesrpt.logs.commas import CSV
@@ -73,14 +73,6 @@ def _format_of(line: str) -> str:
     if len(names) > 1 and (names[0].startswith("jobid") or known > 1):
         return "sacct"
     fields = line.split()
-    if line.lstrip().startswith(";") or (len(fields) == FIELDS and all(map(_is_number, fields))):
+    if line.lstrip().startswith(";") or (len(fields) == FIELDS and all(map(is_number, fields))):
         return "swf"
     return "csv"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

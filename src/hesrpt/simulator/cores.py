@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any, TypeAlias, TypeVar
 
 from hesrpt.policies import Knee, PolicyLike, looked_up, named
-from hesrpt.simulator.simulation import Simulation, simulated
+from hesrpt.simulator.simulation import Simulation, prepared, simulated
 from hesrpt.speedup import PowerLaw
 from hesrpt.workload import Workload
 
@@ -77,7 +77,7 @@ def _jobs(task: Task) -> int:
 
 def _run(task: Task) -> Simulation:
     workload, servers, policy, options = task
-    return simulated(workload, servers, policy, **options)
+    return simulated(prepared(workload, servers, policy, **options))
 
 
 def _run_in_thread(task: Task, stop: Event) -> Simulation:

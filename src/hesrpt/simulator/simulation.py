@@ -89,9 +89,8 @@ def simulate(
     >>> simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=10, policy="equi").mean_flow_time
     1.96919603
     """
-    simulation = simulated(
-        workload, servers, policy, whole, resize_cost, size_error, seed, progress
-    )
+    run = prepared(workload, servers, policy, whole, resize_cost, size_error, seed)
+    simulation = simulated(run, progress)
     if simulation.overloaded:
         warnings.warn(
             f"under policy {simulation.policy} jobs arrive faster than {servers:g} servers serve "
@@ -102,33 +101,23 @@ def simulate(
     return simulation
 
 
-def simulated(
-    workload: Workload,
-    servers: float,
-    policy: PolicyLike,
-    whole: bool = False,
-    resize_cost: float = 0.0,
-    size_error: float = 0.0,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Simulation:
-    """Run a policy on jobs, whatever comes of it: see :func:`simulate`."""
+def simulated(run: Run, progress: Progress | None = None) -> Simulation:
+    """Return what comes of a run, without a warning if jobs come too fast."""
     from hesrpt.simulator import engine
 
-    run = prepared(workload, servers, policy, whole, resize_cost, size_error, seed)
     if isinstance(run.policy, Rigid):
         from hesrpt.simulator.rigid import start_times
 
-        starts, _ = start_times(workload, run.servers, run.policy)
-        return kept(workload, run.servers, starts, run.policy.name)
+        starts, _ = start_times(run.workload, run.servers, run.policy)
+        return kept(run.workload, run.servers, starts, run.policy.name)
     outcome = engine.simulate(run, progress=progress)
     return Simulation(
-        workload,
+        run.workload,
         run.servers,
         outcome.completion_times,
         _Timeline(run, outcome),
         run.policy.name,
-        whole,
+        run.whole,
         outcome.events,
         outcome.area,
     )

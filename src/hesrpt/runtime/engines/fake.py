@@ -47,7 +47,7 @@ class FakeEngine:
         return argument
 
     def fetch(self, reference: Any) -> Any:
-        raise NotImplementedError("nothing is kept")
+        return reference  # what is here needs no fetching
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         width = 1 + sum(name == job for name, _ in self.running) if servers == 1 else servers
