@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from hesrpt.logs import Log, read_log
+from hesrpt.traces import Log, read_log
 from hesrpt.whatif import whatif
 
 

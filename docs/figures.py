@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from hesrpt import PowerLaw, Workload, plots, simulate
+from hesrpt import PowerLaw, Workload, plotting, simulate
 from hesrpt.policies import HeSrpt, PolicyLike
-from hesrpt.speedup import Speedup
+from hesrpt.speedups import Speedup
 
 HERE = Path(__file__).parent
 SERVERS, JOBS, BATCHES, P = 1000, 100, 10, 0.9
@@ -56,7 +56,7 @@ def draw(
     if logarithmic:
         axes.set_xscale("log")
     axes.legend()
-    plots.save(figure, HERE / f"{name}.png", description=f"docs/figures.py: {name}")
+    plotting.save(figure, HERE / f"{name}.png", description=f"docs/figures.py: {name}")
 
 
 def own_powers(spread: float) -> Speedups:

@@ -14,20 +14,19 @@ import hesrpt
 SOURCE = Path(hesrpt.__file__).parent
 # From the inside out: a room may import those before it, and itself.
 ROOMS = [
-    ("_version", "arrays", "errors"),
-    ("tables",),
-    ("speedup",),
+    ("_version", "arrays", "errors", "units"),
+    ("files", "parallel"),
+    ("speedups",),
     ("workload",),
-    ("schedule", "traces", "logs"),
+    ("schedule", "readers", "traces"),
     ("optimal",),
     ("policies",),
     ("simulator",),
     ("runtime",),
     ("integrations",),
-    ("plots", "reports", "options"),
+    ("plotting",),
     ("paper", "whatif"),
-    ("showing",),
-    ("cli", "cli_run", "cli_whatif"),
+    ("cli",),
     ("__init__", "__main__"),
 ]
 

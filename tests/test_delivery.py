@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.paths import EXAMPLES
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "synthetic.py"
+EXAMPLE = EXAMPLES / "synthetic.py"
 JOBS, SECONDS, P, SERVERS = {"large": 96, "medium": 48, "small": 20}, 0.1, 0.7, 16
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import ROOT
 
 import hesrpt
 
-ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = [
     (document, block)

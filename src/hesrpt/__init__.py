@@ -8,9 +8,10 @@ from hesrpt._version import __version__
 from hesrpt.errors import CertificateError, FitError, InputError, OverloadWarning, PolicyError
 from hesrpt.optimal.certificate import Certificate, verify
 from hesrpt.optimal.planner import Plan, plan
+from hesrpt.readers import read_jobs, read_speedup
 from hesrpt.schedule import Schedule
 from hesrpt.simulator import Comparison, Simulation, compare, simulate
-from hesrpt.speedup import (
+from hesrpt.speedups import (
     Amdahl,
     Custom,
     Measured,
@@ -19,7 +20,6 @@ from hesrpt.speedup import (
     fit_amdahl,
     fit_power_law,
 )
-from hesrpt.traces import read_jobs, read_speedup
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """``python -m hesrpt`` is the same as ``hesrpt``."""
 
-from hesrpt.cli import main
+from hesrpt.cli.main import main
 
 main()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hesrpt import tables
+from hesrpt import files as tables
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError, number
 from hesrpt.workload import Workload
@@ -235,9 +235,9 @@ class Schedule:
 
     def plot(self, path: str | None = None) -> Figure:
         """Draw remaining sizes above and the shared servers below; save them where asked."""
-        from hesrpt import plots  # figures are an outer room: imported only when wanted
+        from hesrpt import plotting  # figures are an outer room: imported only when wanted
 
-        figure = plots.schedule(self)
+        figure = plotting.schedule(self)
         if path is not None:
-            plots.save(figure, path)
+            plotting.save(figure, path)
         return figure

@@ -19,7 +19,7 @@ from hesrpt.errors import (
     positive_vector,
     same_length,
 )
-from hesrpt.speedup import Mixed, Speedup, as_speedup
+from hesrpt.speedups import Mixed, Speedup, as_speedup
 
 SpeedupLike: TypeAlias = Speedup | Callable[[FloatArray], FloatArray]
 SizeSampler: TypeAlias = Callable[[np.random.Generator, int], FloatArray]

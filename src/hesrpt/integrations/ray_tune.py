@@ -16,7 +16,7 @@ import numpy as np
 
 from hesrpt.errors import InputError, flag, number, positive
 from hesrpt.integrations.resizing import Setting, resized
-from hesrpt.speedup import PowerLaw
+from hesrpt.speedups import PowerLaw
 
 try:
     import ray

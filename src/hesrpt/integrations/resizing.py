@@ -20,7 +20,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form import coefficients
 from hesrpt.policies import HeSrpt, rounded_fairly
-from hesrpt.speedup import Limited, PowerLaw, Speedup
+from hesrpt.speedups import Limited, PowerLaw, Speedup
 
 __all__ = ["Setting", "forecast", "planned", "resized"]
 

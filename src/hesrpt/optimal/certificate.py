@@ -18,9 +18,9 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
-from hesrpt.optimal.earnings import TOLERANCE, Earnings, most_earned, most_with_power_law
+from hesrpt.optimal.bounds import TOLERANCE, Earnings, most_earned, most_with_power_law
 from hesrpt.optimal.ordering import provably_shortest_first
-from hesrpt.speedup import Mixed, PowerLaw
+from hesrpt.speedups import Mixed, PowerLaw
 
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan

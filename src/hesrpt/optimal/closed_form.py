@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError, non_negative_vector, number, positive, positive_vector
-from hesrpt.speedup import PowerLaw
+from hesrpt.speedups import PowerLaw
 
 __all__ = [
     "OrderOptimum",

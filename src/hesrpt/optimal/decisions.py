@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.recursion import Values, job_values
 from hesrpt.schedule import Timeline
-from hesrpt.speedup import Speedup
+from hesrpt.speedups import Speedup
 
 # Departures this close together, relative to the time since the start, are at the same time.
 _SAME_TIME = 1e-12

@@ -14,7 +14,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.schedule import Timeline
-from hesrpt.speedup import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, Speedup
 
 # Jobs far smaller than the others need fewer servers than a float can tell from none. They get so
 # many, and end before the others.

@@ -22,7 +22,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form import shortest_first
 from hesrpt.optimal.decisions import decide
 from hesrpt.optimal.recursion import Values, job_values
-from hesrpt.speedup import Mixed, PowerLaw, Speedup
+from hesrpt.speedups import Mixed, PowerLaw, Speedup
 
 # So many jobs have few enough orders to search them all.
 _FEW = 5

@@ -18,7 +18,7 @@ from hesrpt.optimal.ordering import promising_order, provably_shortest_first
 from hesrpt.optimal.power_law import PowerLawTimeline
 from hesrpt.optimal.recursion import job_values
 from hesrpt.schedule import Schedule, Timeline
-from hesrpt.speedup import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.workload import Workload
 
 Objective = Literal["flow", "slowdown", "weighted", "makespan"]

@@ -24,7 +24,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, scalar
 from hesrpt.optimal import closed_form
-from hesrpt.speedup import Mixed, PowerLaw, Speedup
+from hesrpt.speedups import Mixed, PowerLaw, Speedup
 
 # Prices this close are one price: jobs whose marginal values lie between are tied.
 _SAME_PRICE = 1e-15

@@ -10,7 +10,7 @@ Figures with the data behind them are :class:`Exhibit`, statements of the paper 
 are :class:`Claim`.
 """
 
-from hesrpt.paper.base import Exhibit, Settings
+from hesrpt.paper.exhibits import Exhibit, Settings
 from hesrpt.paper.judging import RULES, Claim, Verdict
 from hesrpt.paper.reproduction import Reproduction, reproduce
 

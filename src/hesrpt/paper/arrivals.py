@@ -10,13 +10,13 @@ from math import inf, isfinite
 import numpy as np
 from matplotlib.figure import Figure
 
-from hesrpt import plots
+from hesrpt import plotting
 from hesrpt.errors import OverloadWarning
-from hesrpt.paper.base import POLICIES, Exhibit, Row, Settings
+from hesrpt.paper.exhibits import POLICIES, Exhibit, Row, Settings
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate, tuning
 from hesrpt.simulator.simulation import is_overloaded
-from hesrpt.speedup import PowerLaw
+from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
 #: The load: work that arrives, as a part of what the servers do with a job each.
@@ -83,12 +83,12 @@ def exhibit(rows: list[Row], settings: Settings) -> Exhibit:
                 for row in rows
                 if row["p"] == p and row["policy"] == policy and not row["overloaded"]
             ]
-            axes.plot(*np.array(line).T, **plots.line_style(policy))
-        plots.plain_logarithmic(axes)
+            axes.plot(*np.array(line).T, **plotting.line_style(policy))
+        plotting.plain_logarithmic(axes)
         axes.set_title(f"p = {p:g}", fontsize="medium")
         axes.set_xlabel("load")
     panels[0].set_ylabel("mean flow time, where finite")
-    plots.legend_below(figure, panels[0])
+    plotting.legend_below(figure, panels[0])
     ratios = ratio_to_best(rows)
     worst = max(sorted(ratios), key=lambda key: ratios[key])
     high = f"{ratios[worst]:.2f}" if isfinite(ratios[worst]) else "infinite, being overloaded"

@@ -8,7 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
-from hesrpt.speedup import PowerLaw
+from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
 

@@ -14,7 +14,7 @@ from hesrpt.paper.judging import Claim, Finding, exact, no_exception, printed, s
 from hesrpt.paper.optimiser import optimise
 from hesrpt.policies import Equi, HeSrpt, Srpt
 from hesrpt.simulator import simulate
-from hesrpt.speedup import Amdahl, PowerLaw, Speedup
+from hesrpt.speedups import Amdahl, PowerLaw, Speedup
 from hesrpt.workload import Workload
 
 # The example of the introduction: two jobs of size 1 on ten servers.

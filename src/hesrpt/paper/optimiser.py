@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.speedup import Speedup
+from hesrpt.speedups import Speedup
 
 # The gap to the optimum at which to stop, the worst to be content with, and the growth of t.
 _GAP, _WORST_GAP, _GROWTH = 1e-10, 3e-7, 20.0

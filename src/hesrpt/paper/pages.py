@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt import tables
+from hesrpt import files as tables
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper.base import SHAPE, Exhibit, Row, Settings, versions
+from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings, versions
 from hesrpt.paper.judging import RULES, Claim, Verdict, summary
 
 _INTRODUCTION = """\

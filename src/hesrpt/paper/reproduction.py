@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences, speedups
-from hesrpt.paper.base import POWERS, Exhibit, Progress, Settings, save_figure
+from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences
+from hesrpt.paper import speedup_curves as speedups
 from hesrpt.paper.examples import EXAMPLES
+from hesrpt.paper.exhibits import POWERS, Exhibit, Progress, Settings, save_figure
 from hesrpt.paper.judging import Claim
 from hesrpt.paper.theorems import THEOREMS
-from hesrpt.paper.work import Workers
-from hesrpt.traces import Curve, read_curves
+from hesrpt.parallel import Workers
+from hesrpt.readers import Curve, read_curves
 
 #: The systems that policies are compared on: as in the paper, in whole servers, and few of them.
 _SYSTEMS = ("divisible", "whole", "few")
@@ -73,7 +74,7 @@ def reproduce(
     seed, jobs, servers, sets
         Of the comparison (Fig. 4): ``sets`` sets of ``jobs`` jobs, with seeds from ``seed`` on.
     curves
-        Measured speedups to fit, a file (see :func:`hesrpt.traces.read_curves`) or a list. Without
+        Measured speedups to fit, a file (see :func:`hesrpt.readers.read_curves`) or a list. Without
         it, a few published ones are taken.
     stream
         How many jobs arrive over time, in the figure about such jobs.

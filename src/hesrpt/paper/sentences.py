@@ -21,8 +21,8 @@ from hesrpt.paper.judging import (
     states,
     which,
 )
-from hesrpt.paper.speedups import Fitted
-from hesrpt.plots import proper_name
+from hesrpt.paper.speedup_curves import Fitted
+from hesrpt.plotting import proper_name
 
 # A competitor is "similar" to another one within this.
 _SIMILAR = 0.1

@@ -19,7 +19,7 @@ from hesrpt.paper.judging import Claim, Finding, equality, exact, no_exception, 
 from hesrpt.paper.optimiser import optimise
 from hesrpt.policies import Equi, HeSrpt, Policy, Srpt, State
 from hesrpt.simulator import simulate
-from hesrpt.speedup import Amdahl, PowerLaw, Speedup
+from hesrpt.speedups import Amdahl, PowerLaw, Speedup
 from hesrpt.workload import Workload
 
 # Random cases: where the optimiser works for each, and where formulas do.

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies.base import ByRank, Policy, State, looked_up, rounded_fairly
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.fifo import Fifo
 from hesrpt.policies.hell import Hell
@@ -19,6 +18,7 @@ from hesrpt.policies.helrpt import HeLrpt
 from hesrpt.policies.hesrpt import HeSrpt
 from hesrpt.policies.knee import Knee
 from hesrpt.policies.optimal import Optimal
+from hesrpt.policies.policy import ByRank, Policy, State, looked_up, rounded_fairly
 from hesrpt.policies.rigid import Easy, Fcfs, Rigid
 from hesrpt.policies.srpt import Srpt
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.base import ByRank, Factors, State, pass_on, rounded_fairly, usable
-from hesrpt.speedup import Mixed, Speedup
+from hesrpt.policies.policy import ByRank, Factors, State, pass_on, rounded_fairly, usable
+from hesrpt.speedups import Mixed, Speedup
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.base import Policy, State, usable
+from hesrpt.policies.policy import Policy, State, usable
 
 
 @dataclass(frozen=True)

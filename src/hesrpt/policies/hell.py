@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.base import ByRank, Leftover, State, leftover, leftover_rule, rounded_fairly
-from hesrpt.speedup import Mixed, PowerLaw, Speedup
+from hesrpt.policies.policy import ByRank, Leftover, State, leftover, leftover_rule, rounded_fairly
+from hesrpt.speedups import Mixed, PowerLaw, Speedup
 
 
 @dataclass(frozen=True)

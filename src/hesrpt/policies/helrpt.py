@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import makespan
-from hesrpt.policies.base import Policy, State
+from hesrpt.policies.policy import Policy, State
 
 
 @dataclass(frozen=True)

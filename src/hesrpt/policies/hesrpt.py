@@ -10,9 +10,9 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.closed_form import shares_of, smallest_first_shares
-from hesrpt.policies.base import ByRank, Factors, Policy, State, pass_on, rounded_fairly, usable
 from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
-from hesrpt.speedup import Limited, Mixed, PowerLaw, Speedup, TimeShared
+from hesrpt.policies.policy import ByRank, Factors, Policy, State, pass_on, rounded_fairly, usable
+from hesrpt.speedups import Limited, Mixed, PowerLaw, Speedup, TimeShared
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload

@@ -10,8 +10,8 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import positive
-from hesrpt.policies.base import Leftover, Policy, State, leftover, leftover_rule
-from hesrpt.speedup import Amdahl, Mixed, PowerLaw, Speedup
+from hesrpt.policies.policy import Leftover, Policy, State, leftover, leftover_rule
+from hesrpt.speedups import Amdahl, Mixed, PowerLaw, Speedup
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload

@@ -10,8 +10,8 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.recursion import Values, job_values
-from hesrpt.policies.base import ByRank, Policy, State, usable
-from hesrpt.speedup import Mixed, Speedup
+from hesrpt.policies.policy import ByRank, Policy, State, usable
+from hesrpt.speedups import Mixed, Speedup
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload

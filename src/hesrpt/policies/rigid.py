@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies.base import Policy, State
+from hesrpt.policies.policy import Policy, State
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload

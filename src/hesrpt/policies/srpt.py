@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.base import ByRank, State, usable
-from hesrpt.speedup import Mixed, Speedup
+from hesrpt.policies.policy import ByRank, State, usable
+from hesrpt.speedups import Mixed, Speedup
 
 
 @dataclass(frozen=True)

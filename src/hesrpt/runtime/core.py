@@ -17,6 +17,7 @@ from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
+from hesrpt.runtime.allocation import Planner, is_fixed
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
@@ -36,7 +37,6 @@ from hesrpt.runtime.events import (
     Tick,
 )
 from hesrpt.runtime.jobs import ActiveJob, Flight
-from hesrpt.runtime.planner import Planner, is_fixed
 
 # Plans are made anew at least this often, in seconds, for what has been learned.
 _REVIEW = 1.0

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.engines.base import Engine, Outcome
+from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
@@ -37,7 +37,7 @@ from hesrpt.runtime.events import (
 from hesrpt.runtime.journal import Done, JobRow, Journal
 from hesrpt.runtime.learning import Learned
 from hesrpt.runtime.sources import Source
-from hesrpt.speedup import PowerLaw
+from hesrpt.speedups import PowerLaw
 
 # How long to wait for something to happen before looking at the clock.
 _PATIENCE = 0.5

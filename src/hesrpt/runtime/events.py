@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from hesrpt.speedup import Speedup
+from hesrpt.speedups import Speedup
 
 #: How a job of one long command follows its number of servers; a bag of items always can.
 Resizing: TypeAlias = Literal["restart", "affinity", "never"]

@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 import cloudpickle
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.base import Engine, Outcome, PythonTask, Task
-from hesrpt.runtime.handles import Job, JobError
+from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
+from hesrpt.runtime.job_handle import Job, JobError
 from hesrpt.runtime.sources import Feed
 
 P = ParamSpec("P")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hesrpt.policies import Policy
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.record import told
+from hesrpt.runtime.history import told
 from hesrpt.simulator import simulate
 from hesrpt.workload import Workload
 

@@ -9,7 +9,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.learning import Learned
-from hesrpt.speedup import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, Speedup
 
 
 @dataclass

@@ -13,19 +13,19 @@ from typing import Any, Self
 
 from hesrpt.errors import InputError, number, positive
 from hesrpt.policies import PolicyLike, named
+from hesrpt.runtime.allocation import Planner
 from hesrpt.runtime.core import MOST_IN_BATCH, Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
-from hesrpt.runtime.engines.base import Engine
-from hesrpt.runtime.engines.choice import made
+from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.engines.registry import made
 from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.executor import CallSource, PoolExecutor
-from hesrpt.runtime.handles import Job, JobError
+from hesrpt.runtime.history import Ended, schedule_of
+from hesrpt.runtime.job_handle import Job, JobError
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.planner import Planner
-from hesrpt.runtime.record import Ended, schedule_of
 from hesrpt.runtime.sources import PythonSource, Source
 from hesrpt.schedule import Schedule
-from hesrpt.speedup import PowerLaw, Speedup, as_speedup
+from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["Job", "JobError", "Pool", "Request"]

@@ -10,7 +10,7 @@ from string import Formatter
 from typing import Any, Protocol
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task
+from hesrpt.runtime.engines.engine import CommandTask, Outcome, PythonTask, Task
 
 # Arguments are read ahead for more than there are servers only while they are no larger.
 _AHEAD_BYTES = 32 * 2**20

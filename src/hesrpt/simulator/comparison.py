@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hesrpt import tables
+from hesrpt import files as tables
 from hesrpt.errors import InputError, OverloadWarning, number
 from hesrpt.policies import PolicyLike, named
-from hesrpt.simulator.cores import run_all
+from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.workload import Workload
 

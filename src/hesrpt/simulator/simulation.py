@@ -18,7 +18,7 @@ from hesrpt.schedule import Schedule, Timeline
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
-    from hesrpt.simulator.engine import Outcome, Progress, Recorded, Run
+    from hesrpt.simulator.loop import Outcome, Progress, Recorded, Run
 
 # Runs with more entries than this (jobs that hold servers, over all phases) are not recorded.
 _MOST_ENTRIES = 20_000_000
@@ -103,10 +103,10 @@ def simulate(
 
 def simulated(run: Run, progress: Progress | None = None) -> Simulation:
     """Return what comes of a run, without a warning if jobs come too fast."""
-    from hesrpt.simulator import engine
+    from hesrpt.simulator import loop as engine
 
     if isinstance(run.policy, Rigid):
-        from hesrpt.simulator.rigid import start_times
+        from hesrpt.simulator.backfilling import start_times
 
         starts, _ = start_times(run.workload, run.servers, run.policy)
         return kept(run.workload, run.servers, starts, run.policy.name)
@@ -125,7 +125,7 @@ def simulated(run: Run, progress: Progress | None = None) -> Simulation:
 
 def kept(workload: Workload, servers: float, starts: FloatArray, name: str) -> Simulation:
     """Return the record of jobs that hold what they asked for from these starts on."""
-    from hesrpt.simulator.rigid import Intervals, run_times
+    from hesrpt.simulator.backfilling import Intervals, run_times
 
     assert workload.requested is not None
     ends = starts + run_times(workload)
@@ -152,7 +152,7 @@ def prepared(
     seed: int,
 ) -> Run:
     """Return a run, with everything checked."""
-    from hesrpt.simulator.engine import Run
+    from hesrpt.simulator.loop import Run
 
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
@@ -192,7 +192,7 @@ class _Timeline(Timeline):
 
     @cached_property
     def _recorded(self) -> Recorded:
-        from hesrpt.simulator import engine
+        from hesrpt.simulator import loop as engine
 
         if self.entries > _MOST_ENTRIES:
             raise InputError(
@@ -222,7 +222,7 @@ class _Timeline(Timeline):
         return held
 
     def servers_at(self, time: float) -> FloatArray:
-        from hesrpt.simulator import engine
+        from hesrpt.simulator import loop as engine
 
         if self.entries <= _MOST_ENTRIES:
             held = super().servers_at(time)
@@ -232,7 +232,7 @@ class _Timeline(Timeline):
         return np.where(self.completion_times > time, held, 0.0)
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
-        from hesrpt.simulator import engine
+        from hesrpt.simulator import loop as engine
 
         if self.entries <= _MOST_ENTRIES and self.run.resize_cost == 0:
             yield from super().remaining(workload, times)

@@ -10,11 +10,11 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies.base import Policy
 from hesrpt.policies.knee import Knee
-from hesrpt.simulator import knees
-from hesrpt.simulator.engine import Run, simulate
-from hesrpt.speedup import PowerLaw
+from hesrpt.policies.policy import Policy
+from hesrpt.simulator import knee_trials as knees
+from hesrpt.simulator.loop import Run, simulate
+from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
 #: Of α, and a total flow time beyond which it need not go on: the completion times.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from hesrpt.errors import FitError, InputError
-from hesrpt.speedup import PowerLaw, Speedup, fit_power_law
-from hesrpt.traces import Curve, read_curves
+from hesrpt.readers import Curve, read_curves
+from hesrpt.speedups import PowerLaw, Speedup, fit_power_law
 
 # Powers outside of these are next to none and next to perfect scaling.
 _LEAST, _MOST = 0.02, 0.98
@@ -57,8 +57,8 @@ def assumption(
     """Return what is assumed of speedups.
 
     ``p`` is a number, or a distribution over jobs: "uniform(0.4, 0.9)" or "normal(0.7, 0.1)";
-    ``curves`` is a file of measured speedups (see :func:`hesrpt.traces.read_curves`), of which each
-    job gets one, made concave.
+    ``curves`` is a file of measured speedups (see :func:`hesrpt.readers.read_curves`). Each job
+    gets one of them, made concave.
 
     >>> assumption(0.7).text
     's(k) = k^0.7'

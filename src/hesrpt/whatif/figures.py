@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.plots import colours, plain_logarithmic, proper_name
+from hesrpt.plotting import colours, plain_logarithmic, proper_name
 from hesrpt.simulator import Simulation
 from hesrpt.whatif.sensitivity import OTHERS, Sensitivity
 from hesrpt.whatif.study import RECORDED, WhatIf

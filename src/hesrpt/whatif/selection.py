@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from hesrpt.errors import InputError
-from hesrpt.logs import Log
+from hesrpt.traces import Log
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hesrpt.logs import Log
+from hesrpt.traces import Log
 from hesrpt.whatif.assumptions import Assumption, assumption
 from hesrpt.whatif.study import WhatIf, whatif
 

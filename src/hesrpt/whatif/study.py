@@ -11,10 +11,10 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.logs import Log
 from hesrpt.policies import RIGID, HeSrpt, Policy, PolicyLike, State, named
-from hesrpt.simulator.cores import run_all
+from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation, kept
+from hesrpt.traces import Log
 from hesrpt.whatif.assumptions import Assumption, assumption
 from hesrpt.whatif.selection import offered_load, selected
 from hesrpt.workload import Workload
@@ -104,7 +104,7 @@ class WhatIf:
     @property
     def sentence(self) -> str:
         """What it comes to."""
-        from hesrpt.whatif.words import duration
+        from hesrpt.units import duration
 
         base = next((one for one in ("easy", "fcfs", RECORDED) if one in self.runs), None)
         assumed = f"with malleable jobs and {self.assumed.text}"
@@ -156,7 +156,7 @@ def whatif(
     Parameters
     ----------
     log
-        What :func:`hesrpt.logs.read_log` has read.
+        What :func:`hesrpt.traces.read_log` has read.
     servers
         How many there are; as many as the log says by default.
     assumed

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from hesrpt.runtime.engines.base import CommandTask
+from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.processes import end_tree
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hesrpt.runtime.engines.base import Outcome, Task
+from hesrpt.runtime.engines.engine import Outcome, Task
 
 #: How long an item takes: of its job, its number, and how many of its job are in flight.
 Duration = Callable[[str, int, int], float]

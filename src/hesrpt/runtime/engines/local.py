@@ -23,7 +23,14 @@ from loky.backend.process import LokyProcess
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from hesrpt.runtime.engines import commands, worker
-from hesrpt.runtime.engines.base import CommandTask, Outcome, PythonTask, Task, pickled, steady_time
+from hesrpt.runtime.engines.engine import (
+    CommandTask,
+    Outcome,
+    PythonTask,
+    Task,
+    pickled,
+    steady_time,
+)
 from hesrpt.runtime.engines.processes import (
     Guardian,
     end_marked,

@@ -1,0 +1,1 @@
+"""The command line: one file a command, and everything that is printed to a terminal."""

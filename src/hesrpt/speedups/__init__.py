@@ -1,0 +1,30 @@
+"""Speedup functions s(k): how much faster a job runs on k servers than on one.
+
+Every speedup is concave with s(0) = 0. Besides its rate it answers the one question that optimal
+sharing asks of it: at a given *price* of a server (in work per second), how many servers are worth
+having? Here live the families, what limits them and how they are fitted, and nothing about jobs or
+schedules.
+"""
+
+from hesrpt.speedups.custom import Custom, as_speedup
+from hesrpt.speedups.families import Amdahl, PowerLaw
+from hesrpt.speedups.fitting import fit_amdahl, fit_power_law
+from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
+from hesrpt.speedups.measured import Measured
+from hesrpt.speedups.speedup import Speedup
+from hesrpt.speedups.vector import Mixed
+
+__all__ = [
+    "Amdahl",
+    "Custom",
+    "Limited",
+    "Measured",
+    "Mixed",
+    "PowerLaw",
+    "Speedup",
+    "TimeShared",
+    "WholeServers",
+    "as_speedup",
+    "fit_amdahl",
+    "fit_power_law",
+]

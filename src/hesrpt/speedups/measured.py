@@ -1,0 +1,198 @@
+"""A speedup known only by measured points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
+from hesrpt.errors import InputError, non_negative_vector, positive_vector
+from hesrpt.speedups.speedup import Speedup
+
+
+class PiecewiseLinear(Speedup):
+    """A concave function of straight pieces, flat past its last corner."""
+
+    #: The corners, from the origin to the peak: servers and speedups.
+    knots: tuple[FloatArray, FloatArray]
+
+    @cached_property
+    def _slopes(self) -> FloatArray:
+        at, height = self.knots
+        return np.diff(height) / np.diff(at)
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return np.interp(servers, *self.knots)
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="right"))
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="left"))
+
+    def _slope_of_piece(self, piece: IntArray) -> FloatArray:
+        slopes: FloatArray = np.append(self._slopes, 0.0)[np.maximum(piece, 1) - 1]
+        return slopes
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        # Within a piece, the difference of two rates would lose digits that its slope has.
+        return exact_gain(self, servers)
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        worthwhile = np.searchsorted(-self._slopes, -price, side="left")
+        return np.minimum(self.knots[0][worthwhile], most)
+
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        at, height = self.knots
+        # A rate within rounding of the peak is attained there.
+        return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
+
+    def on_whole_servers(self) -> Speedup:
+        # Chords between whole numbers only differ from one another beside a corner.
+        at, height = self.knots
+        whole = np.unique(np.concatenate((np.floor(at), np.ceil(at))))
+        # What lies past the last corner is flat, and adds nothing.
+        return Tabulated(*concave_hull(whole.tolist(), np.interp(whole, at, height).tolist()))
+
+
+def exact_gain(speedup: Speedup, servers: FloatArray) -> FloatArray:
+    """Return s(k + 1) − s(k) of straight pieces: the slope, where both lie on one of them."""
+    slope = speedup.slope(servers)
+    difference = speedup.rate(servers + 1) - speedup.rate(servers)
+    return np.where(slope == speedup.slope_before(servers + 1), slope, difference)
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(PiecewiseLinear):
+    """Straight pieces between given corners."""
+
+    at: FloatArray
+    height: FloatArray
+
+    @property
+    def knots(self) -> tuple[FloatArray, FloatArray]:  # type: ignore[override]
+        return self.at, self.height
+
+    def __repr__(self) -> str:
+        return f"Tabulated({len(self.at)} corners up to {self.at[-1]:g} servers)"
+
+
+@dataclass(frozen=True)
+class Measured(PiecewiseLinear):
+    """The least concave function through the origin above all measured points, flat past its peak.
+
+    A measured curve may be noisy or fall again. Between two points a job can switch back and forth
+    between them in time, so the chord is attainable; past the peak it can leave servers idle, so
+    more servers never hurt. Nothing is extrapolated: past the last point the speedup stays flat.
+
+    >>> Measured([1, 2, 4, 8], [1, 1.8, 3, 2.5])([3, 8, 100])
+    array([2.4, 3. , 3. ])
+    """
+
+    servers: tuple[float, ...]
+    speedups: tuple[float, ...]
+
+    def __init__(self, servers: ArrayLike, speedups: ArrayLike) -> None:
+        measured_at = positive_vector("servers", servers)
+        measured = non_negative_vector("speedups", speedups)
+        if len(measured_at) != len(measured):
+            raise InputError(
+                f"servers and speedups must have the same length, got {len(measured_at)} and "
+                f"{len(measured)}"
+            )
+        if not measured.any():
+            raise InputError("speedups must have an entry greater than 0")
+        object.__setattr__(self, "servers", tuple(measured_at.tolist()))
+        object.__setattr__(self, "speedups", tuple(measured.tolist()))
+
+    @cached_property
+    def knots(self) -> tuple[FloatArray, FloatArray]:  # type: ignore[override]
+        """The corners of the concave function, from the origin to its peak."""
+        points = sorted(zip(self.servers, self.speedups, strict=True))
+        return concave_hull(*zip((0.0, 0.0), *points, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStack(Speedup):
+    """Measured speedups of several jobs, evaluated together: a row of corners for each job."""
+
+    at: FloatArray
+    height: FloatArray
+    slopes: FloatArray
+
+    @classmethod
+    def of_all(cls, speedups: Iterable[PiecewiseLinear]) -> MeasuredStack:
+        speedups = list(speedups)
+        shape = len(speedups), max(len(speedup.knots[0]) for speedup in speedups)
+        # Past the last corner the function is flat, and there is no further corner.
+        at, height, slopes = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
+        for job, speedup in enumerate(speedups):
+            corners = len(speedup.knots[0])
+            at[job, :corners], height[job, :corners] = speedup.knots
+            slopes[job, : corners - 1] = speedup._slopes
+        return cls(at, height, slopes)
+
+    def rate(self, servers: FloatArray) -> FloatArray:
+        piece = self._piece(self.at <= self._column(servers))
+        along = self._column(servers) - _pick(self.at, piece)
+        rate: FloatArray = (_pick(self.height, piece) + _pick(self.slopes, piece) * along)[:, 0]
+        return rate
+
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return _pick(self.slopes, self._piece(self.at <= self._column(servers)))[:, 0]
+
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return _pick(self.slopes, self._piece(self.at < self._column(servers)))[:, 0]
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return exact_gain(self, servers)
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        worthwhile = np.sum(self.slopes > self._column(price), axis=1, keepdims=True)
+        return np.minimum(_pick(self.at, worthwhile)[:, 0], most)
+
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        # A rate within rounding of the peak is attained there.
+        rates = self._column(rate)
+        peak = np.max(self.height, axis=1, where=np.isfinite(self.height), initial=0.0)[:, None]
+        piece = self._piece(self.height < np.minimum(rates, peak))
+        slope = _pick(self.slopes, piece)
+        along = (np.minimum(rates, peak) - _pick(self.height, piece)) / np.where(
+            slope > 0, slope, 1
+        )
+        return np.where(rates <= peak * (1 + 4e-16), _pick(self.at, piece) + along, np.inf)[:, 0]
+
+    def _column(self, values: FloatArray) -> FloatArray:
+        return np.broadcast_to(values, len(self.at))[:, None]
+
+    def _piece(self, begun: BoolArray) -> IntArray:
+        piece: IntArray = np.maximum(np.sum(begun, axis=1, keepdims=True) - 1, 0)
+        return piece
+
+
+def _pick(rows: FloatArray, column: IntArray) -> FloatArray:
+    return np.take_along_axis(rows, column, axis=1)
+
+
+def concave_hull(at: Iterable[float], height: Iterable[float]) -> tuple[FloatArray, FloatArray]:
+    """Return the corners of the least concave function above points, up to its peak.
+
+    Points are given from left to right.
+    """
+    hull: list[tuple[float, float]] = []
+    for x, y in zip(at, height, strict=True):
+        if hull and y <= hull[-1][1]:
+            continue  # no gain: the function is flat here, or the point lies below a chord
+        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    xs, ys = zip(*hull, strict=True)
+    return np.array(xs), np.array(ys)
+
+
+def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])

@@ -1,0 +1,310 @@
+"""What every policy must keep to, and what sets each of them apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from hesrpt import Amdahl, InputError, Measured, PowerLaw, Speedup, Workload, plan, simulate
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal import closed_form
+from hesrpt.policies import (
+    NAMES,
+    ByRank,
+    Equi,
+    Hell,
+    HeLrpt,
+    HeSrpt,
+    Knee,
+    Optimal,
+    Policy,
+    Srpt,
+    State,
+    named,
+    rounded_fairly,
+)
+from hesrpt.policies.hell import most_efficient
+from hesrpt.policies.policy import Leftover, leftover
+from hesrpt.simulator import tuning
+from hesrpt.speedups import Mixed
+
+POLICIES: list[str | Policy] = [
+    *(name for name in NAMES if name != "knee"),
+    *(Knee(0.1), Knee(0.1, "smallest"), Hell("equal"), Hell("smallest"), Optimal("weighted")),
+]
+# heSRPT is made for one power law; for others it is told which to take.
+SPEEDUPS: list[Speedup] = [
+    PowerLaw(0.5),
+    PowerLaw(0.9).limited(3),
+    PowerLaw(0.3).time_shared(),
+    Amdahl(0.9),
+    Measured([1, 2, 4, 8], [1, 1.8, 3, 3.5]),
+    Mixed([PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.7).limited(2), Amdahl(1.0)]),
+]
+
+
+def fitted(policy: str | Policy) -> Policy:
+    made = named(policy)
+    return HeSrpt(p=0.5, objective=made.objective) if isinstance(made, HeSrpt) else made
+
+
+def state_of(remaining: FloatArray, speedup: Speedup, servers: float, whole: bool = False) -> State:
+    jobs = len(remaining)
+    order = np.arange(jobs)
+    mine = (
+        Mixed([speedup.of(i % 4) for i in range(jobs)]) if isinstance(speedup, Mixed) else speedup
+    )
+    arrivals, weights = np.linspace(0, 1, jobs), np.resize([1.0, 2.0, 3.0], jobs)
+    return State(1.0, servers, whole, order, remaining, remaining * 1.5, arrivals, weights, mine)
+
+
+remaining_sizes = st.lists(st.floats(-6, 6), min_size=1, max_size=15).map(
+    lambda exponents: 10.0 ** np.array(exponents)
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@given(remaining_sizes, st.sampled_from(SPEEDUPS), st.sampled_from([1.0, 4.0, 64.0]), st.booleans())
+def test_every_policy_hands_out_what_there_is_and_no_more(
+    policy: str | Policy, remaining: FloatArray, speedup: Speedup, servers: float, whole: bool
+) -> None:
+    state = state_of(remaining, speedup, servers, whole)
+    held = fitted(policy)(state)
+    assert held.shape == remaining.shape
+    assert np.all(held >= 0)
+    assert held.sum() <= servers * (1 + 1e-9)
+    assert state.speedup.rate(held).max() > 0  # somebody makes progress
+    assert_array_equal(fitted(policy)(state), held)  # the same state, the same decision
+    if whole:
+        rounded = rounded_fairly(held, servers)
+        assert_array_equal(rounded, np.rint(rounded))
+        assert rounded.sum() <= servers
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("speedup", SPEEDUPS, ids=str)
+@pytest.mark.parametrize("whole", [False, True])
+def test_every_policy_ends_all_jobs_and_beats_no_bound(
+    policy: str | Policy, speedup: Speedup, whole: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    sizes, weights = rng.pareto(1.5, 12) + 0.1, rng.uniform(0.5, 2, 12)
+    shared = not isinstance(speedup, Mixed)
+    each = speedup if shared else [speedup.of(i % 4) for i in range(12)]
+    batch = Workload(sizes, each, weights=weights)
+    run = simulate(batch, 8, fitted(policy), whole=whole)
+    assert np.isfinite(run.completion_times).all()
+    for phase in run.phases():
+        assert phase.servers.sum() <= 8 * (1 + 1e-9)
+        assert not whole or np.array_equal(phase.servers, np.rint(phase.servers))
+    if shared:
+        best = plan(batch, 8, whole=whole)
+        assert best.certificate.proven
+        assert run.total_flow_time >= best.certificate.lower_bound * (1 - 1e-9)
+        assert run.makespan >= plan(batch, 8, objective="makespan").makespan * (1 - 1e-9)
+
+
+def has_rows(policy: str | Policy) -> bool:
+    made = named(policy)
+    return isinstance(made, ByRank) and made.ranked
+
+
+@pytest.mark.parametrize("policy", [p for p in POLICIES if has_rows(p)], ids=str)
+@pytest.mark.parametrize("whole", [False, True])
+def test_rows_and_states_lead_to_the_same_decision(policy: str | Policy, whole: bool) -> None:
+    """The compiled path looks up rows; the live scheduler asks with a state."""
+    made = fitted(policy)
+    assert isinstance(made, ByRank)
+    remaining = np.random.default_rng(1).pareto(1.5, 9) + 1
+    row = made.row(9, 16.0, PowerLaw(0.5), whole)
+    state = state_of(remaining, PowerLaw(0.5), 16.0, whole)
+    held = made(state)
+    by_rank = held[made.ranking(state)]
+    assert_allclose(by_rank[: len(row)], row, rtol=1e-12)
+    assert not by_rank[len(row) :].any()
+    if (settled := made.settles_at(16.0, PowerLaw(0.5), whole)) is not None:
+        rows = [made.row(settled + more, 16.0, PowerLaw(0.5), whole) for more in (0, 1, 30)]
+        assert_array_equal(rows[0], rows[1])
+        assert_array_equal(rows[0], rows[2])
+
+
+@pytest.mark.parametrize("policy", [HeSrpt(), Equi()], ids=str)
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.95])
+def test_common_factors_are_those_of_the_rows(policy: ByRank, p: float) -> None:
+    speedup = PowerLaw(p)
+    factors = policy.factors(20, 8.0, speedup)
+    assert factors is not None
+    for jobs in range(2, 21):
+        before = policy.row(jobs, 8.0, speedup, False)[1:]
+        after = policy.row(jobs - 1, 8.0, speedup, False)
+        assert_allclose(after, before * factors.held[jobs], rtol=1e-10)
+        assert_allclose(speedup.rate(after), speedup.rate(before) * factors.rate[jobs], rtol=1e-10)
+
+
+def test_hesrpt_shares_are_those_of_the_theorem() -> None:
+    row = HeSrpt().row(7, 10.0, PowerLaw(0.4), False)
+    assert_allclose(row[::-1], 10 * closed_form.shares(7, 0.4))
+
+
+@pytest.mark.parametrize("policy", [Optimal(), Optimal("weighted"), HeSrpt(p=0.5)], ids=str)
+def test_what_a_policy_remembers_does_not_mislead_it(policy: Policy) -> None:
+    rng = np.random.default_rng(0)
+    remaining = rng.pareto(1.5, 6) + 1
+    for speedup in (*SPEEDUPS, *SPEEDUPS[::-1]):
+        for servers, whole in ((4.0, False), (4.0, True), (9.0, False)):
+            state = state_of(remaining, speedup, servers, whole)
+            fresh = type(policy)(
+                **{
+                    name: getattr(policy, name)
+                    for name in ("objective", "p")
+                    if hasattr(policy, name)
+                }
+            )
+            assert_array_equal(policy(state), fresh(state))
+
+
+def test_limits_pass_servers_on() -> None:
+    limited = PowerLaw(0.5).limited(4)
+    remaining = np.array([1.0, 2.0, 3.0])
+    for policy in (HeSrpt(), Equi(), Srpt(), Optimal()):
+        held = policy(state_of(remaining, limited, 10.0))
+        assert held.max() <= 4 * (1 + 1e-12)
+        assert held.sum() == pytest.approx(10)
+    assert_allclose(Srpt()(state_of(remaining, limited, 10.0)), [4, 4, 2])
+
+
+def test_hell_serves_every_job_once_or_the_smallest_only() -> None:
+    assert_array_equal(Hell().row(3, 10.0, PowerLaw(0.3), False), [1, 1, 1])
+    assert_array_equal(Hell().row(30, 10.0, PowerLaw(0.3), False), np.ones(10))
+    assert_array_equal(Hell().row(3, 10.0, PowerLaw(0.7), False), [10])
+    assert_array_equal(Hell("smallest").row(3, 10.0, PowerLaw(0.3), False), [8, 1, 1])
+    assert_allclose(Hell("equal").row(4, 10.0, PowerLaw(0.3), False), np.full(4, 2.5))
+
+
+@pytest.mark.parametrize("speedup", [Amdahl(0.9), Amdahl(0.5), Measured([3], [2])], ids=str)
+@pytest.mark.parametrize("servers", [3.0, 50.0, 3000.0])
+def test_hell_looks_for_the_most_efficient_number_of_servers(
+    speedup: Speedup, servers: float
+) -> None:
+    k = np.arange(1, servers + 1)
+    assert most_efficient(speedup, servers) == k[np.argmax(speedup.rate(k) ** 2 / k)]
+
+
+@pytest.mark.parametrize("speedup", [PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.5).limited(1e6)])
+def test_at_its_knee_a_job_gains_alpha_by_one_more_server(speedup: Speedup) -> None:
+    remaining, alpha = np.array([5.0, 1.0, 0.2]), 1e-4
+    knees = Knee(alpha)(state_of(remaining, speedup, 1e9))
+    step = 1e-3
+    for x, k in zip(remaining, knees, strict=True):
+        gain = (x / float(speedup(k - step / 2)) - x / float(speedup(k + step / 2))) / step
+        assert gain == pytest.approx(alpha, rel=1e-4)
+
+
+def test_knee_serves_the_lowest_knee_first_and_leaves_the_rest_idle() -> None:
+    remaining = np.array([8.0, 1.0, 1.0])
+    few = Knee(0.01)(state_of(remaining, PowerLaw(0.5), 20.0))
+    knee = (0.5 / 0.01) ** (2 / 3)
+    assert_allclose(few, [0, knee, 20 - knee])
+    many = Knee(1.0)(state_of(remaining, PowerLaw(0.5), 20.0))
+    assert many.sum() < 20
+    kept_busy = Knee(1.0, "equal")(state_of(remaining, PowerLaw(0.5), 20.0))
+    assert kept_busy.sum() == pytest.approx(20)
+
+
+def test_knee_is_tuned_by_search() -> None:
+    batch = Workload.pareto(40, seed=3, speedup=PowerLaw(0.3))
+    tuned = Knee.tuned(batch, 1000)
+    assert tuned.alpha is not None
+    best = simulate(batch, 1000, tuned).mean_flow_time
+    tried = [
+        simulate(batch, 1000, Knee(float(alpha))).mean_flow_time
+        for alpha in tuned.alpha * np.geomspace(1e-3, 1e3, 61)
+    ]
+    assert best <= min(tried) * 1.005
+    assert simulate(batch, 1000, "knee").mean_flow_time == best
+
+
+@given(
+    st.lists(st.floats(0.01, 100), min_size=1, max_size=15),
+    st.floats(0.02, 0.98),
+    st.integers(1, 100),
+    st.floats(1e-6, 100),
+    st.sampled_from(["idle", "smallest", "equal"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_quick_trials_of_knee_are_what_the_policy_does(
+    sizes: list[float], p: float, servers: int, alpha: float, rule: Leftover, whole: bool,
+    arriving: bool,
+) -> None:  # fmt: skip
+    arrivals = [round(0.37 * job % 1.1, 2) for job in range(len(sizes))] if arriving else None
+    workload = Workload(sizes, PowerLaw(p), arrivals=arrivals)
+    quick = tuning.compiled(Knee(leftover=rule), workload, servers, whole)
+    assert (quick is None) == (whole and rule == "equal")
+    run = simulate(workload, servers, Knee(alpha, rule), whole=whole)
+    if quick is not None:
+        assert_allclose(quick(alpha, np.inf), run.completion_times, rtol=1e-8)
+        assert np.all(quick(alpha, run.total_flow_time * 0.9) == np.inf)
+
+
+def test_of_jobs_that_could_use_all_servers_knee_serves_the_smallest_first() -> None:
+    held = Knee(1e-9)(state_of(np.array([8.0, 1.0, 3.0]), PowerLaw(0.5), 20.0))
+    assert_allclose(held, [0, 20, 0])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_with_p_near_1_hesrpt_passes_servers_on_to_the_next_smallest(own: bool) -> None:
+    speedup: Speedup = PowerLaw(1 - 1e-9).limited(8.0)
+    if own:
+        speedup = Mixed([speedup, PowerLaw(1 - 1e-9).limited(7.0), *[speedup] * 3])
+    state = state_of(np.array([5.0, 4.0, 3.0, 2.0, 1.0]), speedup, 20.0)
+    assert_allclose(HeSrpt(p=1 - 1e-9)(state), [0, 0, 4, 8, 8], atol=1e-6)
+
+
+def test_next_to_no_servers_are_no_leftover() -> None:
+    # 5e-14 servers would still give 5% of the speed of a server with p = 0.1.
+    held = np.array([20 - 5e-14, 0.0])
+    assert_allclose(leftover(held, 20.0, "equal"), held, rtol=0, atol=0)
+
+
+def test_helrpt_ends_all_jobs_together() -> None:
+    run = simulate(Workload([9, 4, 1], Amdahl(0.9)), 10, HeLrpt())
+    assert_allclose(run.completion_times, run.makespan)
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=12))
+def test_rounding_is_fair(shares: list[float]) -> None:
+    held = np.array(shares)
+    whole = rounded_fairly(held, 1000)
+    assert_array_equal(whole, np.rint(whole))
+    assert whole.sum() == np.floor(held.sum() + 1e-9)
+    assert np.all(np.abs(whole - held) < 1 + 1e-6)
+
+
+def test_of_equal_shares_the_first_to_arrive_are_rounded_up() -> None:
+    assert_array_equal(rounded_fairly(np.full(4, 1.5), 6), [2, 2, 1, 1])
+    assert_array_equal(rounded_fairly(np.full(4, 0.5), 2), [1, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: named("sprt"), "no policy named 'sprt'; there are: hesrpt, "),
+        (lambda: named(3), "must be a name or a callable, got 3"),  # type: ignore[arg-type]
+        (lambda: Knee(alpha=-1), "alpha must be greater than 0, got -1"),
+        (lambda: Knee(0.1, "most"), "leftover must be idle, smallest or equal"),  # type: ignore[arg-type]
+        (lambda: Hell("all"), "leftover must be idle, smallest or equal"),  # type: ignore[arg-type]
+        (lambda: HeSrpt(p=2), r"p must lie in \(0, 1\), got 2"),
+        (lambda: Optimal("fun"), "objective must be one of flow"),  # type: ignore[arg-type]
+        (
+            lambda: simulate(Workload([1, 2], Amdahl(0.9)), 2, "hesrpt"),
+            "policy hesrpt needs one power law .* use policy optimal",
+        ),
+    ],
+)
+def test_bad_policies_are_named(make: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()  # type: ignore[operator]

@@ -1,0 +1,232 @@
+"""Items and results on a real Ray cluster: at scale, in batches, kept there; and mistakes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from support.paths import ROOT
+from support.waiting import until
+
+from hesrpt import InputError, Pool
+from hesrpt.runtime.engines.ray.ray_engine import RayEngine
+from hesrpt.runtime.events import JobSpec
+from hesrpt.runtime.sources import CommandSource
+
+
+@pytest.fixture
+def pool(ray_address: str) -> Iterator[Pool]:
+    with Pool(2, engine="ray", address=ray_address) as made:
+        yield made
+
+
+class Counted:
+    """Large, and counts how often it is sent and received."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.data = directory, np.ones(2**20)
+
+    def __getstate__(self) -> dict[str, Any]:
+        (self.directory / f"sent-{time.monotonic_ns()}").touch()
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        (self.directory / f"received-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+def test_what_all_items_share_is_sent_once(pool: Pool, tmp_path: Path) -> None:
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    large = Counted(tmp_path)
+    job = pool.map(lambda item: item + int(large.data.sum()), range(40))
+    assert job.results() == [item + 2**20 for item in range(40)]
+    assert len(list(tmp_path.glob("sent-*"))) == 1
+    received = [path.name.split("-")[1] for path in tmp_path.glob("received-*")]
+    assert len(received) == len(set(received)) <= 2  # by each server once
+
+
+def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> None:
+    ray.init(address=ray_address, log_to_driver=False)
+    try:
+        with Pool(2, engine="ray") as pool:
+            squares = pool.map(lambda x: np.full(2**17, x * x), range(4), keep=True)
+            refs = squares.refs()
+            assert all(isinstance(ref, ray.ObjectRef) for ref in refs)
+            assert [int(ray.get(ref)[0]) for ref in refs] == [0, 1, 4, 9]
+            sums = pool.map(lambda values: int(values.sum()), refs, name="sums")
+            assert sums.results() == [2**17 * x * x for x in range(4)]
+            assert int(squares.results()[3][5]) == 9
+            with pytest.raises(InputError, match="say map"):
+                sums.refs()
+        with (
+            Pool(1, engine="ray", state=tmp_path / "state") as pool,
+            pytest.raises(InputError, match="a state directory is to hold the results"),
+        ):
+            pool.map(abs, [1], keep=True)
+    finally:
+        ray.shutdown()
+    with Pool(1) as local, pytest.raises(InputError, match="in a cluster only"):
+        local.map(abs, [1], keep=True)
+
+
+def test_short_items_go_in_batches_but_are_told_one_by_one(pool: Pool, tmp_path: Path) -> None:
+    engine = pool._driver.engine
+    assert isinstance(engine, RayEngine)
+    sizes: list[int] = []
+    give = engine._give
+
+    def counting(actor: Any, batch: Any) -> None:
+        sizes.append(len(batch.tasks))
+        give(actor, batch)
+
+    engine._give = counting  # type: ignore[method-assign]
+    job = pool.map(lambda x: x + 1, range(2000))
+    assert job.results() == list(range(1, 2001))
+    assert sum(sizes) == job.done == 2000
+    assert len(sizes) < 300
+    assert max(sizes) <= 100
+
+
+def test_one_of_a_batch_that_crashes_fails_alone(pool: Pool) -> None:
+    def crash_at_500(item: int) -> int:
+        if item == 500:
+            os._exit(1)
+        return item
+
+    with pool.executor() as executor:
+        futures = [executor.submit(crash_at_500, item) for item in range(1000)]
+    failed = [item for item, future in enumerate(futures) if future.exception() is not None]
+    assert failed == [500]
+    assert sum(future.result() for item, future in enumerate(futures) if item != 500) == 499000
+
+
+def test_an_item_of_a_batch_that_hangs_is_found_out(pool: Pool) -> None:
+    def hang_at_900(item: int) -> int:
+        time.sleep(60 if item == 900 else 0)
+        return item
+
+    job = pool.map(hang_at_900, range(1000), timeout=0.5, retries=0)
+    assert job.wait(120)
+    assert job.error == "item 900: took longer than its time limit (0.5 s)"
+
+
+def test_short_commands_go_in_batches_too(pool: Pool, tmp_path: Path) -> None:
+    items = [str(item) for item in range(150)]
+    source = CommandSource("touch", ("touch", f"{tmp_path}/{{item}}"), items, None)
+    job = pool.add("touch", JobSpec(items=150), source)
+    assert job.wait(120)
+    assert (job.state, job.done) == ("done", 150)
+    assert len(list(tmp_path.iterdir())) == 150
+
+
+def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
+    with Pool(1, engine="ray", address=ray_address) as first:
+        with Pool(1, engine="ray", address=ray_address) as second:
+            assert second.map(abs, [-2]).results(120) == [2]
+        assert first.map(abs, [-1]).results(120) == [1]
+        with pytest.raises(InputError, match="is connected to Ray at"):
+            Pool(1, engine="ray", address="127.0.0.1:1")
+    assert not ray.is_initialized()
+
+
+def test_without_the_connection_nobody_waits_for_ever(ray_address: str) -> None:
+    ray.init(address=ray_address, log_to_driver=False)
+    with Pool(1, engine="ray") as pool:
+        executor = pool.executor()
+        future = executor.submit(time.sleep, 60)
+        until(future.running)
+        ray.shutdown()
+        with pytest.raises(CancelledError, match="the connection to Ray was closed"):
+            future.result(60)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            executor.submit(abs, 1)
+        with pytest.raises(InputError, match="the connection to Ray was closed"):
+            pool.map(abs, [1])
+        pool.close()
+    assert not ray.is_initialized()  # and no other was started
+
+
+def test_processes_get_what_they_need_or_it_is_said(ray_address: str) -> None:
+    environment = {"env_vars": {"A": "b"}}
+    with Pool(1, engine="ray", address=ray_address, runtime_env=environment) as pool:
+        assert pool.map(lambda name: os.environ[name], ["A"]).results(120) == ["b"]
+    missing = {"working_dir": "/no/such/directory"}
+    with Pool(1, engine="ray", address=ray_address, runtime_env=missing) as pool:
+        with pytest.raises(InputError, match="/no/such/directory"):
+            pool.map(abs, [1]).results(120)
+        pool.close()
+
+
+def test_a_million_items_are_never_read_at_once(pool: Pool) -> None:
+    read = 0
+
+    def items() -> Iterator[int]:
+        nonlocal read
+        while read < 10**6:
+            read += 1
+            yield read
+
+    job = pool.map(abs, items())
+    until(lambda: job.done > 2000, 120)
+    ahead = read - job.done
+    job.cancel()
+    assert ahead <= 2 * (2 * 2 + 2) * 100
+
+
+# --- mistakes -----------------------------------------------------------------------------------
+
+
+def test_what_the_cluster_does_not_have_is_said_at_once(ray_address: str) -> None:
+    with pytest.raises(
+        InputError, match=r"no node of the cluster has \{'GPU': 1\}: \{'CPU': 4.0\}"
+    ):
+        Pool(engine="ray", address=ray_address, resources={"GPU": 1})
+    with pytest.raises(InputError, match="nobody answers"):
+        Pool(engine="ray", address="127.0.0.1:9")
+    with pytest.raises(InputError, match="ray job submit"):
+        Pool(engine="ray", address="ray://127.0.0.1:10001")
+    for amount in (0, 1e-5, "1"):
+        with pytest.raises(InputError, match=rf"resources: 'CPU' must be .* got {amount!r}"):
+            Pool(engine="ray", address=ray_address, resources={"CPU": amount})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="resources must be like"):
+        Pool(engine="ray", address=ray_address, resources={})
+    with pytest.raises(InputError, match="runtime_env must be a dictionary"):
+        Pool(engine="ray", address=ray_address, runtime_env="x")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="are for engine 'ray'"):
+        Pool(address=ray_address)
+    with pytest.raises(InputError, match="unknown engine 'slurm'; there are: local, ray"):
+        Pool(engine="slurm")
+    assert not ray.is_initialized()
+
+
+def test_a_server_may_be_more_than_a_core(ray_address: str) -> None:
+    with Pool(engine="ray", address=ray_address, resources={"CPU": 1.5}) as pool:
+        assert pool.servers == 2
+        found = pool.map(
+            lambda _: ray.get_runtime_context().get_assigned_resources(), [0]
+        ).results()
+        assert found == [{"CPU": 1.5}]
+
+
+def test_without_ray_it_is_said_how_to_get_it() -> None:
+    script = "import sys; sys.modules['ray'] = None; from hesrpt.cli.main import main; main()"
+    found = subprocess.run(
+        [sys.executable, "-c", script, "run", "examples/demo.toml", "--engine", "ray"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert found.returncode == 2
+    assert "pip install 'hesrpt[ray]'" in found.stderr
+    assert "Traceback" not in found.stderr

@@ -1,0 +1,150 @@
+"""Executors on a pool: the standard interface, and what only a shared pool has."""
+
+from __future__ import annotations
+
+import operator
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ALL_COMPLETED, CancelledError, wait
+from pathlib import Path
+
+import joblib
+import pytest
+from support.paths import EXAMPLES
+
+from hesrpt import InputError, JobError, Pool
+from hesrpt.integrations.joblib import on_pool
+
+
+@pytest.fixture(params=["local", "ray"])
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    options = {}
+    if request.param == "ray":
+        options = {"engine": "ray", "address": request.getfixturevalue("ray_address")}
+    with Pool(2, **options) as made:
+        yield made
+
+
+def test_the_standard_interface(pool: Pool) -> None:
+    with pool.executor(name="calls") as executor:
+        assert executor.submit(pow, 2, 10).result() == 1024
+        assert executor.submit(sorted, [1, 3, 2], reverse=True).result() == [3, 2, 1]
+        assert list(executor.map(lambda a, b: a * b, range(20), range(20))) == [
+            k * k for k in range(20)
+        ]
+        failed = executor.submit(operator.getitem, {"a": 1}, "missing")
+        with pytest.raises(KeyError, match="missing") as caught:
+            failed.result()
+        assert any("raised by a server" in note for note in caught.value.__notes__)
+    assert executor.job.state == "done"
+    assert executor.job.done == 23
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(pow, 1, 1)
+    with pytest.raises(InputError, match="the futures of its executor have the results"):
+        executor.job.results()
+
+
+def test_a_call_that_takes_its_process_down_concerns_its_own_future(pool: Pool) -> None:
+    with pool.executor() as executor:
+        crash = executor.submit(os._exit, 3)
+        others = [executor.submit(pow, 2, k) for k in range(5)]
+        with pytest.raises(JobError, match="abnormally"):
+            crash.result()
+        assert [one.result() for one in others] == [1, 2, 4, 8, 16]
+
+
+def test_what_has_not_started_can_be_cancelled(pool: Pool, tmp_path: Path) -> None:
+    def touch(number: int) -> None:
+        (tmp_path / str(number)).touch()
+
+    executor = pool.executor()
+    slow = [executor.submit(time.sleep, 1.0) for _ in range(2)]
+    while not all(one.running() for one in slow):
+        time.sleep(0.01)
+    later = [executor.submit(touch, k) for k in range(100)]
+    assert later[50].cancel()
+    executor.shutdown(wait=False, cancel_futures=True)
+    assert executor.job.wait(90)
+    assert wait([*slow, *later], 90, ALL_COMPLETED).not_done == set()
+    assert all(one.exception() is None for one in slow)
+    assert later[50].cancelled()
+    # One or two may have been on their way.
+    assert sum(one.cancelled() for one in later) >= 95
+    assert len(list(tmp_path.iterdir())) == sum(not one.cancelled() for one in later)
+
+
+def test_executors_and_jobs_share(pool: Pool) -> None:
+    long = pool.map(time.sleep, [0.02] * 60, name="long")
+    with pool.executor("short") as executor:
+        assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
+        assert long.state == "running"
+    long.wait()
+    assert {job.name for job in pool.jobs} == {"long", "short"}
+
+
+def test_joblib_runs_on_a_pool(pool: Pool) -> None:
+    with on_pool(pool, name="roots"):
+        found = joblib.Parallel()(joblib.delayed(pow)(k, 2) for k in range(30))
+        assert found == [k * k for k in range(30)]
+        with pytest.raises(ZeroDivisionError):
+            joblib.Parallel()(joblib.delayed(divmod)(1, k) for k in (1, 0))
+    (job,) = pool.jobs
+    assert (job.name, job.state) == ("roots", "done")
+
+
+def test_futures_call_back_outside_of_the_scheduler() -> None:
+    """What a callback waits for must not depend on the callback."""
+    with Pool(2) as pool, pool.executor() as executor:
+        seen: list[int] = []
+        done = threading.Event()
+
+        def and_another(_: object) -> None:
+            seen.append(pool.map(abs, [-7], name="other").results(timeout=90)[0])
+            done.set()
+
+        executor.submit(abs, -1).add_done_callback(and_another)
+        assert done.wait(90)
+        assert seen == [7]
+
+
+def test_a_pool_that_ends_ends_its_executors() -> None:
+    pool = Pool(1)
+    executor = pool.executor()
+    running, waiting = executor.submit(time.sleep, 60), executor.submit(abs, 1)
+    while not running.running():
+        time.sleep(0.01)
+    pool.close()
+    with pytest.raises(CancelledError):
+        running.result(60)
+    with pytest.raises(CancelledError):
+        waiting.result(60)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, 1)
+    with pytest.raises(InputError, match="closed"):
+        pool.executor()
+
+
+def test_calls_can_have_a_time_limit_and_must_be_sendable() -> None:
+    with Pool(1) as pool:
+        with pool.executor(timeout=0.3) as executor:
+            late = executor.submit(time.sleep, 60)
+            lock = executor.submit(print, threading.Lock())
+            with pytest.raises(JobError, match="time limit"):
+                late.result(90)
+            with pytest.raises(InputError, match="cannot be sent"):
+                lock.result(90)
+        with pytest.raises(InputError, match="timeout must be"):
+            pool.executor(timeout=0)
+
+
+def test_two_grid_searches_share_a_pool() -> None:
+    example = EXAMPLES / "grid_searches.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("small: 10 calls in ")
+    assert second.startswith("large: 200 calls in ")

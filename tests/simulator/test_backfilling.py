@@ -1,0 +1,201 @@
+"""Rigid policies: by hand, and by what must always be true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hesrpt import InputError, Pool, PowerLaw, Workload, compare, simulate
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import Easy, Fcfs, Rigid
+from hesrpt.simulator.backfilling import run_times, start_times
+
+LAW = PowerLaw(0.7)
+
+
+def rigid(
+    jobs: Sequence[tuple[float, float, float]], estimates: list[float] | None = None
+) -> Workload:
+    """Return jobs of (submission, servers, run time)."""
+    submitted, servers, runtime = np.array(jobs, dtype=np.float64).T
+    return Workload(
+        runtime * LAW(servers),
+        LAW,
+        arrivals=submitted,
+        requested=servers,
+        estimates=estimates,
+    )
+
+
+def starts(
+    jobs: Sequence[tuple[float, float, float]], policy: Rigid, servers: float = 4
+) -> list[float]:
+    found, _ = start_times(rigid(jobs), servers, policy)
+    return np.round(found, 9).tolist()  # type: ignore[no-any-return]
+
+
+# --- by hand ------------------------------------------------------------------------------------
+
+
+def test_first_come_first_served() -> None:
+    jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 1)]
+    # The second does not fit; the third would, but does not overtake.
+    assert starts(jobs, Fcfs()) == [0, 10, 10]
+
+
+def test_a_short_job_is_backfilled() -> None:
+    jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 8), (2, 1, 1)]
+    # Job 1 will start at 10. Job 2 ends by then; job 3 must wait for a server.
+    assert starts(jobs, Easy()) == [0, 10, 2, 10]
+    # Had it taken longer than until 10, it could still run: then two servers are left over.
+    jobs[2] = (2, 1, 100)
+    assert starts(jobs, Easy()) == [0, 10, 2, 10]
+
+
+def test_a_job_that_would_delay_the_first_is_not() -> None:
+    jobs = [(0, 3, 10), (1, 4, 5), (2, 1, 9), (2, 1, 8)]
+    # All servers are kept for job 1 from 10 on. Job 2 would end at 11, job 3 ends at 10.
+    assert starts(jobs, Easy()) == [0, 10, 15, 2]
+
+
+def test_what_is_left_over_is_handed_out_once() -> None:
+    jobs = [(0, 5, 10), (1, 4, 5), (2, 1, 50), (2, 1, 50), (2, 1, 50)]
+    # Of 6 servers, job 1 leaves 2 from 10 on; only one is free before.
+    assert starts(jobs, Easy(), 6) == [0, 10, 2, 10, 15]
+
+
+def test_estimates_decide_who_may_overtake() -> None:
+    jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 3.0)]
+    told, _ = start_times(rigid(jobs), 4, Easy())
+    assert told.tolist() == pytest.approx([0, 10, 2])
+    # Its user thinks that job 2 takes longer than until job 1 starts.
+    told, promised = start_times(rigid(jobs, [10, 5, 20]), 4, Easy())
+    assert told.tolist() == pytest.approx([0, 10, 15])
+    # If job 0 is said to take 30, then job 1 is promised 30, and starts when it really ends.
+    told, promised = start_times(rigid(jobs, [30, 5, 20]), 4, Easy())
+    assert promised[1] == pytest.approx(30)
+    assert told.tolist() == pytest.approx([0, 10, 2])
+
+
+def test_the_record_is_that_of_any_simulation() -> None:
+    run = simulate(rigid([(0, 3, 10), (1, 2, 5), (2, 1, 8)]), 4, "easy")
+    assert run.policy == "easy"
+    assert run.completion_times.tolist() == pytest.approx([10, 15, 10])
+    assert run.mean_flow_time == pytest.approx((10 + 14 + 8) / 3)
+    assert run.servers_at(1.5).tolist() == [3, 0, 0]
+    assert run.servers_at(9.0).tolist() == [3, 0, 1]
+    assert run.servers_at(12.0).tolist() == [0, 2, 0]
+    assert [phase.end for phase in run.phases()] == pytest.approx([2, 10, 15])
+    assert run.utilisation == pytest.approx((30 + 10 + 8) / (4 * 15))
+    assert run.timeline.totals().tolist() == [3, 4, 2]
+    compared = compare(run.workload, 4, ["fcfs", "easy", "hesrpt"])
+    assert compared["easy"].mean_flow_time == run.mean_flow_time
+    run.plot()
+
+
+def test_mistakes() -> None:
+    with pytest.raises(InputError, match="needs to know how many servers each job asks for"):
+        simulate(Workload([1.0], LAW), 4, "easy")
+    with pytest.raises(InputError, match="job 0 asks for 5 servers, and there are 4"):
+        simulate(rigid([(0, 5, 1)]), 4, "fcfs")
+    with pytest.raises(InputError, match="can only be simulated"):
+        Pool(1, "easy")
+    with pytest.raises(InputError, match="requested"):
+        Workload([1.0, 2.0], LAW, requested=[1.0])
+
+
+# --- what is always true ------------------------------------------------------------------------
+
+SERVERS = 8
+jobs = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, SERVERS), st.integers(1, 20)),
+    min_size=1,
+    max_size=40,
+)
+
+
+def slow_easy(workload: Workload, estimates: FloatArray) -> list[float]:
+    """Return the starts under EASY, second by second: all times are whole numbers."""
+    assert workload.requested is not None
+    assert workload.arrivals is not None
+    runtime = np.round(run_times(workload)).astype(int)
+    order = list(np.argsort(workload.arrivals, kind="stable"))
+    begun: dict[int, int] = {}
+    time = 0
+    while len(begun) < len(order):
+        running = [job for job, start in begun.items() if start + runtime[job] > time]
+        free = SERVERS - sum(workload.requested[job] for job in running)
+        queue = [job for job in order if workload.arrivals[job] <= time and job not in begun]
+        while queue and workload.requested[queue[0]] <= free:
+            job = queue.pop(0)
+            begun[job] = time
+            running.append(job)
+            free -= workload.requested[job]
+        if queue:
+            first = queue[0]
+            then = time
+            while True:  # the first second in which the first job fits
+                held = sum(
+                    workload.requested[job]
+                    for job in running
+                    if begun[job] + max(estimates[job], runtime[job]) > then
+                )
+                if SERVERS - held >= workload.requested[first]:
+                    break
+                then += 1
+            spare = SERVERS - held - workload.requested[first]
+            for job in queue[1:]:
+                ends = time + max(estimates[job], runtime[job])
+                if workload.requested[job] <= free and (
+                    ends <= then or workload.requested[job] <= spare
+                ):
+                    begun[job] = time
+                    free -= workload.requested[job]
+                    if ends > then:
+                        spare -= workload.requested[job]
+        time += 1
+    return [float(begun[job]) for job in range(len(order))]
+
+
+@given(jobs, st.lists(st.integers(1, 40), min_size=40, max_size=40))
+def test_easy_is_what_it_is_second_by_second(
+    given_jobs: list[tuple[int, int, int]], guesses: list[int]
+) -> None:
+    estimates = np.array(guesses[: len(given_jobs)], dtype=np.float64)
+    workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs], list(estimates))
+    found, _ = start_times(workload, SERVERS, Easy())
+    assert np.round(found, 6).tolist() == slow_easy(workload, estimates)
+
+
+@given(jobs, st.sampled_from([Fcfs(), Easy()]))
+def test_invariants(given_jobs: list[tuple[int, int, int]], policy: Rigid) -> None:
+    workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs])
+    assert workload.arrivals is not None
+    assert workload.requested is not None
+    found, promised = start_times(workload, SERVERS, policy)
+    run = simulate(workload, SERVERS, policy)
+    # Nobody starts before being submitted, and never more runs than there are servers.
+    assert np.all(found >= workload.arrivals)
+    assert run.timeline.totals().max() <= SERVERS
+    # The estimates are exact, so that no promise is broken by those who overtake.
+    told = ~np.isnan(promised)
+    assert np.all(found[told] <= promised[told] + 1e-9)
+    # Reservations are made in the order of submission.
+    order = np.argsort(workload.arrivals, kind="stable")
+    if isinstance(policy, Fcfs):
+        assert np.all(np.diff(found[order]) >= 0)
+    in_turn = promised[order][~np.isnan(promised[order])]
+    assert np.all(np.diff(in_turn) >= -1e-9)
+    # Nobody who is first waits while there is room.
+    first = order[0]
+    assert found[first] == workload.arrivals[first]
+    for job, next_one in pairwise(order):
+        ready = max(found[job], workload.arrivals[next_one])
+        held = run.servers_at(float(ready))
+        if isinstance(policy, Fcfs) and found[next_one] > ready:
+            assert SERVERS - held.sum() < workload.requested[next_one]

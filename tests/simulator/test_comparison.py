@@ -1,0 +1,208 @@
+"""Policies side by side: figures, intervals, files."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hesrpt import (
+    InputError,
+    OverloadWarning,
+    PolicyError,
+    PowerLaw,
+    Workload,
+    compare,
+    plan,
+    simulate,
+)
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import Knee, PolicyLike, State
+
+BATCH = Workload.pareto(50, seed=1, speedup=PowerLaw(0.5))
+
+
+def halves(state: State) -> FloatArray:
+    return np.full(len(state), state.servers / len(state) / 2)
+
+
+def test_every_policy_is_run_on_the_same_jobs() -> None:
+    compared = compare(BATCH, 100, ["hesrpt", "equi", "srpt", Knee(0.1), Knee(0.2), halves])
+    assert list(compared) == ["hesrpt", "equi", "srpt", "knee", "knee (2)", "halves"]
+    for policy in ("hesrpt", "equi", "srpt"):
+        alone = simulate(BATCH, 100, policy)
+        np.testing.assert_array_equal(compared[policy].completion_times, alone.completion_times)
+    assert compared.best == "hesrpt"
+    assert compared["halves"].utilisation == pytest.approx(0.5)
+    assert "hesrpt" in repr(compared)
+
+
+def test_metrics_are_what_they_say() -> None:
+    run = simulate(BATCH, 100, "equi")
+    metrics = run.metrics()
+    assert metrics["mean_flow_time"] == run.flow_times.mean()
+    assert metrics["p95_flow_time"] == np.quantile(run.flow_times, 0.95)
+    assert metrics["max_slowdown"] == (run.flow_times / BATCH.sizes).max()
+    assert metrics["makespan"] == run.completion_times.max()
+    assert metrics["utilisation"] == pytest.approx(1)
+    slowdowns = run.slowdowns
+    assert metrics["fairness"] == pytest.approx(slowdowns.sum() ** 2 / 50 / (slowdowns**2).sum())
+    assert metrics["mean_jobs"] == pytest.approx(run.total_flow_time / run.makespan)
+
+
+def test_plans_have_the_same_metrics_as_their_simulation() -> None:
+    planned, run = plan(BATCH, 100).metrics(), simulate(BATCH, 100, "hesrpt").metrics()
+    assert planned == pytest.approx(run, rel=1e-9)
+
+
+def test_confidence_intervals_over_replications() -> None:
+    streams = [Workload.poisson(5, 500, seed=s, speedup=PowerLaw(0.5)) for s in range(6)]
+    compared = compare(streams, 10, ["equi"], confidence=0.9)
+    means = [simulate(stream, 10, "equi").mean_flow_time for stream in streams]
+    expected = stats.t.interval(0.9, 5, np.mean(means), stats.sem(means))
+    mean, half_width = compared.interval("equi", "mean_flow_time")
+    assert (mean - half_width, mean + half_width) == pytest.approx(expected)
+    assert compared.replications == 6
+    assert np.isnan(compare(streams[0], 10, ["equi"]).interval("equi", "makespan").half_width)
+
+
+def test_frames_and_files(tmp_path: Path) -> None:
+    compared = compare([BATCH, BATCH], 100)
+    frame = compared.to_frame()
+    assert list(frame.index) == ["hesrpt", "equi", "srpt"]
+    assert frame.loc["equi", "mean_flow_time"] == compared["equi"].mean_flow_time
+    compared.to_csv(tmp_path / "compared.csv")
+    lines = list(csv.DictReader((tmp_path / "compared.csv").read_text().splitlines()))
+    assert len(lines) == 3 * 2 * len(compared["equi"].metrics())
+    assert lines[0]["policy"] == "hesrpt"
+    assert float(lines[0]["value"]) == compared["hesrpt"].mean_flow_time
+
+    run = compared["srpt"]
+    jobs = run.to_frame()
+    assert len(jobs) == 50
+    assert jobs["flow_time"].mean() == pytest.approx(run.mean_flow_time)
+    run.to_csv(tmp_path / "jobs.csv")
+    rows = list(csv.DictReader((tmp_path / "jobs.csv").read_text().splitlines()))
+    assert [float(row["completion_time"]) for row in rows] == run.completion_times.tolist()
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        run.to_csv(tmp_path / "no" / "jobs.csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["compared.csv", "jobs.csv"]
+
+
+def test_overload_is_said_once_for_all_policies() -> None:
+    crowded = Workload.poisson(30, 4000, seed=9, speedup=PowerLaw(0.5))
+    with pytest.warns(OverloadWarning, match="under srpt jobs arrive faster") as caught:
+        compare(crowded, 4, ["hesrpt", "srpt"])
+    assert len(caught) == 1
+
+
+def test_policies_that_are_asked_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hesrpt.simulator.replications._WORTH_PROCESSES", 0)
+    stream = Workload.poisson(0.5, 300, seed=1, speedup=lambda k: np.log1p(k))
+    tried: list[PolicyLike] = [
+        "equi",
+        "helrpt",
+        Knee(0.1),
+        halves,
+        lambda state: halves(state) * 0.5,
+    ]
+    compared = compare([stream, stream.head(100)], 4, tried)
+    for policy, label in zip(tried, compared, strict=True):
+        first, second = compared.simulations[label]
+        alone = simulate(stream, 4, policy)
+        np.testing.assert_allclose(first.completion_times, alone.completion_times, rtol=1e-9)
+        assert first.workload is stream
+        assert len(second.workload) == 100
+    with pytest.raises(PolicyError, match=r"policy <lambda> at time .* hands out"):
+        compare([stream, stream], 4, [lambda state: halves(state) * 3])
+
+
+def test_a_policy_that_fails_stops_the_others() -> None:
+    calls = 0
+
+    def slow(state: State) -> FloatArray:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.001)
+        return np.full(len(state), state.servers / len(state))
+
+    def fails(state: State) -> FloatArray:
+        raise ZeroDivisionError
+
+    stream = Workload.poisson(5, 20_000, seed=1, speedup=PowerLaw(0.5))
+    with pytest.raises(ZeroDivisionError):
+        compare(stream, 4, [slow, fails])
+    assert calls < 10_000  # of 40,000
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    compare(BATCH, 10, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workload": []}, "needs a Workload, or a list of them"),
+        ({"workload": [1]}, "needs a Workload, or a list of them"),
+        ({"policies": "equi"}, "policies must be a list"),
+        ({"policies": []}, "policies must be a list"),
+        ({"policies": ["equi", "eqi"]}, "no policy named 'eqi'"),
+        ({"confidence": 1}, r"confidence must lie in \(0, 1\), got 1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compare(**{"workload": BATCH, "servers": 10, **arguments})  # type: ignore[arg-type]
+
+
+# --- generators -------------------------------------------------------------------------------
+
+
+def test_generators_are_seeded_and_have_the_right_means() -> None:
+    speedup = PowerLaw(0.5)
+    for sizes in ("exponential", "deterministic", "hyperexponential"):
+        drawn = Workload.poisson(4, 200_000, sizes=sizes, mean_size=3, seed=1, speedup=speedup)
+        assert drawn.sizes.mean() == pytest.approx(3, rel=0.03)
+        assert drawn.arrivals is not None
+        assert drawn.arrivals[-1] == pytest.approx(50_000, rel=0.02)
+    pareto = Workload.pareto(200_000, shape=2.5, minimum=2, seed=1, speedup=speedup)
+    assert pareto.sizes.min() >= 2
+    assert np.mean(pareto.sizes > 4) == pytest.approx(2**-2.5, rel=0.03)
+    again = Workload.pareto(200_000, shape=2.5, minimum=2, seed=1, speedup=speedup)
+    np.testing.assert_array_equal(pareto.sizes, again.sizes)
+    own = Workload.poisson(1, 3, sizes=lambda rng, jobs: np.arange(1.0, jobs + 1), speedup=speedup)
+    np.testing.assert_array_equal(own.sizes, [1, 2, 3])
+
+
+def test_the_head_of_a_stream_are_the_first_to_arrive() -> None:
+    stream = Workload([5, 6, 7], PowerLaw(0.5), arrivals=[2, 0, 1], names=["a", "b", "c"])
+    head = stream.head(2)
+    assert head.names == ("b", "c")
+    assert head.sizes.tolist() == [6, 7]
+    mixed = Workload([1, 2, 3], [PowerLaw(0.5), PowerLaw(0.6), PowerLaw(0.7)], weights=[1, 2, 3])
+    assert mixed.head(2).speedup.of(1) == PowerLaw(0.6)
+    assert mixed.head(10).sizes.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Workload.pareto(0, speedup=PowerLaw(0.5)), "jobs must be a whole number"),
+        (lambda: Workload.pareto(3, shape=0, speedup=PowerLaw(0.5)), "shape must be greater than"),
+        (lambda: Workload.poisson(0, 5, speedup=PowerLaw(0.5)), "rate must be greater than 0"),
+        (
+            lambda: Workload.poisson(1, 5, sizes="normal", speedup=PowerLaw(0.5)),
+            "sizes must be one of exponential, .* got 'normal'",
+        ),
+        (lambda: BATCH.head(1.5), "jobs must be a whole number"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_generators_are_named(make: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()  # type: ignore[operator]
