@@ -207,9 +207,9 @@ class Held(FakeEngine):
         super().__init__(servers, duration)
         self.go = threading.Event()
 
-    def outcomes(self, timeout: float) -> list[Outcome]:
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
         if self.go.wait(0.01):
-            return super().outcomes(timeout)
+            return super().wait_for_outcomes(timeout)
         return []
 
 

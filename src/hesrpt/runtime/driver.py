@@ -218,7 +218,7 @@ class Driver:
 
     def step(self) -> None:
         """Wait for something to happen, and deal with it."""
-        outcomes = self.engine.outcomes(_PATIENCE)
+        outcomes = self.engine.wait_for_outcomes(_PATIENCE)
         self.poll()
         if not self._requests.empty() and self.core.observed == 0:
             time.sleep(_GATHER)
@@ -228,7 +228,7 @@ class Driver:
             events += self._changed_capacity()
             self._handle(*events, Tick(self.now))
             self._say_if_nothing_is_free()
-            self.engine.want(sum(job.most for job in self.core.jobs.values()))
+            self.engine.request_servers(sum(job.most for job in self.core.jobs.values()))
             self._note_holdings()
             self._write()
             self._ended.clear()
@@ -244,7 +244,7 @@ class Driver:
             _LOG.warning("hesrpt: waiting: the cluster has no server free")
 
     def _changed_capacity(self) -> list[Event]:
-        servers, widest = self.engine.capacity(), self.engine.widest()
+        servers, widest = self.engine.capacity(), self.engine.widest_command()
         if (servers, widest) == (self.core.servers, self.core.widest):
             return []
         if servers > self.most_servers:
@@ -303,8 +303,8 @@ class Driver:
             self.began = now - outcome.seconds
             if self.journal is not None:
                 self.journal.set("began", self.began)
-        if outcome.lost:
-            return ItemLost(now, job.name, outcome.item, outcome.ran)
+        if outcome.is_lost:
+            return ItemLost(now, job.name, outcome.item, outcome.was_started)
         if outcome.error is None:
             result = b"" if job.source.takes_results else outcome.result
             self._done.append(Done(job.name, outcome.item, outcome.seconds, now, result))

@@ -36,9 +36,9 @@ class CallSource:
     takes_results = True
 
     def __init__(self, engine: Engine, timeout: float | None) -> None:
-        self.pack, self.timeout = engine.packed, timeout
-        self.function = engine.shared(_call)
-        self.nothing = engine.packed(None)
+        self.pack, self.timeout = engine.pack_argument, timeout
+        self.function = engine.pack_function(_call)
+        self.nothing = engine.pack_argument(None)
         self.lock = threading.Lock()
         self.waiting: deque[_Call] = deque()
         self.running: dict[int, _Call | None] = {}
@@ -105,7 +105,7 @@ class CallSource:
                 self.running[item] = self._next()
             call = self.running[item]
         packed = self.nothing if call is None else call.packed
-        return PythonTask(self.function, packed, self.timeout, log)
+        return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
 
     def _next(self) -> _Call | None:
         """Return the next call that nobody has cancelled."""

@@ -17,7 +17,7 @@ from hesrpt.runtime.allocation import Planner
 from hesrpt.runtime.core import MOST_IN_BATCH, Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.registry import made
+from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.executor import CallSource, PoolExecutor
 from hesrpt.runtime.history import Ended, schedule_of
@@ -91,7 +91,12 @@ class Pool:
             if servers is None and engine == "local":
                 servers = int(self.journal.get("servers"))
         limit = None if servers is None else int(servers)
-        running = made(engine, limit, address, resources, runtime_env)
+        running = create_engine(
+            engine,
+            EngineOptions(
+                servers=limit, address=address, resources=resources, runtime_env=runtime_env
+            ),
+        )
         try:
             if state is not None and not resume:
                 self.journal = Journal.create(state, running.capacity(), named(policy).name)
@@ -162,14 +167,14 @@ class Pool:
         count = len(items) if isinstance(items, Sized) else None
         limit = None if timeout is None else positive("timeout", timeout)
         engine = self._driver.engine
-        if keep and not engine.keeps:
+        if keep and not engine.can_keep_results:
             raise InputError("keep=True: results stay in a cluster only; this machine has none")
         if keep and self.journal is not None:
             raise InputError("keep=True: a state directory is to hold the results, for a resume")
         spec = _spec(count, size, speedup, weight, retries)
         self._check_open()
-        shared = engine.shared(function)
-        source = PythonSource(shared, items, engine.packed, self._ahead, limit, keep)
+        shared = engine.pack_function(function)
+        source = PythonSource(shared, items, engine.pack_argument, self._ahead, limit, keep)
         return self.add(name or str(getattr(function, "__name__", "job")), spec, source)
 
     def executor(
@@ -226,7 +231,7 @@ class Pool:
             turn += 1
             name = f"{request.name} ({turn})"
         spec = request.spec
-        if spec.resize == "affinity" and not self._driver.engine.resizes:
+        if spec.resize == "affinity" and not self._driver.engine.can_resize:
             spec = replace(spec, resize="never")
         live = LiveJob(
             name, spec, request.source, request.description, submission=request.submission

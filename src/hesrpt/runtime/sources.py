@@ -108,7 +108,13 @@ class PythonSource:
         return len(self.kept) < (most if self.bytes < _AHEAD_BYTES else least)
 
     def task(self, item: int, servers: int, log: Path | None) -> Task:
-        return PythonTask(self.function, self.kept[item], self.timeout, log, self.keep)
+        return PythonTask(
+            function=self.function,
+            argument=self.kept[item],
+            timeout=self.timeout,
+            log=log,
+            keep_result=self.keep,
+        )
 
     def done(self, outcome: Outcome) -> None:
         with self.room:
@@ -168,7 +174,13 @@ class CommandSource:
             command = self.command.format(**{k: shlex.quote(v) for k, v in values.items()})
         else:
             command = tuple(part.format(**values) for part in self.command)
-        return CommandTask(command, self.timeout, log, self.directory, self.pinned)
+        return CommandTask(
+            command,
+            timeout=self.timeout,
+            log=log,
+            directory=self.directory,
+            pin_cores=self.pinned,
+        )
 
     def done(self, outcome: Outcome) -> None:
         """Nothing is kept."""

@@ -22,7 +22,9 @@ from hesrpt.runtime.engines.processes import MARK
 def python(
     engine: Engine, function: Callable[[Any], Any], argument: Any = None, **options: Any
 ) -> PythonTask:
-    return PythonTask(engine.shared(function), engine.packed(argument), **options)
+    return PythonTask(
+        function=engine.pack_function(function), argument=engine.pack_argument(argument), **options
+    )
 
 
 @pytest.fixture(params=["fake", "local", "ray"])
@@ -50,7 +52,7 @@ def made_engine(request: pytest.FixtureRequest) -> Engine:
         address = request.getfixturevalue("ray_address")
         from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 
-        return RayEngine(2, address)
+        return RayEngine(2, address=address)
     return FakeEngine(2) if request.param == "fake" else LocalEngine(2)
 
 
@@ -67,7 +69,7 @@ def outcomes(engine: Engine, count: int, seconds: float = 90.0) -> dict[tuple[st
     found: dict[tuple[str, int], Outcome] = {}
     until = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < until:
-        for outcome in engine.outcomes(0.2):
+        for outcome in engine.wait_for_outcomes(0.2):
             key = (outcome.job, outcome.item)
             assert key not in found, "said twice"
             found[key] = outcome
@@ -83,7 +85,7 @@ def test_every_item_has_one_outcome(engine: Engine) -> None:
     found = outcomes(engine, 5)
     assert set(found) == {("a", item) for item in range(5)}
     assert all(outcome.error is None and outcome.seconds >= 0 for outcome in found.values())
-    assert engine.outcomes(0.05) == []
+    assert engine.wait_for_outcomes(0.05) == []
 
 
 def test_nothing_is_heard_of_a_stopped_item(engine: Engine) -> None:
@@ -92,7 +94,7 @@ def test_nothing_is_heard_of_a_stopped_item(engine: Engine) -> None:
     engine.stop("a", 0)
     engine.stop("nobody", 7)
     assert set(outcomes(engine, 1)) == {("a", 1)}
-    assert engine.outcomes(0.5) == []
+    assert engine.wait_for_outcomes(0.5) == []
 
 
 def test_a_stopped_item_may_be_started_again(engine: Engine) -> None:
@@ -100,15 +102,15 @@ def test_a_stopped_item_may_be_started_again(engine: Engine) -> None:
     engine.stop("a", 0)
     engine.start("a", {0: python(engine, time.sleep, 0.2)}, 1)
     assert set(outcomes(engine, 1)) == {("a", 0)}
-    assert engine.outcomes(0.5) == []
+    assert engine.wait_for_outcomes(0.5) == []
 
 
 def test_waiting_takes_no_longer_than_asked_and_can_be_ended(engine: Engine) -> None:
     before = engine.now()
-    assert engine.outcomes(0.1) == []
+    assert engine.wait_for_outcomes(0.1) == []
     assert engine.now() - before >= 0.09
     engine.wake()
-    engine.outcomes(0.0 if isinstance(engine, FakeEngine) else 5.0)
+    engine.wait_for_outcomes(0.0 if isinstance(engine, FakeEngine) else 5.0)
     assert engine.now() - before < 4
     assert engine.capacity() == 2
 
@@ -138,7 +140,7 @@ def test_a_worker_that_dies_costs_its_own_item_only(real: Engine) -> None:
 
 def test_items_have_time_limits(real: Engine) -> None:
     real.start("a", {0: python(real, lambda _: time.sleep(60), timeout=0.5)}, 1)
-    real.start("a", {1: CommandTask("sleep 60", 0.5)}, 1)
+    real.start("a", {1: CommandTask("sleep 60", timeout=0.5)}, 1)
     found = outcomes(real, 2)
     assert all("longer than its time limit" in str(outcome.error) for outcome in found.values())
 
@@ -169,7 +171,7 @@ def test_what_an_item_prints_goes_to_its_log(real: Engine, tmp_path: Path) -> No
 
 def test_a_command_can_be_given_other_cores(local: LocalEngine) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    local.start("a", {0: CommandTask("sleep 20 & sleep 20", pinned=True)}, len(cores))
+    local.start("a", {0: CommandTask("sleep 20 & sleep 20", pin_cores=True)}, len(cores))
     while not local.commands:
         time.sleep(0.01)
     time.sleep(0.2)

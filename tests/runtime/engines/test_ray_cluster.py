@@ -135,16 +135,16 @@ def test_a_node_that_is_taken_away_politely_costs_no_item(cluster: Any) -> None:
 
 def test_commands_of_different_widths_share_a_node(new_cluster: Callable[[int], Any]) -> None:
     cluster = new_cluster(5)
-    engine = RayEngine(5, cluster.address)
+    engine = RayEngine(5, address=cluster.address)
     try:
-        assert (engine.capacity(), engine.widest()) == (5, 5)
+        assert (engine.capacity(), engine.widest_command()) == (5, 5)
         engine.start("x", {0: CommandTask("sleep 0.2")}, 2)
         engine.start("y", {0: CommandTask("sleep 0.2")}, 3)
         engine.start("z", {0: CommandTask("true"), 1: CommandTask("false")}, 1)
         found: dict[tuple[str, int], Outcome] = {}
         end = time.monotonic() + 120
         while len(found) < 4 and time.monotonic() < end:
-            found |= {(one.job, one.item): one for one in engine.outcomes(0.2)}
+            found |= {(one.job, one.item): one for one in engine.wait_for_outcomes(0.2)}
             assert engine.fleet._held().total() <= 5
         assert {key: one.error for key, one in found.items()} == {
             ("x", 0): None, ("y", 0): None, ("z", 0): None, ("z", 1): "exit code 1",

@@ -203,9 +203,9 @@ def test_what_the_cluster_does_not_have_is_said_at_once(ray_address: str) -> Non
         Pool(engine="ray", address=ray_address, resources={})
     with pytest.raises(InputError, match="runtime_env must be a dictionary"):
         Pool(engine="ray", address=ray_address, runtime_env="x")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="are for engine 'ray'"):
+    with pytest.raises(InputError, match="only apply to engine 'ray'"):
         Pool(address=ray_address)
-    with pytest.raises(InputError, match="unknown engine 'slurm'; there are: local, ray"):
+    with pytest.raises(InputError, match="unknown engine 'slurm'; choose one of local, ray"):
         Pool(engine="slurm")
     assert not ray.is_initialized()
 

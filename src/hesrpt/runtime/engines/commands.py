@@ -52,7 +52,7 @@ def output_to(log: Path | None) -> IO[bytes]:
     return tempfile.TemporaryFile() if log is None else open(log, "a+b")
 
 
-def with_last_lines(error: str, output: IO[bytes], lines: int = 10) -> str:
+def add_last_lines(error: str, output: IO[bytes], lines: int = 10) -> str:
     """Return an error with what was printed last."""
     said = last_bytes(output, 4096).decode("utf-8", "replace").splitlines()[-lines:]
     return "\n".join([error, *said])

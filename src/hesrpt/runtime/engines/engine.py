@@ -1,10 +1,13 @@
-"""What runs items: a small protocol, so that one machine, a cluster and a test look alike."""
+"""The protocol that every engine follows, and the tasks and outcomes that pass through it.
+
+The driver sees one machine, a cluster and a test's fake engine through the same few methods.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -12,32 +15,32 @@ import cloudpickle
 
 from hesrpt.errors import InputError
 
-# A clock that no one sets.
+# The wall clock at import. Adding monotonic time to it gives a clock that nobody can set back.
 _EPOCH = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """Return the time, in seconds."""
+    """Return seconds since 1970 by a clock that never jumps."""
     return _EPOCH + time.monotonic()
 
 
-def pickled(value: Any) -> bytes:
-    """Return a value for another process: anything, also lambdas and closures."""
+def pickle_value(value: Any) -> bytes:
+    """Pickle a value for another process; lambdas and closures are allowed."""
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:
         raise InputError(f"{value!r} cannot be sent to another process: {error}") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PythonTask:
-    """A function and what to call it with, as the engine has packed them."""
+    """A function and its argument, both packed by the engine that will run them."""
 
     function: Any
     argument: Any
     timeout: float | None = None
     log: Path | None = None
-    keep: bool = False  # whether the result stays where it was made
+    keep_result: bool = False  # leave the result on the node that computed it
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,11 @@ class CommandTask:
     """A program with its arguments, or one line for the shell."""
 
     command: str | tuple[str, ...]
+    _: KW_ONLY
     timeout: float | None = None
     log: Path | None = None
     directory: Path | None = None
-    pinned: bool = False  # whether it runs on as many cores as it has servers, and no others
+    pin_cores: bool = False  # pin the command to as many cores as it has servers
 
 
 Task: TypeAlias = PythonTask | CommandTask
@@ -56,67 +60,72 @@ Task: TypeAlias = PythonTask | CommandTask
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an item: a result, pickled, or a reference to it, or an error."""
+    """How an item ended: with a pickled result, a reference to a result, or an error.
+
+    A lost item ended without any of these, for instance because its node died, and has to run
+    again.
+    """
 
     job: str
     item: int
     seconds: float
+    _: KW_ONLY
     result: bytes = b""
     error: str | None = None
     reference: Any = None
-    lost: bool = False  # whether it must be done again, by no fault of its own, or not for certain
-    ran: bool = True  # whether it was begun, if it is lost
+    is_lost: bool = False
+    was_started: bool = True  # False for a lost item that certainly never ran
 
 
 class Engine(Protocol):
-    """Runs items, and says what became of each of them, once.
+    """Runs items and reports the outcome of each exactly once.
 
-    Methods are called by one thread, but :meth:`wake`, :meth:`packed` and :meth:`shared`, which any
-    thread may call.
+    One thread calls all methods, except :meth:`wake`, :meth:`pack_function`,
+    :meth:`pack_argument` and :meth:`fetch`, which any thread may call.
     """
 
-    #: How long a server should be busy with what it is given in one go; 0: one item at a time.
+    #: Seconds of work to send to a server at once; 0 sends one item at a time.
     batch_seconds: float
-    #: Whether a running command can be given another number of servers.
-    resizes: bool
-    #: Whether results can stay where they were made.
-    keeps: bool
+    #: Whether :meth:`resize` can change the servers of a running command.
+    can_resize: bool
+    #: Whether results can stay on the node that computed them.
+    can_keep_results: bool
 
     def now(self) -> float:
-        """Return the time, in seconds, by the clock that items are timed with."""
+        """Return the current time in seconds, on the clock that times items."""
 
     def capacity(self) -> int:
-        """Return how many servers there are now."""
+        """Return the current number of servers."""
 
-    def widest(self) -> int:
-        """Return how many of them one command can have."""
+    def widest_command(self) -> int:
+        """Return the most servers that one command can have now."""
 
-    def want(self, servers: int) -> None:
-        """Take note that jobs could use so many: what can grow may."""
+    def request_servers(self, servers: int) -> None:
+        """Report how many servers the jobs could use, so that an engine that can grow may grow."""
 
-    def shared(self, function: Any) -> Any:
-        """Return a function as tasks hold it; what it carries is sent to a place only once."""
+    def pack_function(self, function: Any) -> Any:
+        """Pack a function for tasks; data it carries is sent to each worker only once."""
 
-    def packed(self, argument: Any) -> Any:
-        """Return an argument as tasks hold it."""
+    def pack_argument(self, argument: Any) -> Any:
+        """Pack an argument for a task."""
 
     def fetch(self, reference: Any) -> Any:
-        """Return a result that has stayed where it was made."""
+        """Return the result that a reference stands for."""
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        """Start items, which one server, or a command's servers, do one after the other."""
+        """Start a batch of items, keyed by item number; they run one after another."""
 
     def stop(self, job: str, item: int) -> None:
-        """End an item; nothing will be heard of it."""
+        """Stop an item; its outcome will not be reported."""
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        """Let a running command have another number of servers."""
+        """Change the number of servers of a running command."""
 
-    def outcomes(self, timeout: float) -> list[Outcome]:
-        """Wait until something has ended, or somebody wakes us, but no longer than so."""
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
+        """Wait for at most ``timeout`` seconds until an item ends or :meth:`wake` is called."""
 
     def wake(self) -> None:
-        """Let :meth:`outcomes` return at once."""
+        """Make :meth:`wait_for_outcomes` return immediately."""
 
     def close(self) -> None:
-        """End everything that runs, and leave nothing behind."""
+        """Stop everything that is running and leave no process behind."""

@@ -17,8 +17,8 @@ class FakeEngine:
     """Items take as long as a function says, on a clock of its own."""
 
     batch_seconds = 0.0
-    resizes = True
-    keeps = False
+    can_resize = True
+    can_keep_results = False
 
     def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
         self.servers, self.duration = servers, duration
@@ -34,16 +34,16 @@ class FakeEngine:
     def capacity(self) -> int:
         return self.servers
 
-    def widest(self) -> int:
+    def widest_command(self) -> int:
         return self.servers
 
-    def want(self, servers: int) -> None:
+    def request_servers(self, servers: int) -> None:
         """Nothing grows."""
 
-    def shared(self, function: Any) -> Any:
+    def pack_function(self, function: Any) -> Any:
         return function
 
-    def packed(self, argument: Any) -> Any:
+    def pack_argument(self, argument: Any) -> Any:
         return argument
 
     def fetch(self, reference: Any) -> Any:
@@ -64,7 +64,7 @@ class FakeEngine:
     def resize(self, job: str, item: int, servers: int) -> None:
         """Nothing to do: durations are fixed when an item starts."""
 
-    def outcomes(self, timeout: float) -> list[Outcome]:
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
         until = self.time + timeout
         found: list[Outcome] = []
         while self.ends and self.ends[0][0] <= until and not found:

@@ -28,7 +28,7 @@ from hesrpt.runtime.engines.engine import (
     Outcome,
     PythonTask,
     Task,
-    pickled,
+    pickle_value,
     steady_time,
 )
 from hesrpt.runtime.engines.processes import (
@@ -50,7 +50,7 @@ class Attempt(NamedTuple):
     turn: int
 
 
-def cores_here() -> int:
+def count_cores() -> int:
     """Return how many cores this process may use."""
     return len(_cores()) or os.cpu_count() or 1
 
@@ -63,8 +63,8 @@ class LocalEngine:
     """Runs items on this machine."""
 
     batch_seconds = 0.0
-    resizes = True
-    keeps = False
+    can_resize = True
+    can_keep_results = False
 
     def __init__(self, servers: int) -> None:
         self.servers = servers
@@ -87,17 +87,17 @@ class LocalEngine:
     def capacity(self) -> int:
         return self.servers
 
-    def widest(self) -> int:
+    def widest_command(self) -> int:
         return self.servers
 
-    def want(self, servers: int) -> None:
+    def request_servers(self, servers: int) -> None:
         """Nothing to do: a machine does not grow."""
 
-    def shared(self, function: Any) -> Any:
-        return pickled(function)
+    def pack_function(self, function: Any) -> Any:
+        return pickle_value(function)
 
-    def packed(self, argument: Any) -> Any:
-        return pickled(argument)
+    def pack_argument(self, argument: Any) -> Any:
+        return pickle_value(argument)
 
     def fetch(self, reference: Any) -> Any:
         return reference  # what is here needs no fetching
@@ -111,7 +111,7 @@ class LocalEngine:
             self.futures[attempt] = future
             future.add_done_callback(partial(self._python_done, attempt, time.monotonic()))
             return
-        if task.pinned:
+        if task.pin_cores:
             self._give_cores(attempt, servers)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
@@ -151,7 +151,7 @@ class LocalEngine:
         self._tell(attempt, seconds, result, error)
 
     def _tell(self, attempt: Attempt, seconds: float, result: bytes, error: str | None) -> None:
-        outcome = Outcome(attempt.job, attempt.item, seconds, result, error)
+        outcome = Outcome(attempt.job, attempt.item, seconds, result=result, error=error)
         self.events.put((attempt, outcome))
 
     # --- commands -----------------------------------------------------------------------------
@@ -163,9 +163,9 @@ class LocalEngine:
             with commands.output_to(task.log) as output:
                 error = self._watch_command(attempt, task, output)
                 if error is not None:
-                    error = commands.with_last_lines(error, output)
+                    error = commands.add_last_lines(error, output)
             if task.log is not None:
-                worker.forget_if_empty(task.log)
+                worker.remove_if_empty(task.log)
         except commands.CannotStartError as problem:
             error = str(problem)
         except BaseException as problem:  # nothing may be left without an outcome
@@ -221,7 +221,7 @@ class LocalEngine:
         elif (future := self.futures.pop(attempt, None)) is not None:
             future.cancel()  # type: ignore[no-untyped-call]
 
-    def outcomes(self, timeout: float) -> list[Outcome]:
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
         found = []
         try:
             told = self.events.get(timeout=timeout)

@@ -74,10 +74,10 @@ def _output_to(log: Path | None) -> Iterator[None]:
         for stream, number in zip(saved, (1, 2), strict=True):
             os.dup2(stream, number)
             os.close(stream)
-        forget_if_empty(log)
+        remove_if_empty(log)
 
 
-def forget_if_empty(log: Path) -> None:
+def remove_if_empty(log: Path) -> None:
     """Remove the log of an item that had nothing to say."""
     with contextlib.suppress(OSError):
         if log.stat().st_size == 0:

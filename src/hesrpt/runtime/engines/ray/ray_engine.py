@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.engine import CommandTask, Outcome, Task, pickled, steady_time
+from hesrpt.runtime.engines.engine import CommandTask, Outcome, Task, pickle_value, steady_time
 from hesrpt.runtime.engines.ray.connection import checked, connect, disconnect, is_connected
 from hesrpt.runtime.engines.ray.fleet import Actor, Batch, Fleet
 from hesrpt.runtime.engines.ray.server import Report
@@ -45,12 +45,13 @@ class RayEngine:
     """
 
     batch_seconds = 0.1
-    resizes = False  # Ray cannot change what a running actor holds
-    keeps = True
+    can_resize = False  # Ray cannot change what a running actor holds
+    can_keep_results = True
 
     def __init__(
         self,
         servers: int | None = None,
+        *,
         address: str | None = None,
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
@@ -79,18 +80,18 @@ class RayEngine:
     def capacity(self) -> int:
         return self.fleet.capacity
 
-    def widest(self) -> int:
+    def widest_command(self) -> int:
         return self.fleet.widest
 
-    def want(self, servers: int) -> None:
+    def request_servers(self, servers: int) -> None:
         self.wanted = servers
 
-    def shared(self, function: Any) -> Any:
-        return ray.put(pickled(function))
+    def pack_function(self, function: Any) -> Any:
+        return ray.put(pickle_value(function))
 
-    def packed(self, argument: Any) -> Any:
+    def pack_argument(self, argument: Any) -> Any:
         # A reference stands for what it refers to, as in a call of Ray's own.
-        return argument if isinstance(argument, ray.ObjectRef) else pickled(argument)
+        return argument if isinstance(argument, ray.ObjectRef) else pickle_value(argument)
 
     def fetch(self, reference: Any) -> Any:
         return ray.get(reference)
@@ -120,7 +121,7 @@ class RayEngine:
     def wake(self) -> None:
         self.events.put(None)
 
-    def outcomes(self, timeout: float) -> list[Outcome]:
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
         with self._connection():
             return self._outcomes(timeout)
 
@@ -178,10 +179,10 @@ class RayEngine:
             arguments = [task.argument for task in tasks if not isinstance(task, CommandTask)]
             packed = [isinstance(argument, bytes) for argument in arguments]
             call = actor.handle.python
-            if first.keep:
+            if first.keep_result:
                 call = call.options(num_returns=1 + len(arguments))
-            told = call.remote([first.function], packed, logged, first.keep, *arguments)
-            reference, *batch.references = told if first.keep else [told]
+            told = call.remote([first.function], packed, logged, first.keep_result, *arguments)
+            reference, *batch.references = told if first.keep_result else [told]
         self.fleet.listen(actor, batch, reference)
 
     # --- what is heard ------------------------------------------------------------------------
@@ -219,7 +220,14 @@ class RayEngine:
                 with task.log.open("ab") as log:
                     log.write(report.said)
             kept = batch.references[place] if batch.references and report.error is None else None
-            yield Outcome(batch.job, item, report.seconds, report.result, report.error, kept)
+            yield Outcome(
+                batch.job,
+                item,
+                report.seconds,
+                result=report.result,
+                error=report.error,
+                reference=kept,
+            )
 
     def _died(self, actor: Actor, batch: Batch, error: RayActorError) -> Iterator[Outcome]:
         if self.fleet.cluster.has_died(actor.node):
@@ -254,9 +262,11 @@ class RayEngine:
 
     def _too_wide(self) -> Iterator[Outcome]:
         """Give back commands for which there is no node any more."""
-        for batch in [batch for batch in self.queue if batch.servers > max(self.widest(), 1)]:
+        for batch in [
+            batch for batch in self.queue if batch.servers > max(self.widest_command(), 1)
+        ]:
             self.queue.remove(batch)
-            yield from self._lost(batch, ran=False)
+            yield from self._lost(batch, was_started=False)
 
     def _failed(self, batch: Batch, error: str) -> Iterator[Outcome]:
         """Tell of a batch that came to nothing: whose fault it was, if it was only one."""
@@ -269,10 +279,10 @@ class RayEngine:
     def _all_lost(self, batches: Iterable[Batch]) -> list[Outcome]:
         return [outcome for batch in batches for outcome in self._lost(batch)]
 
-    def _lost(self, batch: Batch, ran: bool = True) -> Iterator[Outcome]:
+    def _lost(self, batch: Batch, was_started: bool = True) -> Iterator[Outcome]:
         for item in self._awaits(batch):
             del self.awaited[batch.job, item]
-            yield Outcome(batch.job, item, 0.0, lost=True, ran=ran)
+            yield Outcome(batch.job, item, 0.0, is_lost=True, was_started=was_started)
 
     def _awaits(self, batch: Batch) -> list[int]:
         return [item for item in batch.tasks if self.awaited.get((batch.job, item)) is batch]

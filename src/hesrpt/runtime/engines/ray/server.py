@@ -93,7 +93,7 @@ class Server:
             except commands.CannotStartError as problem:
                 error = f"{problem} (on {os.uname().nodename})"
             if error is not None:
-                error = commands.with_last_lines(error, output)
+                error = commands.add_last_lines(error, output)
             said = commands.last_bytes(output, _MOST_SAID) if logged else b""
         return Report(time.perf_counter() - began, b"", error, said)
 
