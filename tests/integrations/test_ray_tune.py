@@ -25,7 +25,7 @@ from hesrpt import InputError
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.integrations.resizing import Setting, forecast, planned, resized
 from hesrpt.optimal import closed_form
-from hesrpt.policies import rounded_fairly
+from hesrpt.policies import round_fairly
 
 EXAMPLE = EXAMPLES / "tune.py"
 FREE = Setting(servers=10_000, base=1, most=10_000, p=0.5, resize_cost=0.0)
@@ -88,7 +88,7 @@ def test_a_plan_hands_out_all_servers_that_can_be_used(
 def test_shares_are_those_of_the_paper(p: float) -> None:
     largest_first = closed_form.shares(4, p)
     work = np.array([3.0, 8.0, 1.0, 5.0])
-    expected = rounded_fairly(500 * largest_first, 500)[[2, 0, 3, 1]]
+    expected = round_fairly(500 * largest_first, 500)[[2, 0, 3, 1]]
     assert_array_equal(planned(work, replace(FREE, servers=500, p=p)), expected)
 
 

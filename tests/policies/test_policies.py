@@ -12,8 +12,9 @@ from hesrpt import Amdahl, InputError, Measured, PowerLaw, Speedup, Workload, pl
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.policies import (
-    NAMES,
-    ByRank,
+    POLICIES as REGISTRY,
+)
+from hesrpt.policies import (
     Equi,
     Hell,
     HeLrpt,
@@ -21,18 +22,19 @@ from hesrpt.policies import (
     Knee,
     Optimal,
     Policy,
+    RankedPolicy,
     Srpt,
     State,
-    named,
-    rounded_fairly,
+    get_policy,
+    round_fairly,
 )
 from hesrpt.policies.hell import most_efficient
-from hesrpt.policies.policy import Leftover, leftover
+from hesrpt.policies.sharing import Leftover, assign_leftover
 from hesrpt.simulator import tuning
 from hesrpt.speedups import Mixed
 
 POLICIES: list[str | Policy] = [
-    *(name for name in NAMES if name != "knee"),
+    *(name for name in REGISTRY if name not in ("knee", "fcfs", "easy")),
     *(Knee(0.1), Knee(0.1, "smallest"), Hell("equal"), Hell("smallest"), Optimal("weighted")),
 ]
 # heSRPT is made for one power law; for others it is told which to take.
@@ -47,7 +49,7 @@ SPEEDUPS: list[Speedup] = [
 
 
 def fitted(policy: str | Policy) -> Policy:
-    made = named(policy)
+    made = get_policy(policy)
     return HeSrpt(p=0.5, objective=made.objective) if isinstance(made, HeSrpt) else made
 
 
@@ -79,7 +81,7 @@ def test_every_policy_hands_out_what_there_is_and_no_more(
     assert state.speedup.rate(held).max() > 0  # somebody makes progress
     assert_array_equal(fitted(policy)(state), held)  # the same state, the same decision
     if whole:
-        rounded = rounded_fairly(held, servers)
+        rounded = round_fairly(held, servers)
         assert_array_equal(rounded, np.rint(rounded))
         assert rounded.sum() <= servers
 
@@ -108,8 +110,8 @@ def test_every_policy_ends_all_jobs_and_beats_no_bound(
 
 
 def has_rows(policy: str | Policy) -> bool:
-    made = named(policy)
-    return isinstance(made, ByRank) and made.ranked
+    made = get_policy(policy)
+    return isinstance(made, RankedPolicy) and made.is_ranked
 
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES if has_rows(p)], ids=str)
@@ -117,7 +119,7 @@ def has_rows(policy: str | Policy) -> bool:
 def test_rows_and_states_lead_to_the_same_decision(policy: str | Policy, whole: bool) -> None:
     """The compiled path looks up rows; the live scheduler asks with a state."""
     made = fitted(policy)
-    assert isinstance(made, ByRank)
+    assert isinstance(made, RankedPolicy)
     remaining = np.random.default_rng(1).pareto(1.5, 9) + 1
     row = made.row(9, 16.0, PowerLaw(0.5), whole)
     state = state_of(remaining, PowerLaw(0.5), 16.0, whole)
@@ -125,7 +127,7 @@ def test_rows_and_states_lead_to_the_same_decision(policy: str | Policy, whole: 
     by_rank = held[made.ranking(state)]
     assert_allclose(by_rank[: len(row)], row, rtol=1e-12)
     assert not by_rank[len(row) :].any()
-    if (settled := made.settles_at(16.0, PowerLaw(0.5), whole)) is not None:
+    if (settled := made.constant_from(16.0, PowerLaw(0.5), whole)) is not None:
         rows = [made.row(settled + more, 16.0, PowerLaw(0.5), whole) for more in (0, 1, 30)]
         assert_array_equal(rows[0], rows[1])
         assert_array_equal(rows[0], rows[2])
@@ -133,15 +135,15 @@ def test_rows_and_states_lead_to_the_same_decision(policy: str | Policy, whole: 
 
 @pytest.mark.parametrize("policy", [HeSrpt(), Equi()], ids=str)
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.95])
-def test_common_factors_are_those_of_the_rows(policy: ByRank, p: float) -> None:
+def test_common_factors_are_those_of_the_rows(policy: RankedPolicy, p: float) -> None:
     speedup = PowerLaw(p)
     factors = policy.factors(20, 8.0, speedup)
     assert factors is not None
     for jobs in range(2, 21):
         before = policy.row(jobs, 8.0, speedup, False)[1:]
         after = policy.row(jobs - 1, 8.0, speedup, False)
-        assert_allclose(after, before * factors.held[jobs], rtol=1e-10)
-        assert_allclose(speedup.rate(after), speedup.rate(before) * factors.rate[jobs], rtol=1e-10)
+        assert_allclose(after, before * factors.servers[jobs], rtol=1e-10)
+        assert_allclose(speedup.rate(after), speedup.rate(before) * factors.rates[jobs], rtol=1e-10)
 
 
 def test_hesrpt_shares_are_those_of_the_theorem() -> None:
@@ -267,7 +269,7 @@ def test_with_p_near_1_hesrpt_passes_servers_on_to_the_next_smallest(own: bool) 
 def test_next_to_no_servers_are_no_leftover() -> None:
     # 5e-14 servers would still give 5% of the speed of a server with p = 0.1.
     held = np.array([20 - 5e-14, 0.0])
-    assert_allclose(leftover(held, 20.0, "equal"), held, rtol=0, atol=0)
+    assert_allclose(assign_leftover(held, 20.0, "equal"), held, rtol=0, atol=0)
 
 
 def test_helrpt_ends_all_jobs_together() -> None:
@@ -278,22 +280,22 @@ def test_helrpt_ends_all_jobs_together() -> None:
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12))
 def test_rounding_is_fair(shares: list[float]) -> None:
     held = np.array(shares)
-    whole = rounded_fairly(held, 1000)
+    whole = round_fairly(held, 1000)
     assert_array_equal(whole, np.rint(whole))
     assert whole.sum() == np.floor(held.sum() + 1e-9)
     assert np.all(np.abs(whole - held) < 1 + 1e-6)
 
 
 def test_of_equal_shares_the_first_to_arrive_are_rounded_up() -> None:
-    assert_array_equal(rounded_fairly(np.full(4, 1.5), 6), [2, 2, 1, 1])
-    assert_array_equal(rounded_fairly(np.full(4, 0.5), 2), [1, 1, 0, 0])
+    assert_array_equal(round_fairly(np.full(4, 1.5), 6), [2, 2, 1, 1])
+    assert_array_equal(round_fairly(np.full(4, 0.5), 2), [1, 1, 0, 0])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named("sprt"), "no policy named 'sprt'; there are: hesrpt, "),
-        (lambda: named(3), "must be a name or a callable, got 3"),  # type: ignore[arg-type]
+        (lambda: get_policy("sprt"), "no policy named 'sprt'; choose one of: hesrpt, "),
+        (lambda: get_policy(3), "must be a name or a callable, got 3"),  # type: ignore[arg-type]
         (lambda: Knee(alpha=-1), "alpha must be greater than 0, got -1"),
         (lambda: Knee(0.1, "most"), "leftover must be idle, smallest or equal"),  # type: ignore[arg-type]
         (lambda: Hell("all"), "leftover must be idle, smallest or equal"),  # type: ignore[arg-type]

@@ -161,17 +161,17 @@ def test_rows_lead_to_the_same_end_as_decisions(
     seed: int, name: str, resize_cost: float, whole: bool
 ) -> None:
     """A policy that is looked up, and the same one asked at each event."""
-    from hesrpt.policies import named
+    from hesrpt.policies import get_policy
 
     rng = np.random.default_rng(seed)
     arrivals = np.round(rng.exponential(1, 25).cumsum(), 1)  # some at the same time
     jobs = Workload(rng.choice([0.5, 1, 3], 25), PowerLaw(0.5), arrivals=arrivals)
-    policy = named(name).prepare(jobs, 4, False)
-    looked_up, asked = (
+    policy = get_policy(name).prepare(jobs, 4, False)
+    as_ranked, asked = (
         simulate(jobs, 4, tried, whole=whole, resize_cost=resize_cost)
         for tried in (policy, lambda state: policy(state))
     )
-    assert looked_up.total_flow_time == pytest.approx(asked.total_flow_time, rel=1e-9)
+    assert as_ranked.total_flow_time == pytest.approx(asked.total_flow_time, rel=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["hesrpt", "equi", "srpt", "hell", "helrpt", "hesrpt-slowdown"])
@@ -389,7 +389,7 @@ def test_a_policy_that_never_serves_anybody_is_recognised_despite_its_reviews() 
         ({"servers": 2, "resize_cost": -1}, "resize_cost must lie between 0 and 1e\\+15, got -1"),
         ({"servers": 2, "size_error": "much"}, "size_error must be a number, got 'much'"),
         ({"servers": 2, "policy": "best"}, "no policy named 'best'"),
-        ({"servers": 2, "policy": Equi}, r"a policy is wanted, not its class: Equi\(\)"),
+        ({"servers": 2, "policy": Equi}, r"must be an instance: Equi\(\), not the class"),
         ({"servers": 2, "seed": "a", "size_error": 1}, "seed must be a whole number"),
     ],
 )

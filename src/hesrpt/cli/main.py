@@ -39,6 +39,7 @@ from hesrpt.cli.options import (
     workloads_of,
 )
 from hesrpt.cli.terminal import check_plot, progress_bar, say_where, warnings_told
+from hesrpt.policies import POLICIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,7 +154,7 @@ def simulate(
     servers: Servers,
     jobs: JobsFile = None,
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="hesrpt, optimal, equi, srpt, hell, knee, …")
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(POLICIES)}.")
     ] = "hesrpt",
     p: PowerOption = None,
     amdahl: AmdahlOption = None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hesrpt.cli.options import AsJson, CsvFile, PlotFile
+from hesrpt.policies import POLICIES
 
 StateArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The state directory of a run.")]
 
@@ -38,7 +39,8 @@ def run(
         typer.Option(metavar="NAME=N,…", help="A server on the cluster, as CPU=4,GPU=0.5; CPU=1."),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="hesrpt (if not given), equi, fifo, srpt, …")
+        str | None,
+        typer.Option(metavar="NAME", help=f"One of {', '.join(POLICIES)}; by default hesrpt."),
     ] = None,
     state: Annotated[
         Path | None,

@@ -11,6 +11,7 @@ import typer
 
 from hesrpt.cli.options import AsJson, CsvFile, MaxServers, PlotFile, ResizeCost, Seed, SizeError
 from hesrpt.cli.terminal import check_plot, check_targets, progress_bar, say_where
+from hesrpt.policies import POLICIES
 
 if TYPE_CHECKING:
     from hesrpt.whatif import Sensitivity, WhatIf
@@ -41,7 +42,8 @@ def whatif(
         typer.Option(metavar="CURVES.CSV", help="Draw each job's speedup from measured curves."),
     ] = None,
     policies: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="fcfs, easy, equi, hesrpt, …; all of them.")
+        str | None,
+        typer.Option(metavar="A,B,…", help=f"Which to compare, of {', '.join(POLICIES)}."),
     ] = None,
     max_servers: MaxServers = None,
     min_size: Annotated[

@@ -19,7 +19,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form import coefficients
-from hesrpt.policies import HeSrpt, rounded_fairly
+from hesrpt.policies import HeSrpt, round_fairly
 from hesrpt.speedups import Limited, PowerLaw, Speedup
 
 __all__ = ["Setting", "forecast", "planned", "resized"]
@@ -197,7 +197,7 @@ def _row(jobs: int, servers: int, base: int, most: int, p: float) -> IntArray:
     while servers > base * jobs:
         speedup: Speedup = PowerLaw(p) if most >= servers else Limited(PowerLaw(p), most)
         shares = HeSrpt().row(jobs, servers, speedup, whole=False)
-        whole = rounded_fairly(shares, servers)
+        whole = round_fairly(shares, servers)
         enough = int(np.sum(whole >= base))
         if enough == jobs:
             row[:jobs] = whole

@@ -19,6 +19,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
+from hesrpt.policies import POLICIES
 from hesrpt.schedule import Schedule
 from hesrpt.simulator import Comparison
 
@@ -30,45 +31,31 @@ _MOST_PHASES = 300
 _MANY_JOBS = 2000
 _FORMATS = (".pdf", ".png", ".svg")
 
-# One colour for a policy, everywhere. They can be told apart by the colour-blind (Okabe and Ito).
-_COLOURS = {
-    "hesrpt": "#0072B2",
-    "optimal": "#000000",
-    "equi": "#E69F00",
-    "srpt": "#009E73",
-    "hell": "#D55E00",
-    "knee": "#CC79A7",
-    "helrpt": "#56B4E9",
-}
-_OTHER_COLOURS = ("#999999", "#7F6A00", "#5A3E8E", "#8C2D04", "#3B7A57")
-_PROPER_NAMES = {"hesrpt": "heSRPT", "helrpt": "heLRPT"}
+# The colours of policies that are not in the registry, such as a user's own.
+_OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#444444", "#AA4499")
 
 
 def colours(policies: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each policy; those without one of their own get what is left."""
+    """Return the colour of each policy."""
     others = cycle(_OTHER_COLOURS)
-    return {policy: _COLOURS.get(policy) or next(others) for policy in policies}
-
-
-# Lines that lie on top of each other can still be told apart.
-_LINES = {
-    "hesrpt": ("o", "-"),
-    "optimal": ("*", "-"),
-    "equi": ("^", "-"),
-    "srpt": ("s", "-"),
-    "hell": ("x", "--"),
-    "knee": ("v", "-"),
-    "helrpt": ("P", "-"),
-}
+    return {
+        policy: POLICIES[policy].colour if policy in POLICIES else next(others)
+        for policy in policies
+    }
 
 
 def line_style(policy: str) -> dict[str, Any]:
-    """Return how to draw the line of a policy that has a name."""
-    marker, line = _LINES[policy]
+    """Return how to draw the line of a policy in the registry."""
+    entry = POLICIES[policy]
     return {
-        "color": _COLOURS[policy], "marker": marker, "markersize": 4.5, "linestyle": line,
-        "linewidth": 1.2, "label": proper_name(policy), "zorder": 3 if policy == "hesrpt" else 2,
-    }  # fmt: skip
+        "color": entry.colour,
+        "marker": entry.marker,
+        "markersize": 4.5,
+        "linestyle": entry.line,
+        "linewidth": 1.2,
+        "label": entry.title,
+        "zorder": 3 if policy == "hesrpt" else 2,
+    }
 
 
 def plain_logarithmic(axes: Axes, which: Literal["x", "y"] = "y") -> None:
@@ -82,7 +69,7 @@ def plain_logarithmic(axes: Axes, which: Literal["x", "y"] = "y") -> None:
 
 def proper_name(policy: str) -> str:
     """Return the name of a policy as the literature writes it."""
-    return _PROPER_NAMES.get(policy) or (policy.upper() if policy in _COLOURS else policy)
+    return POLICIES[policy].title if policy in POLICIES else policy
 
 
 def schedule(record: Schedule) -> Figure:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.policy import Policy, State, usable
+from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.sharing import usable_servers
 
 
 @dataclass(frozen=True)
@@ -16,5 +17,5 @@ class Fifo(Policy):
 
     def __call__(self, state: State) -> FloatArray:
         speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
-        most = usable(speedup, state.servers, len(state))
+        most = usable_servers(speedup, state.servers, len(state))
         return np.clip(state.servers - (np.cumsum(most) - most), 0.0, most)

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.policy import ByRank, Leftover, State, leftover, leftover_rule, rounded_fairly
+from hesrpt.policies.policy import State
+from hesrpt.policies.ranked import RankedPolicy
+from hesrpt.policies.sharing import (
+    Leftover,
+    assign_leftover,
+    check_leftover_rule,
+    round_fairly,
+)
 from hesrpt.speedups import Mixed, PowerLaw, Speedup
 
 
 @dataclass(frozen=True)
-class Hell(ByRank):
+class Hell(RankedPolicy):
     """Of all jobs and numbers of servers, the greatest (s(k)/k) / (x/s(k)) is served first.
 
     Again and again, the job that can reach the highest ratio of its efficiency s(k)/k to its
@@ -24,7 +31,7 @@ class Hell(ByRank):
     leftover: Leftover = "idle"
 
     def __post_init__(self) -> None:
-        leftover_rule(self.leftover)
+        check_leftover_rule(self.leftover)
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         left, held = servers, list[float]()
@@ -36,10 +43,10 @@ class Hell(ByRank):
             left -= wanted * times
         row = np.zeros(jobs if self.leftover == "equal" else len(held))
         row[: len(held)] = held
-        row = leftover(row, servers, self.leftover)
-        return rounded_fairly(row, servers) if whole else row
+        row = assign_leftover(row, servers, self.leftover)
+        return round_fairly(row, servers) if whole else row
 
-    def settles_at(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
+    def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
         if self.leftover == "equal":
             return None
         left, jobs = servers, 0
@@ -70,7 +77,7 @@ class Hell(ByRank):
             waiting.remove(best)
             order.append(best)
         order += waiting
-        held[order] = leftover(held[order], state.servers, self.leftover)
+        held[order] = assign_leftover(held[order], state.servers, self.leftover)
         return held
 
 

@@ -11,7 +11,9 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.closed_form import shares_of, smallest_first_shares
 from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
-from hesrpt.policies.policy import ByRank, Factors, Policy, State, pass_on, rounded_fairly, usable
+from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import Limited, Mixed, PowerLaw, Speedup, TimeShared
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HeSrpt(ByRank):
+class HeSrpt(RankedPolicy):
     """The i-th largest of m jobs gets (i/m)^c − ((i−1)/m)^c of the servers, c = 1/(1 − p).
 
     ``objective`` "slowdown" or "weighted" puts the jobs' weights in the place of their number.
@@ -43,7 +45,7 @@ class HeSrpt(ByRank):
         return "hesrpt" if self.objective == "flow" else f"hesrpt-{self.objective}"
 
     @property
-    def ranked(self) -> bool:  # type: ignore[override]
+    def is_ranked(self) -> bool:
         return self.objective == "flow"
 
     def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
@@ -57,9 +59,9 @@ class HeSrpt(ByRank):
         if isinstance(speedup, PowerLaw):
             return held
         held = np.concatenate((held, np.zeros(jobs - len(held))))
-        return pass_on(held, usable(speedup, servers, jobs))
+        return redistribute_excess(held, usable_servers(speedup, servers, jobs))
 
-    def factors(self, jobs: int, servers: float, speedup: Speedup) -> Factors | None:
+    def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
         if not isinstance(speedup, PowerLaw):
             return None
         c = 1 / (1 - self._power(speedup))
@@ -68,7 +70,7 @@ class HeSrpt(ByRank):
         with np.errstate(over="ignore"):
             held[2:] = np.exp(-c * np.log1p(-1 / m))
             rate[2:] = np.exp(-c * speedup.p * np.log1p(-1 / m))
-        return Factors(held, rate)
+        return RowFactors(held, rate)
 
     def __call__(self, state: State) -> FloatArray:
         if state.whole and not isinstance(state.speedup, Mixed):
@@ -76,10 +78,10 @@ class HeSrpt(ByRank):
         weights = weights_of(state, self.objective)
         smallest_first = np.argsort(state.remaining / weights, kind="stable")
         shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedup))[::-1]
-        most = usable(state.speedup, state.servers, len(state))
+        most = usable_servers(state.speedup, state.servers, len(state))
         held = np.empty(len(state))
-        held[smallest_first] = pass_on(state.servers * shares, most[smallest_first])
-        return rounded_fairly(held, state.servers) if state.whole else held
+        held[smallest_first] = redistribute_excess(state.servers * shares, most[smallest_first])
+        return round_fairly(held, state.servers) if state.whole else held
 
     def _power(self, speedup: Speedup) -> float:
         return power_of(speedup, self) if self.p is None else self.p

@@ -10,7 +10,8 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import positive
-from hesrpt.policies.policy import Leftover, Policy, State, leftover, leftover_rule
+from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule
 from hesrpt.speedups import Amdahl, Mixed, PowerLaw, Speedup
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Knee(Policy):
     leftover: Leftover = "idle"
 
     def __post_init__(self) -> None:
-        leftover_rule(self.leftover)
+        check_leftover_rule(self.leftover)
         if self.alpha is not None:
             object.__setattr__(self, "alpha", positive("alpha", self.alpha))
 
@@ -74,7 +75,7 @@ class Knee(Policy):
             lowest_first, np.maximum(state.servers - (np.cumsum(lowest_first) - lowest_first), 0.0)
         )
         result = np.empty(len(state))
-        result[order] = leftover(held, state.servers, self.leftover)
+        result[order] = assign_leftover(held, state.servers, self.leftover)
         return result
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.recursion import Values, job_values
-from hesrpt.policies.policy import ByRank, Policy, State, usable
+from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.ranked import RankedPolicy
+from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import Mixed, Speedup
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class Optimal(ByRank):
+class Optimal(RankedPolicy):
     """Servers by marginal value: what no job values goes to nobody, what one cannot use, to others.
 
     Jobs are listed by their time alone on the whole system, per weight; their values follow from
@@ -87,7 +89,7 @@ class Optimal(ByRank):
         return "optimal" if self.objective == "flow" else f"optimal-{self.objective}"
 
     @property
-    def ranked(self) -> bool:  # type: ignore[override]
+    def is_ranked(self) -> bool:
         return self.objective == "flow"
 
     def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
@@ -99,11 +101,11 @@ class Optimal(ByRank):
         return values.allocation(jobs)[1][::-1]
 
     def __call__(self, state: State) -> FloatArray:
-        if self.ranked and not isinstance(state.speedup, Mixed):
+        if self.is_ranked and not isinstance(state.speedup, Mixed):
             return super().__call__(state)
         speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
         weights = weights_of(state, self.objective)
-        rates = speedup.rate(usable(speedup, state.servers, len(state)))
+        rates = speedup.rate(usable_servers(speedup, state.servers, len(state)))
         # Of jobs that take as long, the first to arrive ends first.
         order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]
         reordered = speedup.reordered(order)

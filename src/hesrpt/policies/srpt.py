@@ -7,29 +7,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies.policy import ByRank, State, usable
+from hesrpt.policies.policy import State
+from hesrpt.policies.ranked import RankedPolicy
+from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import Mixed, Speedup
 
 
 @dataclass(frozen=True)
-class Srpt(ByRank):
-    """The smallest job gets all servers that it can use, the next one what is left, and so on."""
+class Srpt(RankedPolicy):
+    """The smallest job gets all the servers it can use, the next one the rest, and so on."""
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        most = float(usable(speedup.on_whole_servers() if whole else speedup, servers, 1)[0])
-        served = min(int(np.ceil(servers / most)), jobs)
-        return np.clip(servers - most * np.arange(served), 0.0, most)
+        usable = _usable_by_one(speedup, servers, whole)
+        served = min(int(np.ceil(servers / usable)), jobs)
+        return np.clip(servers - usable * np.arange(served), 0.0, usable)
 
-    def settles_at(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
-        most = float(usable(speedup.on_whole_servers() if whole else speedup, servers, 1)[0])
-        return int(np.ceil(servers / most))
+    def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
+        return int(np.ceil(servers / _usable_by_one(speedup, servers, whole)))
 
     def __call__(self, state: State) -> FloatArray:
         if not isinstance(state.speedup, Mixed):
             return super().__call__(state)
         speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
         order = self.ranking(state)
-        most = usable(speedup, state.servers, len(state))[order]
+        usable = usable_servers(speedup, state.servers, len(state))[order]
         held = np.empty(len(state))
-        held[order] = np.clip(state.servers - (np.cumsum(most) - most), 0.0, most)
+        held[order] = np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
         return held
+
+
+def _usable_by_one(speedup: Speedup, servers: float, whole: bool) -> float:
+    return float(usable_servers(speedup.on_whole_servers() if whole else speedup, servers, 1)[0])

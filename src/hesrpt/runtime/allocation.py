@@ -8,7 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, named, rounded_fairly
+from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy, round_fairly
 from hesrpt.runtime.jobs import ActiveJob, common_power, power_like
 from hesrpt.runtime.learning import Learned
 from hesrpt.speedups import Mixed
@@ -27,7 +27,7 @@ class Planner:
     """Sets what is planned for each job."""
 
     def __init__(self, policy: PolicyLike) -> None:
-        self.policy = named(policy)
+        self.policy = get_policy(policy)
         if isinstance(self.policy, Rigid):
             raise InputError(f"policy {self.policy.name} can only be simulated: it shares nothing")
         self.known = Learned()  # of all jobs, for those of which nothing is known
@@ -112,7 +112,7 @@ class Planner:
             policy = self._told(round(common_power(each, state.remaining), 2))
             # The optimum in whole servers takes long to find for very many: rounding is as good.
             state.whole = len(jobs) <= _EXACT
-        return rounded_fairly(np.asarray(policy(state), dtype=np.float64), float(servers))
+        return round_fairly(np.asarray(policy(state), dtype=np.float64), float(servers))
 
     def _told(self, p: float) -> Policy:
         """Return heSRPT with a p; it remembers what it has computed."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, named
+from hesrpt.policies import HeSrpt, Policy, PolicyLike, get_policy
 from hesrpt.runtime.jobs import common_power
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.simulator import simulate
@@ -102,7 +102,7 @@ def instead(
 
 def told(policy: PolicyLike, workload: Workload) -> Policy:
     """Return a policy that can serve jobs with different speedups."""
-    chosen = named(policy)
+    chosen = get_policy(policy)
     if isinstance(chosen, HeSrpt) and chosen.p is None and isinstance(workload.speedup, Mixed):
         p = common_power(list(workload.speedup.members), workload.sizes)
         return HeSrpt(p=p, objective=chosen.objective)

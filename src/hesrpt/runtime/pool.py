@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hesrpt.errors import InputError, number, positive
-from hesrpt.policies import PolicyLike, named
+from hesrpt.policies import PolicyLike, get_policy
 from hesrpt.runtime.allocation import Planner
 from hesrpt.runtime.core import MOST_IN_BATCH, Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
@@ -99,7 +99,7 @@ class Pool:
         )
         try:
             if state is not None and not resume:
-                self.journal = Journal.create(state, running.capacity(), named(policy).name)
+                self.journal = Journal.create(state, running.capacity(), get_policy(policy).name)
             elif self.journal is not None:
                 self.journal.set("servers", running.capacity())
         except BaseException:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hesrpt import files as tables
 from hesrpt.errors import InputError, OverloadWarning, number
-from hesrpt.policies import PolicyLike, named
+from hesrpt.policies import PolicyLike, get_policy
 from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.workload import Workload
@@ -139,7 +139,7 @@ def compare(
     policies = list(policies)
     if not 0 < number("confidence", confidence) < 1:
         raise InputError(f"confidence must lie in (0, 1), got {confidence!r}")
-    chosen = {_label(named(policy).name, index, policies): policy
+    chosen = {_label(get_policy(policy).name, index, policies): policy
               for index, policy in enumerate(policies)}  # fmt: skip
     options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}
     runs = {
@@ -167,5 +167,5 @@ def compare(
 
 def _label(name: str, index: int, policies: Sequence[PolicyLike]) -> str:
     """Return the name of a policy, numbered where another one before has the same."""
-    before = sum(named(policy).name == name for policy in policies[:index])
+    before = sum(get_policy(policy).name == name for policy in policies[:index])
     return name if before == 0 else f"{name} ({before + 1})"

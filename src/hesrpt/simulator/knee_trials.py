@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies.policy import ROUNDING, Leftover
+from hesrpt.policies.sharing import ROUNDING, Leftover
 
 #: The leftover rules as numbers.
 RULES: dict[Leftover, int] = {"idle": 0, "smallest": 1, "equal": 2}

@@ -18,7 +18,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
 from hesrpt.optimal.closed_form import shortest_first
-from hesrpt.policies import Policy, State, looked_up, rounded_fairly
+from hesrpt.policies import Policy, State, as_ranked, round_fairly
 from hesrpt.simulator import kernel
 from hesrpt.workload import Workload
 
@@ -92,8 +92,8 @@ class _Engine:
     def __init__(self, run: Run, recording: bool) -> None:
         self.given, self.recording = run, recording
         workload, policy, jobs = run.workload, run.policy, run.jobs
-        self.row_policy = looked_up(policy, workload.speedup)
-        self.by_size = self.row_policy is not None and self.row_policy.by_size(run.whole)
+        self.row_policy = as_ranked(policy, workload.speedup)
+        self.by_size = self.row_policy is not None and self.row_policy.ranks_by_size(run.whole)
         arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
         exact = run.estimates is None
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
@@ -122,7 +122,7 @@ class _Engine:
         self.row_entries = 0
         self.settled: int | None = None
         if self.row_policy is not None:
-            self.settled = self.row_policy.settles_at(run.servers, self.speedup, run.whole)
+            self.settled = self.row_policy.constant_from(run.servers, self.speedup, run.whole)
         room = 4096 if recording else 1
         self.record = kernel.Record(
             np.empty(room), np.zeros(room + 1, dtype=np.int64), np.empty(room, dtype=np.int64),
@@ -226,8 +226,8 @@ class _Engine:
             length=np.zeros(jobs + 1, dtype=np.int64),
             held=np.empty(64),
             rate=np.empty(64),
-            rate_factor=none if factors is None else factors.rate,
-            held_factor=none if factors is None else factors.held,
+            rate_factor=none if factors is None else factors.rates,
+            held_factor=none if factors is None else factors.servers,
         )
 
     def _add_row(self, present: int) -> None:
@@ -286,7 +286,7 @@ class _Engine:
             )
         self._check(held)
         if run.whole:
-            held = rounded_fairly(held, run.servers)
+            held = round_fairly(held, run.servers)
         elif held.dtype.kind != "f":
             held = held.astype(np.float64)
         np.maximum(held, 0.0, out=jobs.offered[:present])  # not below, by rounding

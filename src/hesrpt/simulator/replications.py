@@ -10,7 +10,7 @@ from dataclasses import replace
 from threading import Event
 from typing import Any, TypeAlias, TypeVar
 
-from hesrpt.policies import Knee, PolicyLike, looked_up, named
+from hesrpt.policies import Knee, PolicyLike, as_ranked, get_policy
 from hesrpt.simulator.simulation import Simulation, prepared, simulated
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
@@ -34,7 +34,7 @@ def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
     asked = {
         key
         for key, (workload, _, policy, _) in tasks.items()
-        if looked_up(named(policy), workload.speedup) is None
+        if as_ranked(get_policy(policy), workload.speedup) is None
     }
     work = sum(_jobs(tasks[key]) for key in asked)
     stop = Event()
@@ -67,7 +67,7 @@ def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
 
 def _jobs(task: Task) -> int:
     workload, _, policy, _ = task
-    made = named(policy)
+    made = get_policy(policy)
     # Under a power law, trials are compiled.
     tunes = (
         isinstance(made, Knee) and made.alpha is None and not isinstance(workload.speedup, PowerLaw)

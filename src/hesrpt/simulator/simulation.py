@@ -13,7 +13,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError, OverloadWarning, flag, number, positive
-from hesrpt.policies import PolicyLike, Rigid, named
+from hesrpt.policies import PolicyLike, Rigid, get_policy
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.workload import Workload
 
@@ -71,7 +71,7 @@ def simulate(
     servers
         How many servers there are.
     policy
-        A name (see ``hesrpt.policies.NAMES``), a policy object, or any callable that takes a
+        A name (see ``hesrpt.policies.POLICIES``), a policy object, or any callable that takes a
         :class:`hesrpt.policies.State` and returns the servers of each job. It decides again
         whenever a job arrives or ends, and every ``review_every`` seconds if it has that attribute.
     whole
@@ -169,7 +169,7 @@ def prepared(
     if size_error > 0:
         normal = np.random.default_rng(seed).standard_normal(len(workload))
         estimates = np.exp(float(size_error) * normal)
-    ready = named(policy).prepare(workload, servers, whole)
+    ready = get_policy(policy).prepare(workload, servers, whole)
     if ready.review_every is not None:
         positive(f"review_every of policy {ready.name}", ready.review_every)
     return Run(workload, servers, ready, bool(whole), float(resize_cost), estimates)

@@ -15,11 +15,7 @@ from hesrpt.whatif.study import RECORDED, WhatIf
 
 # Curves are drawn through so many points.
 _POINTS = 600
-_COLOURS = {RECORDED: "#444444", "fcfs": "#8C6BB1", "easy": "#D55E00", "hesrpt-slowdown": "#56B4E9"}
-_NAMES = {
-    "fcfs": "FCFS (rigid)", "easy": "EASY (rigid)", "hesrpt-slowdown": "heSRPT for slowdown",
-    "optimal": "optimal for a batch",
-}  # fmt: skip
+_RECORDED_COLOUR = "#444444"
 # Where an axis of times has its labels, in seconds.
 _TIMES = {
     1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 345600: "4 d",
@@ -31,12 +27,12 @@ _OVER_TIME = (RECORDED, "easy", "equi", "hesrpt")
 
 def name_of(policy: str) -> str:
     """Return a policy's name for people."""
-    return _NAMES.get(policy) or proper_name(policy)
+    return proper_name(policy)
 
 
 def colour_of(policy: str) -> str:
     """Return a policy's colour, which is the same in all figures."""
-    return _COLOURS.get(policy) or colours([policy])[policy]
+    return _RECORDED_COLOUR if policy == RECORDED else colours([policy])[policy]
 
 
 def overview(study: WhatIf) -> Figure:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import RIGID, HeSrpt, Policy, PolicyLike, State, named
+from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy
 from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation, kept
 from hesrpt.traces import Log
@@ -268,9 +268,9 @@ def recorded(log: Log, workload: Workload, servers: int) -> Simulation:
 
 
 def _made(policy: str, assumed: Assumption, jobs: int) -> PolicyLike:
-    if policy in RIGID:
+    made = get_policy(policy)
+    if isinstance(made, Rigid):
         return policy
-    made = named(policy)
     if isinstance(made, HeSrpt):
         made = HeSrpt(assumed.p, made.objective)
         return made if made.objective == "flow" or jobs <= _MANY else _Rounded(made)
