@@ -56,7 +56,7 @@ def draw(
     if logarithmic:
         axes.set_xscale("log")
     axes.legend()
-    plotting.save(figure, HERE / f"{name}.png", description=f"docs/figures.py: {name}")
+    plotting.save_figure(figure, HERE / f"{name}.png", description=f"docs/figures.py: {name}")
 
 
 def own_powers(spread: float) -> Speedups:

@@ -47,6 +47,12 @@ def imports_of(path: Path) -> list[str]:
     found = []
     tree = ast.parse(path.read_text())
     lazy_lines = {getattr(node, "lineno", 0) for node in lazy}
+    lazy_lines |= {
+        node.lineno
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+    }
     for node in ast.walk(tree):
         if getattr(node, "lineno", 0) in lazy_lines:
             continue

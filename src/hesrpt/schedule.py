@@ -233,11 +233,14 @@ class Schedule:
                 yield Phase(start, end, self.timeline.servers(phase))
             start = end
 
-    def plot(self, path: str | None = None) -> Figure:
-        """Draw remaining sizes above and the shared servers below; save them where asked."""
-        from hesrpt import plotting  # figures are an outer room: imported only when wanted
+    def plot(self, path: str | None = None, *, in_seconds: bool = False) -> Figure:
+        """Draw remaining sizes above and servers below, and save the figure if a path is given.
 
-        figure = plotting.schedule(self)
+        ``in_seconds`` says that times are seconds, and labels the axes with units.
+        """
+        from hesrpt import plotting  # matplotlib is slow to import
+
+        figure = plotting.draw_schedule(self, in_seconds=in_seconds)
         if path is not None:
-            plotting.save(figure, path)
+            plotting.save_figure(figure, path)
         return figure

@@ -17,11 +17,12 @@ from support.paths import EXAMPLES
 from support.shell import run
 
 from hesrpt import InputError, PowerLaw, Workload, simulate
+from hesrpt.plotting.whatif_figures import draw_overview
 from hesrpt.traces import Log, read_log
+from hesrpt.traces.trace import RECORDED
 from hesrpt.whatif import assumption, sensitivity, whatif
-from hesrpt.whatif.figures import overview
 from hesrpt.whatif.report import as_html
-from hesrpt.whatif.study import CLASSES, RECORDED, as_workload
+from hesrpt.whatif.study import CLASSES, as_workload
 
 EXAMPLE = EXAMPLES / "cluster.swf"
 CURVES = "application,workers,speedup\na,1,1\na,4,3\na,8,2.5\nb,1,1\nb,2,1.2\n"
@@ -312,7 +313,7 @@ def test_the_report_needs_nothing_else(example: Log) -> None:
 
 
 def test_the_picture_has_all_policies(example: Log) -> None:
-    left, right = overview(whatif(example)).axes
+    left, right = draw_overview(whatif(example)).axes
     assert len(left.get_lines()) == 8
     assert len(right.get_lines()) == 4
 

@@ -255,7 +255,7 @@ def compare(
     if plot is not None:
         from hesrpt import plotting
 
-        _save(plotting.comparison(comparison), plot)
+        _save(plotting.draw_comparison(comparison), plot)
     if as_json:
         print(json.dumps(reports.comparison_as_json(comparison), indent=2))
     else:
@@ -283,7 +283,8 @@ def paper(
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the heSRPT paper: every figure, and every claim with a verdict."""
-    from hesrpt.paper import pages, reproduce
+    from hesrpt.cli.paper import print_claims, print_fits
+    from hesrpt.paper import reproduce
 
     with progress_bar("the paper", as_json) as progress:
         made = reproduce(
@@ -295,8 +296,8 @@ def paper(
         print(json.dumps(made.as_json(), indent=2))
     else:
         if curves is not None:
-            pages.print_fits(made.exhibit("fig2_measured").table)
-        pages.print_claims(made.claims)
+            print_fits(made.exhibit("fig2_measured").table)
+        print_claims(made.claims)
         print(f"\nfigures, data and claims are in {out}; begin with {out / 'index.md'}")
 
 
@@ -307,4 +308,4 @@ cli_whatif.register(app)
 def _save(figure: Figure, plot: Path) -> None:
     from hesrpt import plotting
 
-    plotting.save(figure, plot, description=" ".join(["hesrpt", *sys.argv[1:]]))
+    plotting.save_figure(figure, plot, description=" ".join(["hesrpt", *sys.argv[1:]]))

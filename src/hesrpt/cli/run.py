@@ -205,7 +205,9 @@ def report(
     if plot is not None:
         from hesrpt import plotting
 
-        plotting.save(schedule.plot(), plot)
+        plotting.save_figure(
+            schedule.plot(in_seconds=True), plot, description=" ".join(["hesrpt", *sys.argv[1:]])
+        )
     if as_json:
         print(
             json.dumps(

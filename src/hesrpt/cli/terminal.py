@@ -42,7 +42,7 @@ def check_plot(plot: Path | None) -> None:
     if plot is not None:
         from hesrpt import plotting
 
-        plotting.check_path(plot)
+        plotting.check_figure_path(plot)
 
 
 def check_targets(source: str, *targets: Path | None) -> None:

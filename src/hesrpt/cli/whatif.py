@@ -170,12 +170,16 @@ def _write(
         write_csv(csv, study.rows())
     if plot is not None or chart is not None:
         from hesrpt import plotting
-        from hesrpt.whatif import figures
+        from hesrpt.plotting import whatif_figures
 
         if plot is not None:
-            plotting.save(figures.overview(study), plot, description=study.sentence)
+            plotting.save_figure(
+                whatif_figures.draw_overview(study), plot, description=study.sentence
+            )
         if chart is not None and swept is not None:
-            plotting.save(figures.sensitivity(swept), chart, description=study.sentence)
+            plotting.save_figure(
+                whatif_figures.draw_sensitivity(swept), chart, description=study.sentence
+            )
     if report is not None:
         from hesrpt.whatif import report as page
 
@@ -187,8 +191,8 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from hesrpt.plotting import get_title
     from hesrpt.units import duration, plain_number
-    from hesrpt.whatif.figures import name_of
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     first = studies[0]
@@ -205,7 +209,7 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
             for heading in headings[1:]:
                 table.add_column(heading, justify="right", no_wrap=True, min_width=7)
         for row in study.rows():
-            name = name_of(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
+            name = get_title(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
             flow_times.add_row(
                 name,
                 *(duration(row[f"{kind}_flow_time"]) for kind in kinds),

@@ -10,9 +10,9 @@ from math import inf, isfinite
 import numpy as np
 from matplotlib.figure import Figure
 
-from hesrpt import plotting
 from hesrpt.errors import OverloadWarning
 from hesrpt.paper.exhibits import POLICIES, Exhibit, Row, Settings
+from hesrpt.plotting.style import add_legend_below, get_style, use_log_scale
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate, tuning
 from hesrpt.simulator.simulation import is_overloaded
@@ -83,12 +83,12 @@ def exhibit(rows: list[Row], settings: Settings) -> Exhibit:
                 for row in rows
                 if row["p"] == p and row["policy"] == policy and not row["overloaded"]
             ]
-            axes.plot(*np.array(line).T, **plotting.line_style(policy))
-        plotting.plain_logarithmic(axes)
+            axes.plot(*np.array(line).T, **get_style(policy).line_options)
+        use_log_scale(axes)
         axes.set_title(f"p = {p:g}", fontsize="medium")
         axes.set_xlabel("load")
     panels[0].set_ylabel("mean flow time, where finite")
-    plotting.legend_below(figure, panels[0])
+    add_legend_below(figure, panels[0])
     ratios = ratio_to_best(rows)
     worst = max(sorted(ratios), key=lambda key: ratios[key])
     high = f"{ratios[worst]:.2f}" if isfinite(ratios[worst]) else "infinite, being overloaded"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from hesrpt import plotting
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.evaluation import Table, draw_ratios, parameters_of
 from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings
 from hesrpt.paper.speedup_curves import Fitted
+from hesrpt.plotting.style import add_legend_below, get_style, use_log_scale
 from hesrpt.policies import HeSrpt, PolicyLike
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, Speedup, fit_power_law
@@ -48,7 +48,7 @@ def whole_servers(divisible: Table, whole: Table, few: Table, settings: Settings
             {"N": servers, "whole": is_whole} | row for row in table.rows(settings.seeds(SETS))
         ]
     panels[0].set_ylabel("mean flow time relative to heSRPT")
-    plotting.legend_below(figure, panels[0])
+    add_legend_below(figure, panels[0])
     change = max(
         abs(whole.ratio(p, policy) / divisible.ratio(p, policy) - 1)
         for p in whole.powers
@@ -104,10 +104,12 @@ def amdahl(settings: Settings) -> Exhibit:
     axes = figure.subplots()
     for name, label in _TOLD.items():
         line = [row["ratio_to_optimum"] for row in rows if row["policy"] == name]
-        axes.plot([1 - f for f in fractions], line, **plotting.line_style(name) | {"label": label})
+        axes.plot(
+            [1 - f for f in fractions], line, **get_style(name).line_options | {"label": label}
+        )
     axes.axhline(1.0, color="black", linewidth=0.8, label="optimum for the true curve")
-    plotting.plain_logarithmic(axes, "x")
-    plotting.plain_logarithmic(axes)
+    use_log_scale(axes, "x")
+    use_log_scale(axes)
     axes.invert_xaxis()
     axes.set_xticks([1 - f for f in fractions], [f"{f:g}" for f in fractions], fontsize="small")
     axes.set_xlabel("parallel fraction f of Amdahl's law")
@@ -161,7 +163,7 @@ def _by_name(rows: list[Row]) -> Figure:
     axes = figure.subplots()
     for place, (name, label) in enumerate(_TOLD.items()):
         ratios = [row["ratio_to_optimum"] for row in rows if row["policy"] == name]
-        style = plotting.line_style(name) | {"label": label, "linestyle": "none"}
+        style = get_style(name).line_options | {"label": label, "linestyle": "none"}
         height = np.arange(len(ratios)) + 0.25 * (place - 1)
         axes.hlines(height, 1.0, ratios, color=style["color"])
         axes.plot(ratios, height, **style)
@@ -172,7 +174,7 @@ def _by_name(rows: list[Row]) -> Figure:
     axes.margins(x=0.1)
     axes.invert_yaxis()
     axes.set_xlabel("mean flow time relative to the optimum for the measured curve")
-    plotting.legend_below(figure, axes)
+    add_legend_below(figure, axes)
     return figure
 
 
@@ -183,10 +185,10 @@ def _as_distribution(rows: list[Row]) -> Figure:
     for name, label in _TOLD.items():
         ratios = np.sort([row["ratio_to_optimum"] for row in rows if row["policy"] == name])
         part = np.arange(1, len(ratios) + 1) / len(ratios)
-        axes.plot(ratios, part, **plotting.line_style(name) | {"label": label, "marker": None})
+        axes.plot(ratios, part, **get_style(name).line_options | {"label": label, "marker": None})
     axes.set_xlabel("mean flow time relative to the optimum for the measured curve")
     axes.set_ylabel("part of the curves")
-    plotting.legend_below(figure, axes)
+    add_legend_below(figure, axes)
     return figure
 
 

@@ -13,6 +13,7 @@ from hesrpt import plotting
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.exhibits import NOT_RANDOM, POLICIES, SHAPE, Exhibit, Row, Settings
+from hesrpt.plotting.style import get_style, use_log_scale
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate
 from hesrpt.speedups import PowerLaw
@@ -49,7 +50,7 @@ def three_jobs() -> Exhibit:
         "The shortest job ends first, but it never has all servers: while three jobs are left it "
         f"holds {first[2]:.0%}, the next {first[1]:.0%} and the longest {first[0]:.0%}."
     )
-    figure = plotting.schedule(planned)
+    figure = plotting.draw_schedule(planned)
     parameters: Row = {"M": len(THREE_JOBS), "N": THREE_SERVERS, "p": THREE_P, "seed": NOT_RANDOM}
     return Exhibit(
         "fig3_three_jobs", "Figure 3: three jobs under heSRPT", sentence, figure, rows, parameters
@@ -142,13 +143,13 @@ _NOTE = (
 def comparison(table: Table, settings: Settings) -> Exhibit:
     """Return Fig. 4: a panel for each p."""
     figure = Figure(figsize=(11, 3.4), layout="constrained")
-    names = [plotting.proper_name(policy) for policy in table.policies]
-    colours = list(plotting.colours(table.policies).values())
+    names = [plotting.get_title(policy) for policy in table.policies]
+    colours = [style.colour for style in plotting.get_styles(table.policies).values()]
     panels = figure.subplots(1, len(table.powers))
     for axes, p in zip(panels, table.powers, strict=True):
         medians = [table.median(p, policy) for policy in table.policies]
         axes.bar(names, medians, color=colours)
-        plotting.plain_logarithmic(axes)
+        use_log_scale(axes)
         axes.set_ylim(min(medians) / 2, max(medians) * 2)
         for place, (policy, median) in enumerate(zip(table.policies, medians, strict=True)):
             axes.annotate(
@@ -167,7 +168,7 @@ def comparison(table: Table, settings: Settings) -> Exhibit:
     cases = "every case" if best == len(ratios) else f"{best} of {len(ratios)} cases"
     sentence = (
         f"heSRPT has the lowest mean flow time in {cases}; the worst is "
-        f"{plotting.proper_name(worst[1])} at p = {worst[2]:g}, {_short(worst[0])} times as high."
+        f"{plotting.get_title(worst[1])} at p = {worst[2]:g}, {_short(worst[0])} times as high."
     )
     return Exhibit(
         "fig4_comparison", "Figure 4: five policies compared", sentence, figure,
@@ -183,7 +184,7 @@ def ratios(table: Table, settings: Settings) -> Exhibit:
     axes.set_ylabel("mean flow time relative to heSRPT")
     axes.legend(fontsize="small", ncols=2)
     sentence = "The closest to heSRPT is " + ", ".join(
-        f"{plotting.proper_name(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above)"
+        f"{plotting.get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above)"
         for p in table.powers
         for ratio, policy in [min((table.ratio(p, other), other) for other in table.competitors)]
     )
@@ -198,10 +199,10 @@ def draw_ratios(axes: Axes, table: Table) -> None:
     places = range(len(table.powers))
     for policy in table.policies:
         values = [table.ratio(p, policy) for p in table.powers]
-        axes.plot(places, values, **plotting.line_style(policy))
+        axes.plot(places, values, **get_style(policy).line_options)
     axes.set_xticks(places, [f"{p:g}" for p in table.powers])
     axes.set_xlabel("p")
-    plotting.plain_logarithmic(axes)
+    use_log_scale(axes)
 
 
 def parameters_of(settings: Settings, **others: object) -> Row:

@@ -111,7 +111,7 @@ def save_figure(figure: Figure, stem: Path, description: str) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # once is enough, and it takes long
     for ending in ("png", "svg"):
-        plotting.save(figure, stem.with_name(f"{stem.name}.{ending}"), description)
+        plotting.save_figure(figure, stem.with_name(f"{stem.name}.{ending}"), description)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The reproduction for readers: claims in the terminal, as JSON and Markdown, and a page of all."""
+"""The reproduction as files: claims as JSON and Markdown, and a page with every figure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from hesrpt import files as tables
 from hesrpt._version import __version__
@@ -144,11 +140,12 @@ def _figure(exhibit: Exhibit) -> str:
 def _table(rows: Sequence[Row]) -> str:
     """Return rows as a Markdown table."""
     lines = [" | ".join(rows[0]), " | ".join("---" for _ in rows[0])]
-    lines += [" | ".join(_cell(value) for value in row.values()) for row in rows]
+    lines += [" | ".join(format_cell(value) for value in row.values()) for row in rows]
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _cell(value: object) -> str:
+def format_cell(value: object) -> str:
+    """Return a value as it stands in a cell of a table."""
     text = "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
     return text.replace("|", r"\|")
 
@@ -170,38 +167,3 @@ def claims_table(claims: Sequence[Claim]) -> str:
     lines += ["", "The rules by which a verdict follows from the numbers:", ""]
     lines += [f"- *{name}*: {rule}." for name, rule in RULES.items()]
     return "\n".join([*lines, "", _NOT_CHECKED])
-
-
-_STYLES = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
-
-
-def print_fits(rows: Sequence[Row]) -> None:
-    """Print which law fits which measured curve."""
-    console = Console(highlight=False, emoji=False)
-    table = Table(box=None, pad_edge=False)
-    for column in ("application", "points", "p", "R²", "f (Amdahl)", "R²", "better"):
-        table.add_column(column, justify="left" if column in ("application", "better") else "right")
-    for row in rows:
-        shown = [value for name, value in row.items() if name != "trouble"]
-        table.add_row(*(Text(_cell(value)) for value in shown))
-    console.print(table)
-    console.print()
-
-
-def print_claims(claims: Sequence[Claim]) -> None:
-    """Print a row for each claim of the paper, those that do not simply hold with the reason."""
-    console = Console(highlight=False, emoji=False)
-    table = Table(box=None, pad_edge=False)
-    for column, ratio in (("where", 3), ("the paper says", 8), ("we computed", 10)):
-        table.add_column(column, ratio=ratio)
-    table.add_column("verdict", no_wrap=True)
-    for claim in claims:
-        computed = Text(claim.computed)
-        if claim.reason:
-            computed.append(f"\nlikeliest reason: {claim.reason}", style="italic")
-        table.add_row(
-            Text(claim.where), Text(claim.says), computed,
-            Text(claim.verdict, style=_STYLES[claim.verdict]),
-        )  # fmt: skip
-    console.print(table)
-    console.print(f"\n{summary(claims)}")

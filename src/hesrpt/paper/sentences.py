@@ -22,7 +22,7 @@ from hesrpt.paper.judging import (
     which,
 )
 from hesrpt.paper.speedup_curves import Fitted
-from hesrpt.plotting import proper_name
+from hesrpt.plotting import get_title
 
 # A competitor is "similar" to another one within this.
 _SIMILAR = 0.1
@@ -143,7 +143,7 @@ def knee_best(table: Table) -> Finding:
     return Finding(
         f"it is the best of them at {wins} of {len(table.powers)} values of p; in their worst "
         "cases: "
-        + ", ".join(f"{proper_name(policy)} {ratio:.3g}" for policy, ratio in worst.items())
+        + ", ".join(f"{get_title(policy)} {ratio:.3g}" for policy, ratio in worst.items())
         + " (holds if it is the best at every p, roughly if in the worst case)",
         which(wins == len(table.powers), min(worst.values()) == worst["knee"]), "which",
         {"wins": wins} | worst,
@@ -194,7 +194,7 @@ def thirty_percent_once(table: Table) -> Finding:
     worst = _worst(table)
     policy = min(worst, key=lambda policy: worst[policy])
     return Finding(
-        f"the competitor with the mildest worst case is {proper_name(policy)}, "
+        f"the competitor with the mildest worst case is {get_title(policy)}, "
         f"{worst[policy] - 1:.1%} above heSRPT",
         at_least(worst[policy] - 1, 0.3), "at least", {"ours": worst[policy] - 1, "theirs": 0.3},
         _reason(table),

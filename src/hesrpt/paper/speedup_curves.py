@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from hesrpt import plotting
 from hesrpt.errors import FitError
 from hesrpt.paper.exhibits import NOT_RANDOM, Exhibit, Row
+from hesrpt.plotting.style import add_legend_below
 from hesrpt.readers import Curve
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup, fit_amdahl, fit_power_law
 
@@ -211,7 +211,7 @@ def _page(fits: Sequence[Fitted]) -> Figure:
     panels[0].plot([], [], "o", color="black", markersize=3, label="measured")
     panels[0].plot([], [], color=_POWER_COLOUR, label="power law k^p")
     panels[0].plot([], [], color=_AMDAHL_COLOUR, linestyle="--", label="Amdahl")
-    plotting.legend_below(figure, panels[0])
+    add_legend_below(figure, panels[0])
     return figure
 
 

@@ -46,7 +46,7 @@ POLICIES: dict[str, PolicyEntry] = {
     "hesrpt-weighted": PolicyEntry(
         lambda: HeSrpt(objective="weighted"), "heSRPT with weights", "#332288", "D"
     ),
-    "optimal": PolicyEntry(Optimal, "optimal for a batch", "#000000", "*"),
+    "optimal": PolicyEntry(Optimal, "optimal for a batch", "#000000", "*", "--"),
     "equi": PolicyEntry(Equi, "EQUI", "#E69F00", "^"),
     "srpt": PolicyEntry(Srpt, "SRPT", "#009E73", "s"),
     "hell": PolicyEntry(Hell, "HELL", "#D55E00", "x", "--"),

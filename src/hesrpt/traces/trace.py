@@ -12,6 +12,9 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 
+#: The name of the schedule that a trace records, where it stands beside those of policies.
+RECORDED = "as recorded"
+
 
 @dataclass(frozen=True, eq=False)
 class Log:

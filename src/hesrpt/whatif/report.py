@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
 from hesrpt.files import write_text
+from hesrpt.plotting import get_title, whatif_figures
 from hesrpt.units import duration, plain_number
-from hesrpt.whatif import figures
 from hesrpt.whatif.study import WhatIf
 
 # What matplotlib would say of a figure, with addresses that nobody needs to ask.
@@ -50,14 +50,14 @@ def as_html(study: WhatIf) -> str:
         "<h2>What would have come of it</h2>",
         _table(study),
         "<h2>How long jobs take</h2>",
-        _picture(figures.distribution(study), "Distribution of flow times by policy"),
+        _picture(whatif_figures.draw_flow_times(study), "Distribution of flow times by policy"),
         "<h2>Do large jobs pay for it?</h2>",
         _class_table(study),
-        _picture(figures.by_class(study), "Mean flow time by how large jobs are"),
+        _picture(whatif_figures.draw_size_classes(study), "Mean flow time by how large jobs are"),
         "<h2>Jobs in the system</h2>",
-        _picture(figures.jobs_over_time(study), "Jobs in the system over time"),
+        _picture(whatif_figures.draw_jobs_over_time(study), "Jobs in the system over time"),
         "<h2>Servers handed out</h2>",
-        _picture(figures.servers_over_time(study), "Servers handed out over time"),
+        _picture(whatif_figures.draw_servers_over_time(study), "Servers handed out over time"),
         "<h2>What was assumed</h2>",
         _assumptions(study),
         f'<p class="small">hesrpt {__version__}</p>',
@@ -77,7 +77,7 @@ def _load(study: WhatIf) -> str:
 
 
 def _overload(study: WhatIf) -> str:
-    names = [figures.name_of(name) for name, run in study.runs.items() if run.overloaded]
+    names = [get_title(name) for name, run in study.runs.items() if run.overloaded]
     if not names:
         return ""
     return (
@@ -97,7 +97,7 @@ def _table(study: WhatIf) -> str:
         cells += [duration(row["makespan"]), f"{row['utilisation']:.0%}"]
         chosen = ' class="chosen"' if row["policy"] == "hesrpt" else ""
         rows.append(
-            f"<tr{chosen}><td>{escape(figures.name_of(row['policy']))}"
+            f"<tr{chosen}><td>{escape(get_title(row['policy']))}"
             f"{' (overloaded)' if row['overloaded'] else ''}</td>"
             + "".join(f"<td>{cell}</td>" for cell in cells)
             + "</tr>"
@@ -114,7 +114,7 @@ def _table(study: WhatIf) -> str:
 
 def _class_table(study: WhatIf) -> str:
     found = study.by_class()
-    head = "".join(f"<th>{escape(figures.name_of(policy))}</th>" for policy in study.runs)
+    head = "".join(f"<th>{escape(get_title(policy))}</th>" for policy in study.runs)
     rows = [
         f"<tr><td>{escape(row['class'])} ({row['jobs']:,})</td>"
         + "".join(f"<td>{duration(row[policy])}</td>" for policy in study.runs)

@@ -15,11 +15,11 @@ from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy
 from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation, kept
 from hesrpt.traces import Log
+from hesrpt.traces.trace import RECORDED
 from hesrpt.whatif.assumptions import Assumption, assumption
 from hesrpt.whatif.selection import offered_load, selected
 from hesrpt.workload import Workload
 
-RECORDED = "as recorded"
 POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
 # Of fewer jobs than this, a load says nothing.
 _FEW = 200

@@ -1,0 +1,86 @@
+"""The figure of a comparison: how policies do on the same jobs, relative to the best of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hesrpt.arrays import FloatArray
+from hesrpt.plotting.style import (
+    FULL_WIDTH,
+    REFERENCE_COLOUR,
+    add_legend_below,
+    get_styles,
+    use_log_scale,
+    with_house_style,
+)
+from hesrpt.simulator import Comparison
+
+# Curves of flow times are drawn through this many points at either end.
+_POINTS = 400
+
+
+@with_house_style
+def draw_comparison(comparison: Comparison) -> Figure:
+    """Draw mean flow times relative to the best policy, and how many jobs take longer than t."""
+    figure = Figure(figsize=(FULL_WIDTH, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_ratios(left, comparison)
+    _draw_flow_times(right, comparison)
+    add_legend_below(figure, right, columns=6)
+    return figure
+
+
+def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
+    """Draw a dot for each policy, with a line from its lowest to its highest ratio of any set."""
+    means = {
+        policy: np.array([run.mean_flow_time for run in runs])
+        for policy, runs in comparison.simulations.items()
+    }
+    best = means[comparison.best]
+    styles = get_styles(comparison)
+    for place, (policy, times) in enumerate(means.items()):
+        by_set: FloatArray = times / best
+        ratio = float(times.mean() / best.mean())
+        colour = styles[policy].colour
+        axes.hlines(place, by_set.min(), by_set.max(), color=colour, linewidth=2.2, alpha=0.5)
+        axes.plot(ratio, place, "o", color=colour, markersize=6)
+        axes.annotate(
+            f"{ratio:.2f}",
+            (ratio, place),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    use_log_scale(axes, "x")
+    low, high = axes.get_xlim()
+    axes.set_xlim(min(low, 0.95), max(high * 1.1, 1.25))
+    axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(means)), [styles[policy].title for policy in means])
+    axes.set_ylim(len(means) - 0.5, -0.7)
+    axes.grid(visible=False, axis="y")
+    sets = comparison.replications
+    label = "mean flow time relative to the best"
+    axes.set_xlabel(label + (f"\n(line: range over {sets} sets of jobs)" if sets > 1 else ""))
+
+
+def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:
+    """Draw the part of the jobs whose flow time exceeds t, over t."""
+    for policy, style in get_styles(comparison).items():
+        runs = comparison.simulations[policy]
+        times = np.sort(np.concatenate([run.flow_times for run in runs]))
+        longer = 1 - np.arange(len(times)) / len(times)
+        shown = np.unique(np.geomspace(1, len(times), _POINTS).astype(int)) - 1
+        shown = np.union1d(shown, len(times) - 1 - shown)
+        axes.plot(
+            times[shown],
+            longer[shown],
+            color=style.colour,
+            linestyle=style.line,
+            label=style.title,
+        )
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel("flow time t (in the unit of the sizes)")
+    axes.set_ylabel("part of the jobs with flow time ≥ t")

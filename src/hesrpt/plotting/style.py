@@ -1,0 +1,134 @@
+"""How figures look: the colour, marker and title of every policy, axes, legends and font sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from itertools import cycle
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+from hesrpt.policies.registry import POLICIES
+from hesrpt.traces.trace import RECORDED
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+#: Widths of figures in inches: one that fills a printed page, and one for a single panel.
+FULL_WIDTH, PANEL_WIDTH = 7.0, 4.8
+#: Lines that show a reference value.
+REFERENCE_COLOUR = "#666666"
+
+# Text is 7 to 9 points high at the size at which a figure is printed.
+RC_PARAMS: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "figure.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.5,
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """The title and the look of one policy."""
+
+    title: str
+    colour: str
+    marker: str = "o"
+    line: str = "-"
+
+    @property
+    def line_options(self) -> dict[str, Any]:
+        """Return the options of ``Axes.plot`` for a line of this policy."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "label": self.title,
+        }
+
+
+_RECORDED_STYLE = Style(RECORDED, "#444444", ".")
+# For policies that are not in the registry, such as a user's own.
+_OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#AA4499")
+
+
+def get_styles(policies: Iterable[str]) -> dict[str, Style]:
+    """Return the style of each policy; unregistered ones get the remaining colours in turn."""
+    remaining_colours = cycle(_OTHER_COLOURS)
+    styles = {}
+    for policy in policies:
+        if policy == RECORDED:
+            styles[policy] = _RECORDED_STYLE
+        elif policy in POLICIES:
+            entry = POLICIES[policy]
+            styles[policy] = Style(entry.title, entry.colour, entry.marker, entry.line)
+        else:
+            styles[policy] = Style(policy, next(remaining_colours))
+    return styles
+
+
+def get_style(policy: str) -> Style:
+    """Return the style of one policy."""
+    return get_styles([policy])[policy]
+
+
+def get_title(policy: str) -> str:
+    """Return the title of a policy as figures and tables print it."""
+    return get_style(policy).title
+
+
+def with_house_style(draw: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a function that draws: it uses the project's fonts, grid and line widths."""
+
+    @wraps(draw)
+    def draw_in_style(*args: P.args, **options: P.kwargs) -> Result:
+        with rc_context(RC_PARAMS):
+            return draw(*args, **options)
+
+    return draw_in_style
+
+
+def use_log_scale(axes: Axes, which: Literal["x", "y"] = "y") -> None:
+    """Make an axis logarithmic, with plain numbers at 1, 2, 5, 10, … as labels."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def use_power_axis(axes: Axes, powers: Sequence[float]) -> None:
+    """Make the x axis a linear axis of p from 0 to 1, with a tick at each of ``powers``."""
+    axes.set_xlim(0, 1.03)
+    axes.xaxis.set_major_locator(FixedLocator(list(powers)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("p")
+
+
+def add_legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
+    """Put the legend of some axes below the figure, in one line unless ``columns`` is given."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
+
+
+def escape_text(text: str) -> str:
+    """Return text that matplotlib prints as it is, without reading ``$`` as mathematics."""
+    return text.replace("$", r"\$")
