@@ -15,7 +15,7 @@ SOURCE = Path(hesrpt.__file__).parent
 # From the inside out: a room may import those before it, and itself.
 ROOMS = [
     ("_version", "arrays", "errors", "units"),
-    ("files", "parallel"),
+    ("files", "parallel", "validation"),
     ("speedups",),
     ("workload",),
     ("schedule", "readers", "traces"),

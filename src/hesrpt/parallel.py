@@ -9,7 +9,7 @@ from concurrent.futures import as_completed
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from hesrpt.errors import InputError, number
+from hesrpt.validation import check_whole_number
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -19,9 +19,9 @@ class Workers:
     """Processes that do pieces of work; with one core, none are needed."""
 
     def __init__(self, cores: int | None = None) -> None:
-        if cores is not None and (number("cores", cores) != int(cores) or cores < 1):
-            raise InputError(f"cores must be a whole number, at least 1, got {cores!r}")
-        self.cores = int(cores or os.cpu_count() or 1)
+        if cores is not None:
+            cores = check_whole_number("cores", cores, minimum=1)
+        self.cores = cores or os.cpu_count() or 1
         self._processes: Any = None
 
     def run_all(

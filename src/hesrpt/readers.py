@@ -11,8 +11,9 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
-from hesrpt.errors import InputError, is_number
+from hesrpt.errors import InputError
 from hesrpt.speedups import Measured, PowerLaw, Speedup, as_speedup
+from hesrpt.validation import is_number
 from hesrpt.workload import SpeedupLike, Workload
 
 STANDARD_INPUT = "-"

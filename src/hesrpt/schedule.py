@@ -17,7 +17,7 @@ import numpy as np
 
 from hesrpt import files as tables
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError, number
+from hesrpt.validation import check_at_least
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -215,14 +215,12 @@ class Schedule:
 
     def servers_at(self, time: float) -> FloatArray:
         """Return the servers of each job at a time, in the order the jobs were given."""
-        if number("time", time) < 0:
-            raise InputError(f"time must be at least 0, got {time!r}")
+        check_at_least("time", time, 0)
         return self.timeline.servers_at(time)
 
     def remaining_at(self, time: float) -> FloatArray:
         """Return the remaining size of each job at a time, in the order the jobs were given."""
-        if number("time", time) < 0:
-            raise InputError(f"time must be at least 0, got {time!r}")
+        check_at_least("time", time, 0)
         return next(self.timeline.remaining(self.workload, np.array([time])))
 
     def phases(self) -> Iterator[Phase]:

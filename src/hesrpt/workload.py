@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import (
-    InputError,
-    non_negative_vector,
-    number,
-    positive,
-    positive_vector,
-    same_length,
-)
+from hesrpt.errors import InputError
 from hesrpt.speedups import Mixed, Speedup, as_speedup
+from hesrpt.validation import (
+    check_non_negative_vector,
+    check_positive,
+    check_positive_vector,
+    check_same_length,
+    check_whole_number,
+)
 
 SpeedupLike: TypeAlias = Speedup | Callable[[FloatArray], FloatArray]
 SizeSampler: TypeAlias = Callable[[np.random.Generator, int], FloatArray]
@@ -78,17 +78,26 @@ class Workload:
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
 
-        keep("sizes", positive_vector("sizes", sizes))
+        keep("sizes", check_positive_vector("sizes", sizes))
         if len(self.sizes) == 0:
             raise InputError("sizes must name at least one job, got an empty list")
         keep("speedup", _shared_or_mixed(speedup, len(self)))
-        keep("arrivals", None if arrivals is None else non_negative_vector("arrivals", arrivals))
-        keep("weights", None if weights is None else positive_vector("weights", weights))
+        keep(
+            "arrivals",
+            None if arrivals is None else check_non_negative_vector("arrivals", arrivals),
+        )
+        keep("weights", None if weights is None else check_positive_vector("weights", weights))
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InputError(f"names must be a list with one name per job, got {names!r}")
         keep("given_names", None if names is None else tuple(str(name) for name in names))
-        keep("requested", None if requested is None else positive_vector("requested", requested))
-        keep("estimates", None if estimates is None else positive_vector("estimates", estimates))
+        keep(
+            "requested",
+            None if requested is None else check_positive_vector("requested", requested),
+        )
+        keep(
+            "estimates",
+            None if estimates is None else check_positive_vector("estimates", estimates),
+        )
         for name, values in (
             ("arrivals", self.arrivals),
             ("requested", self.requested),
@@ -97,7 +106,7 @@ class Workload:
             ("names", self.given_names),
         ):
             if values is not None:
-                same_length(name, values, len(self))
+                check_same_length(name, values, len(self))
 
     @classmethod
     def pareto(
@@ -115,8 +124,10 @@ class Workload:
         >>> Workload.pareto(500, shape=1.5, seed=1, speedup=PowerLaw(0.3))
         <Workload of 500 jobs, sizes 1.0017 to 274.592, PowerLaw(p=0.3)>
         """
-        rng, jobs = np.random.default_rng(seed), _count("jobs", jobs)
-        sizes = positive("minimum", minimum) * (rng.pareto(positive("shape", shape), jobs) + 1)
+        rng, jobs = np.random.default_rng(seed), check_whole_number("jobs", jobs, minimum=1)
+        sizes = check_positive("minimum", minimum) * (
+            rng.pareto(check_positive("shape", shape), jobs) + 1
+        )
         return cls(sizes, speedup)
 
     @classmethod
@@ -140,8 +151,8 @@ class Workload:
         >>> Workload.poisson(rate=30, jobs=1000, seed=2, speedup=PowerLaw(0.5))
         <Workload of 1000 jobs, sizes 0.00112 to 7.84, PowerLaw(p=0.5), arriving until 30.9>
         """
-        rng, jobs = np.random.default_rng(seed), _count("jobs", jobs)
-        arrivals = np.cumsum(rng.exponential(1 / positive("rate", rate), jobs))
+        rng, jobs = np.random.default_rng(seed), check_whole_number("jobs", jobs, minimum=1)
+        arrivals = np.cumsum(rng.exponential(1 / check_positive("rate", rate), jobs))
         if isinstance(sizes, str):
             if sizes not in SIZES:
                 raise InputError(
@@ -149,11 +160,11 @@ class Workload:
                 )
             sizes = SIZES[sizes]
         drawn = np.asarray(sizes(rng, jobs), dtype=np.float64)
-        return cls(positive("mean_size", mean_size) * drawn, speedup, arrivals=arrivals)
+        return cls(check_positive("mean_size", mean_size) * drawn, speedup, arrivals=arrivals)
 
     def head(self, jobs: int) -> Workload:
         """Return the first jobs to arrive; of a batch, the first ones given."""
-        jobs = _count("jobs", jobs)
+        jobs = check_whole_number("jobs", jobs, minimum=1)
         if self.arrivals is None:
             first = np.arange(min(jobs, len(self)))
         else:
@@ -192,12 +203,6 @@ class Workload:
         return not isinstance(self.speedup, Mixed)
 
 
-def _count(name: str, value: int) -> int:
-    if number(name, value) != int(value) or value < 1:
-        raise InputError(f"{name} must be a whole number, at least 1, got {value!r}")
-    return int(value)
-
-
 def _hyperexponential(rng: np.random.Generator, jobs: int) -> FloatArray:
     """Return exponential sizes of mean 9 for one job in ten and 1/9 for the others: 1 in all."""
     return rng.exponential(np.where(rng.random(jobs) < 0.1, 9.0, 1 / 9))
@@ -217,6 +222,6 @@ def _shared_or_mixed(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) ->
         speedup = speedup.tolist()
     if isinstance(speedup, str) or not isinstance(speedup, Sequence):
         return as_speedup(speedup)
-    same_length("speedup", speedup, jobs)
+    check_same_length("speedup", speedup, jobs)
     each = [as_speedup(one) for one in speedup]
     return each[0] if all(one == each[0] for one in each) else Mixed(each)

@@ -82,7 +82,7 @@ def test_overload_is_one_line_on_standard_error(tmp_path: Path) -> None:
         ),
         (
             ["compare", "--servers", "1.5", "--pareto", "9", "--p", ".5", "--whole"],
-            "whole number to be handed out whole",
+            "whole number for whole servers",
         ),
         (
             ["compare", "--servers", "4", "--pareto", "9", "--amdahl", ".5"],

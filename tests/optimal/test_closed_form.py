@@ -180,8 +180,8 @@ def test_powers_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: paper.shares(0, 0.5), "whole number of jobs, at least 1, got 0"),
-        (lambda: paper.shares(2.5, 0.5), "whole number of jobs, at least 1, got 2.5"),  # type: ignore[arg-type]
+        (lambda: paper.shares(0, 0.5), "whole number of at least 1, got 0"),
+        (lambda: paper.shares(2.5, 0.5), "whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
         (lambda: paper.makespan([], 3, 0.5), "at least one entry, got an empty list"),
         (lambda: paper.shares(2, 1.0), "p must lie in"),
         (lambda: paper.completion_times([1, -2], 3, 0.5), r"sizes\[1\] must be greater than 0"),

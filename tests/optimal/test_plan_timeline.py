@@ -160,7 +160,7 @@ def bad_plan(**changes: object) -> Plan:
         ({"servers": -2}, "servers must be greater than 0, got -2"),
         ({"servers": float("inf")}, "servers must be finite"),
         ({"servers": "many"}, "servers must be a number, got 'many'"),
-        ({"servers": 2.5, "whole": True}, "whole number to be handed out whole, got 2.5"),
+        ({"servers": 2.5, "whole": True}, "whole number for whole servers, got 2.5"),
         ({"objective": "speed"}, "objective must be one of flow, slowdown, weighted, makespan"),
         ({"objective": "weighted"}, "needs a workload with weights"),
         ({"order": [0]}, "order must have one entry per job"),

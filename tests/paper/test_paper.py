@@ -322,12 +322,12 @@ def test_another_seed_fewer_jobs_and_own_curves() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"jobs": 1}, "jobs must be a whole number, at least 2, got 1"),
-        ({"sets": 0}, "sets must be a whole number, at least 1, got 0"),
-        ({"seed": -1}, "seed must be a whole number, at least 0, got -1"),
-        ({"servers": 2.5}, "servers must be a whole number, at least 1, got 2.5"),
-        ({"stream": 10}, "stream must be a whole number, at least 1000, got 10"),
-        ({"cores": 0}, "cores must be a whole number, at least 1, got 0"),
+        ({"jobs": 1}, "jobs must be a whole number of at least 2, got 1"),
+        ({"sets": 0}, "sets must be a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"servers": 2.5}, "servers must be a whole number of at least 1, got 2.5"),
+        ({"stream": 10}, "stream must be a whole number of at least 1000, got 10"),
+        ({"cores": 0}, "cores must be a whole number of at least 1, got 0"),
         ({"curves": "nowhere.csv"}, "nowhere.csv: cannot be read"),
         ({"out": __file__}, "is no directory"),
     ],

@@ -154,7 +154,7 @@ def test_an_error_in_the_block_stops_everything_at_once() -> None:
         ({"items": 3}, "items must be iterable, got 3"),
         ({"size": -1}, "size"),
         ({"timeout": 0}, "timeout"),
-        ({"retries": -1}, "retries must be a whole number, at least 0, got -1"),
+        ({"retries": -1}, "retries must be a whole number of at least 0, got -1"),
         ({"speedup": 1.5}, "p must lie in"),
         ({"weight": 0}, "weight"),
     ],
@@ -170,7 +170,7 @@ def test_mistakes_get_clear_errors(pool: Pool, options: dict[str, object], messa
     ("options", "message"),
     [
         ({"servers": 0}, "servers"),
-        ({"servers": 1.5}, "servers must be a whole number, got 1.5"),
+        ({"servers": 1.5}, "servers must be a whole number of at least 1, got 1.5"),
         ({"policy": "best"}, "no policy named 'best'"),
         ({"resume": True}, "its state directory must be given"),
     ],

@@ -385,12 +385,12 @@ def test_a_policy_that_never_serves_anybody_is_recognised_despite_its_reviews() 
     ("arguments", "message"),
     [
         ({"servers": 0}, "servers must be greater than 0, got 0"),
-        ({"servers": 1.5, "whole": True}, "whole number to be handed out whole, got 1.5"),
+        ({"servers": 1.5, "whole": True}, "whole number for whole servers, got 1.5"),
         ({"servers": 2, "resize_cost": -1}, "resize_cost must lie between 0 and 1e\\+15, got -1"),
         ({"servers": 2, "size_error": "much"}, "size_error must be a number, got 'much'"),
         ({"servers": 2, "policy": "best"}, "no policy named 'best'"),
         ({"servers": 2, "policy": Equi}, r"must be an instance: Equi\(\), not the class"),
-        ({"servers": 2, "seed": "a", "size_error": 1}, "seed must be a whole number"),
+        ({"servers": 2, "seed": "a", "size_error": 1}, "seed must be a number"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:

@@ -157,7 +157,7 @@ def test_a_load_beyond_the_machine_is_recognised() -> None:
         ({"window": "5d..2d"}, "ends before it begins"),
         ({"load": 0.0}, "load must lie between"),
         ({"min_runtime": float("nan")}, "min_runtime must be"),
-        ({"servers": 0}, "servers must be a whole number, at least 1, got 0"),
+        ({"servers": 0}, "servers must be a whole number of at least 1, got 0"),
         ({"size_error": 1e300}, "size_error must lie between 0 and 100"),
         ({"assumed": "uniform(.,.)"}, "p must be a number in"),
         ({"assumed": "uniform(0.4,0.9"}, "p must be a number in"),

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from hesrpt.errors import InputError, flag, number, positive
+from hesrpt.errors import InputError
 from hesrpt.integrations.resizing import Setting, resized
 from hesrpt.speedups import PowerLaw
+from hesrpt.validation import check_at_least, check_flag, check_positive
 
 try:
     import ray
@@ -123,12 +124,12 @@ class HeSRPTAllocation:
         self.p = PowerLaw(p).p
         self.bundle = _resources("bundle", {"CPU": 1} if bundle is None else bundle)
         for resource, amount in self.bundle.items():
-            positive(f"bundle[{resource!r}]", amount)
+            check_positive(f"bundle[{resource!r}]", amount)
         if not self.bundle:
             raise InputError("bundle must hold at least one resource, such as {'CPU': 1}, got {}")
-        self.add_bundles = flag("add_bundles", add_bundles)
+        self.add_bundles = check_flag("add_bundles", add_bundles)
         self.reserve = _resources("reserve", {} if reserve is None else reserve)
-        self.resize_cost = _not_negative("resize_cost", resize_cost)
+        self.resize_cost = check_at_least("resize_cost", resize_cost, 0)
         self._paces: dict[str, _Pace] = {}
         self._costs = [self.resize_cost]
         # Tune carries out a decision a while after it was made, when the trial has been saved.
@@ -190,7 +191,7 @@ class HeSRPTAllocation:
             reported = trial.has_reported_at_least_once
             result = dict(flatten_dict(trial.last_result)) if reported else {}
         if callable(self.remaining):
-            return _not_negative(f"remaining of trial {trial}", self.remaining(trial, result))
+            return check_at_least(f"remaining of trial {trial}", self.remaining(trial, result), 0)
         if self.remaining is None:
             where, known = "the stop criterion", trial.stopping_criterion
             total = known.get(_ITERATION)
@@ -207,7 +208,7 @@ class HeSRPTAllocation:
             raise InputError(
                 f"{where} of trial {trial} has no {wanted!r}, only {sorted(known)}: {advice}"
             )
-        total = _not_negative(f"{self.remaining or _ITERATION} of trial {trial}", total)
+        total = check_at_least(f"{self.remaining or _ITERATION} of trial {trial}", total, 0)
         return max(total - float(result.get(_ITERATION, 0)), 0.0)
 
     def _learn(self, trial_id: str, left: float, seconds: float) -> None:
@@ -291,14 +292,7 @@ def _resources(name: str, given: object) -> dict[str, float]:
         raise InputError(
             f"{name} must be amounts of resources, such as {{'CPU': 1}}, got {given!r}"
         )
-    return {key: _not_negative(f"{name}[{key!r}]", amount) for key, amount in given.items()}
-
-
-def _not_negative(name: str, value: object) -> float:
-    result = number(name, value)
-    if result < 0:
-        raise InputError(f"{name} must be at least 0, got {value!r}")
-    return result
+    return {key: check_at_least(f"{name}[{key!r}]", amount, 0) for key, amount in given.items()}
 
 
 def _minus(resources: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:

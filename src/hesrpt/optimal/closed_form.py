@@ -22,8 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import InputError, non_negative_vector, number, positive, positive_vector
+from hesrpt.errors import InputError
 from hesrpt.speedups import PowerLaw
+from hesrpt.validation import (
+    check_non_negative_vector,
+    check_positive,
+    check_positive_vector,
+    check_whole_number,
+)
 
 __all__ = [
     "OrderOptimum",
@@ -51,7 +57,7 @@ def shares(m: int, p: float) -> FloatArray:
     >>> shares(2, 0.5)
     array([0.25, 0.75])
     """
-    return weighted_shares(np.ones(_jobs(m)), p)
+    return weighted_shares(np.ones(check_whole_number("m", m, minimum=1)), p)
 
 
 def weighted_shares(weights: ArrayLike, p: float) -> FloatArray:
@@ -74,7 +80,7 @@ def scale_free_constants(m: int, p: float) -> FloatArray:
     array([0.        , 0.33333333, 0.8       ])
     """
     c = _exponent(p)
-    k = np.arange(1, _jobs(m) + 1, dtype=np.float64)
+    k = np.arange(1, check_whole_number("m", m, minimum=1) + 1, dtype=np.float64)
     with np.errstate(divide="ignore", over="ignore"):
         return 1 / np.expm1(-c * np.log1p(-1 / k))
 
@@ -88,7 +94,7 @@ def coefficients(m: int, p: float) -> FloatArray:
     >>> coefficients(3, 0.5)
     array([1.        , 1.73205081, 2.23606798])
     """
-    k = np.arange(1, _jobs(m) + 1, dtype=np.float64)
+    k = np.arange(1, check_whole_number("m", m, minimum=1) + 1, dtype=np.float64)
     with np.errstate(divide="ignore"):
         return k * own_part(np.log1p(-1 / k), p) ** (1 - p)
 
@@ -103,7 +109,7 @@ def completion_times(sizes: ArrayLike, servers: float, p: float) -> FloatArray:
     array([0.36514837, 0.49880195])
     """
     first_to_last, in_order = shortest_first(_some("sizes", sizes))
-    solved = solve(in_order, first_to_last, positive("servers", servers), p)
+    solved = solve(in_order, first_to_last, check_positive("servers", servers), p)
     return solved.completion_times
 
 
@@ -116,7 +122,7 @@ def total_flow_time(sizes: ArrayLike, servers: float, p: float) -> float:
     0.86395032
     """
     x = -np.sort(-_some("sizes", sizes))
-    return float(x @ coefficients(len(x), p) / positive("servers", servers) ** p)
+    return float(x @ coefficients(len(x), p) / check_positive("servers", servers) ** p)
 
 
 def flow_time_of_constants(
@@ -133,12 +139,12 @@ def flow_time_of_constants(
     """
     _exponent(p)
     x = _some("sizes", sizes)
-    omega = non_negative_vector("constants", constants)
+    omega = check_non_negative_vector("constants", constants)
     if len(omega) != len(x):
         raise InputError(f"constants must have one entry per job: {len(x)} expected, {len(omega)}")
     k = np.arange(1, len(x) + 1)
     each = k * (1 + omega) ** p - (k - 1) * omega**p
-    return float(x @ each / positive("servers", servers) ** p)
+    return float(x @ each / check_positive("servers", servers) ** p)
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,7 @@ def best_in_order(sizes: ArrayLike, servers: float, p: float) -> OrderOptimum:
     weights = np.array([block.jobs for block in blocks], dtype=np.float64)
     first_to_last = np.arange(len(blocks))[::-1]
     ends = solve(
-        pooled_sizes[::-1], first_to_last, positive("servers", servers), p, weights[::-1]
+        pooled_sizes[::-1], first_to_last, check_positive("servers", servers), p, weights[::-1]
     ).completion_times
     with np.errstate(under="ignore"):
         within_block = (x / pooled_sizes[block_of]) ** (1 / p)
@@ -233,7 +239,7 @@ def makespan(sizes: ArrayLike, servers: float, p: float) -> float:
     """
     x = _some("sizes", sizes)
     norm = float(x.max()) * float(_scaled_powers(x, p).sum()) ** p
-    return float(norm / positive("servers", servers) ** p)
+    return float(norm / check_positive("servers", servers) ** p)
 
 
 @dataclass(frozen=True)
@@ -378,13 +384,7 @@ def _exponent(p: float) -> float:
 
 
 def _some(name: str, values: ArrayLike) -> FloatArray:
-    vector = positive_vector(name, values)
+    vector = check_positive_vector(name, values)
     if len(vector) == 0:
         raise InputError(f"{name} must have at least one entry, got an empty list")
     return vector
-
-
-def _jobs(m: int) -> int:
-    if m != int(number("m", m)) or m < 1:
-        raise InputError(f"m must be a whole number of jobs, at least 1, got {m!r}")
-    return int(m)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import InputError, flag, positive, same_length
+from hesrpt.errors import InputError
 from hesrpt.optimal import closed_form, makespan
 from hesrpt.optimal.certificate import Certificate
 from hesrpt.optimal.decisions import decide
@@ -19,6 +19,7 @@ from hesrpt.optimal.power_law import PowerLawTimeline
 from hesrpt.optimal.recursion import job_values
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.validation import check_choice, check_flag, check_positive, check_same_length
 from hesrpt.workload import Workload
 
 Objective = Literal["flow", "slowdown", "weighted", "makespan"]
@@ -231,12 +232,12 @@ def _cost(times: FloatArray, objective: Objective, weights: FloatArray | None) -
 def _check(workload: Workload, servers: float, objective: str, whole: bool) -> float:
     if not isinstance(workload, Workload):
         raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
-    servers = positive("servers", servers)
-    if not isinstance(objective, str) or objective not in get_args(Objective):
-        expected = ", ".join(get_args(Objective))
-        raise InputError(f"objective must be one of {expected}, got {objective!r}")
-    if flag("whole", whole) and servers != int(servers):
-        raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
+    servers = check_positive("servers", servers)
+    check_choice("objective", objective, get_args(Objective))
+    if check_flag("whole", whole) and servers != int(servers):
+        raise InputError(
+            f"must be a whole number for whole servers, got {servers!r}", argument="servers"
+        )
     if objective == "weighted" and workload.weights is None:
         raise InputError(
             'objective "weighted" needs a workload with weights (in a file, a column "weight")'
@@ -255,7 +256,7 @@ def _permutation(order: Iterable[int], jobs: int) -> IntArray:
     if not isinstance(order, Iterable):
         raise InputError(f"order must be a list of job numbers, got {order!r}")
     listed = list(order)
-    same_length("order", listed, jobs)
+    check_same_length("order", listed, jobs)
     whole = all(isinstance(job, int | np.integer) and job is not True for job in listed)
     if not whole or set(listed) != set(range(jobs)):
         raise InputError(f"order must name each of the jobs 0 to {jobs - 1} once, got {listed!r}")

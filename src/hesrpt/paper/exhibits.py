@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from hesrpt import files as tables
 from hesrpt import plotting
 from hesrpt._version import __version__
-from hesrpt.errors import InputError, number
 from hesrpt.readers import Curve
+from hesrpt.validation import check_whole_number
 
 #: Called with the number of steps done, that of all, and what was done last.
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -47,12 +47,8 @@ class Settings:
     def __post_init__(self) -> None:
         least_of = {"seed": 0, "jobs": 2, "servers": 1, "sets": 1, "stream": 1000}
         for name, least in least_of.items():
-            value = number(name, getattr(self, name))
-            if value != int(value) or value < least:
-                raise InputError(
-                    f"{name} must be a whole number, at least {least}, got {getattr(self, name)!r}"
-                )
-            object.__setattr__(self, name, int(value))
+            value = check_whole_number(name, getattr(self, name), minimum=least)
+            object.__setattr__(self, name, value)
 
     @property
     def as_in_paper(self) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import positive
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule
 from hesrpt.speedups import Amdahl, Mixed, PowerLaw, Speedup
+from hesrpt.validation import check_positive
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
@@ -34,7 +34,7 @@ class Knee(Policy):
     def __post_init__(self) -> None:
         check_leftover_rule(self.leftover)
         if self.alpha is not None:
-            object.__setattr__(self, "alpha", positive("alpha", self.alpha))
+            object.__setattr__(self, "alpha", check_positive("alpha", self.alpha))
 
     def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
         if self.alpha is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hesrpt.errors import InputError, number, positive
+from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike, get_policy
 from hesrpt.runtime.allocation import Planner
 from hesrpt.runtime.core import MOST_IN_BATCH, Core
@@ -26,6 +26,7 @@ from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.sources import PythonSource, Source
 from hesrpt.schedule import Schedule
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
+from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["Job", "JobError", "Pool", "Request"]
@@ -80,8 +81,8 @@ class Pool:
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
-        if servers is not None and positive("servers", servers) != int(servers):
-            raise InputError(f"servers must be a whole number, got {servers!r}")
+        if servers is not None:
+            servers = check_whole_number("servers", servers, minimum=1)
         if resume and state is None:
             raise InputError("to resume a run, its state directory must be given")
         Planner(policy)  # a mistake is told before anything is made
@@ -163,9 +164,9 @@ class Pool:
         if not callable(function):
             raise InputError(f"a function is expected, got {function!r}")
         if not isinstance(items, Iterable):
-            raise InputError(f"items must be iterable, got {items!r}")
+            raise InputError(f"must be iterable, got {items!r}", argument="items")
         count = len(items) if isinstance(items, Sized) else None
-        limit = None if timeout is None else positive("timeout", timeout)
+        limit = None if timeout is None else check_positive("timeout", timeout)
         engine = self._driver.engine
         if keep and not engine.can_keep_results:
             raise InputError("keep=True: results stay in a cluster only; this machine has none")
@@ -200,7 +201,7 @@ class Pool:
             Seconds after which a call is ended, and has failed.
         """
         self._check_open()
-        limit = None if timeout is None else positive("timeout", timeout)
+        limit = None if timeout is None else check_positive("timeout", timeout)
         source = CallSource(self._driver.engine, limit)
         spec = replace(_spec(None, size, speedup, weight, retries=0), calls=True)
         job = self.add_all([Request(name, spec, source, is_new=True)])[0]
@@ -356,16 +357,15 @@ def _spec(
     weight: float,
     retries: int,
 ) -> JobSpec:
-    if number("retries", retries) != int(retries) or retries < 0:
-        raise InputError(f"retries must be a whole number, at least 0, got {retries!r}")
+    retries = check_whole_number("retries", retries, minimum=0)
     given: Speedup | None = None
     if speedup is not None:
         given = PowerLaw(speedup) if isinstance(speedup, int | float) else as_speedup(speedup)
     return JobSpec(
         items=items,
-        size=None if size is None else positive("size", size),
+        size=None if size is None else check_positive("size", size),
         speedup=given,
-        weight=positive("weight", weight),
+        weight=check_positive("weight", weight),
         retries=int(retries),
         fed=True,
     )

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hesrpt import files as tables
-from hesrpt.errors import InputError, OverloadWarning, number
+from hesrpt.errors import InputError, OverloadWarning
 from hesrpt.policies import PolicyLike, get_policy
 from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation
+from hesrpt.validation import check_number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -135,10 +136,12 @@ def compare(
     if not workloads or not all(isinstance(one, Workload) for one in workloads):
         raise InputError("compare() needs a Workload, or a list of them")
     if isinstance(policies, str) or not isinstance(policies, Iterable) or not list(policies):
-        raise InputError(f"policies must be a list of names or callables, got {policies!r}")
+        raise InputError(
+            f"must be a list of names or callables, got {policies!r}", argument="policies"
+        )
     policies = list(policies)
-    if not 0 < number("confidence", confidence) < 1:
-        raise InputError(f"confidence must lie in (0, 1), got {confidence!r}")
+    if not 0 < check_number("confidence", confidence) < 1:
+        raise InputError(f"must lie in (0, 1), got {confidence!r}", argument="confidence")
     chosen = {_label(get_policy(policy).name, index, policies): policy
               for index, policy in enumerate(policies)}  # fmt: skip
     options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError, OverloadWarning, flag, number, positive
+from hesrpt.errors import InputError, OverloadWarning
 from hesrpt.policies import PolicyLike, Rigid, get_policy
 from hesrpt.schedule import Schedule, Timeline
+from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -156,22 +157,22 @@ def prepared(
 
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
-    servers = positive("servers", servers)
-    if flag("whole", whole) and servers != int(servers):
-        raise InputError(f"servers must be a whole number to be handed out whole, got {servers!r}")
+    servers = check_positive("servers", servers)
+    if check_flag("whole", whole) and servers != int(servers):
+        raise InputError(
+            f"must be a whole number for whole servers, got {servers!r}", argument="servers"
+        )
     for name, value in (("resize_cost", resize_cost), ("size_error", size_error)):
-        if not 0 <= number(name, value) <= _MOST[name]:
-            raise InputError(f"{name} must lie between 0 and {_MOST[name]:g}, got {value!r}")
+        check_between(name, value, 0, _MOST[name])
     workload.speedup.check(servers)
     estimates = None
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
+    seed = check_whole_number("seed", seed, minimum=0)
     if size_error > 0:
         normal = np.random.default_rng(seed).standard_normal(len(workload))
         estimates = np.exp(float(size_error) * normal)
     ready = get_policy(policy).prepare(workload, servers, whole)
     if ready.review_every is not None:
-        positive(f"review_every of policy {ready.name}", ready.review_every)
+        check_positive(f"review_every of policy {ready.name}", ready.review_every)
     return Run(workload, servers, ready, bool(whole), float(resize_cost), estimates)
 
 

@@ -29,7 +29,7 @@ def best_alpha(
 ) -> float:
     """Return the α with the least mean flow time: of a coarse grid, then of finer ones."""
     if values < 3:
-        raise InputError(f"values must be at least 3, got {values!r}")
+        raise InputError(f"must be at least 3, got {values!r}", argument="values")
     trial = compiled(policy, workload, servers, whole) or _simulated(
         policy, workload, servers, whole
     )

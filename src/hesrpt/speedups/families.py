@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError, number
+from hesrpt.errors import InputError
 from hesrpt.speedups.speedup import Speedup
+from hesrpt.validation import check_number
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class PowerLaw(Speedup):
     precision = 1e-7
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", number("p", self.p))
+        object.__setattr__(self, "p", check_number("p", self.p))
         if not 0 < self.p < 1:
-            raise InputError(f"p must lie in (0, 1), got {self.p!r}")
+            raise InputError(f"must lie in (0, 1), got {self.p!r}", argument="p")
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return servers**self.p
@@ -64,10 +65,10 @@ class Amdahl(Speedup):
     precision = 1e-7
 
     def __post_init__(self) -> None:
-        f = number("parallel_fraction", self.parallel_fraction)
+        f = check_number("parallel_fraction", self.parallel_fraction)
         object.__setattr__(self, "parallel_fraction", f)
         if not 0 < f <= 1:
-            raise InputError(f"parallel_fraction must lie in (0, 1], got {f!r}")
+            raise InputError(f"must lie in (0, 1], got {f!r}", argument="parallel_fraction")
 
     def rate(self, servers: FloatArray) -> FloatArray:
         f = self.parallel_fraction

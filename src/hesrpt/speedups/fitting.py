@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import FitError, positive_vector
+from hesrpt.errors import FitError
 from hesrpt.speedups.families import Amdahl, PowerLaw
+from hesrpt.validation import check_positive_vector
 
 # The closest to linear (p = 1) that a power law may come.
 _MOST_P = 1 - 1e-9
@@ -49,8 +50,8 @@ def fit_amdahl(servers: ArrayLike, speedups: ArrayLike) -> Amdahl:
 
 def _points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the checked points, sorted by servers."""
-    k = positive_vector("servers", servers)
-    measured = positive_vector("speedups", speedups)
+    k = check_positive_vector("servers", servers)
+    measured = check_positive_vector("speedups", speedups)
     if len(k) != len(measured):
         raise FitError(
             f"servers and speedups must have the same length, got {len(k)} and {len(measured)}"

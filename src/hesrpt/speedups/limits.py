@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError, positive
+from hesrpt.errors import InputError
 from hesrpt.speedups.speedup import Speedup
+from hesrpt.validation import check_positive
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Limited(Speedup):
     limit: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", positive("the limit of a speedup", self.limit))
+        object.__setattr__(self, "limit", check_positive("the limit of a speedup", self.limit))
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return self.base.rate(np.minimum(servers, self.limit))

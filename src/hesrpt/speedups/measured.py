@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
-from hesrpt.errors import InputError, non_negative_vector, positive_vector
+from hesrpt.errors import InputError
 from hesrpt.speedups.speedup import Speedup
+from hesrpt.validation import check_non_negative_vector, check_positive_vector
 
 
 class PiecewiseLinear(Speedup):
@@ -97,8 +98,8 @@ class Measured(PiecewiseLinear):
     speedups: tuple[float, ...]
 
     def __init__(self, servers: ArrayLike, speedups: ArrayLike) -> None:
-        measured_at = positive_vector("servers", servers)
-        measured = non_negative_vector("speedups", speedups)
+        measured_at = check_positive_vector("servers", servers)
+        measured = check_non_negative_vector("speedups", speedups)
         if len(measured_at) != len(measured):
             raise InputError(
                 f"servers and speedups must have the same length, got {len(measured_at)} and "

@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
-from hesrpt.errors import InputError, is_number
+from hesrpt.errors import InputError
 from hesrpt.traces import sacct
 from hesrpt.traces import text_blocks as opening
 from hesrpt.traces.cleaning import Sieve
@@ -16,6 +16,7 @@ from hesrpt.traces.delimited import CSV
 from hesrpt.traces.swf import FIELDS, read_swf
 from hesrpt.traces.table import read_table
 from hesrpt.traces.trace import Log
+from hesrpt.validation import is_number
 
 _TABLES = {"sacct": sacct.SACCT, "csv": CSV}
 FORMATS = ("swf", *_TABLES)

@@ -71,7 +71,7 @@ def assumption(
             "uniform(0.4, 0.9)) or measured speedups"
         )
     if max_servers is not None and not max_servers >= 1:
-        raise InputError(f"max_servers must be at least 1, got {max_servers!r}")
+        raise InputError(f"must be at least 1, got {max_servers!r}", argument="max_servers")
     tail = "" if max_servers is None else f", on at most {max_servers:g} servers"
     if curves is not None:
         found = read_curves(curves)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hesrpt.errors import InputError
 from hesrpt.traces import Log
+from hesrpt.validation import check_at_least, check_between
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
@@ -26,8 +27,7 @@ def selected(
     """Return the part of a log that is to be looked at, on a machine with so many servers."""
     if window is not None:
         log = _within(log, window)
-    if not 0 <= min_runtime < np.inf:
-        raise InputError(f"min_runtime must be a number of at least 0, got {min_runtime!r}")
+    check_at_least("min_runtime", min_runtime, 0)
     if min_runtime > 0:
         log = log.select(log.runtime >= min_runtime, f"ran for less than {min_runtime:g} s")
     fits = log.servers <= servers
@@ -40,8 +40,7 @@ def selected(
     log = log.select(fits, f"asked for more than {servers} servers")
     log = replace(log, submit=log.submit - log.submit[0], start=log.start - log.submit[0])
     if load is not None:
-        if not 0.001 <= load <= 100:
-            raise InputError(f"load must lie between 0.001 and 100, got {load!r}")
+        check_between("load", load, 0.001, 100)
         stretch = offered_load(log, servers) / load
         if not 0 < stretch < np.inf:
             raise InputError("load: all jobs were submitted at once, so that there is no load")

@@ -16,6 +16,7 @@ from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation, kept
 from hesrpt.traces import Log
 from hesrpt.traces.trace import RECORDED
+from hesrpt.validation import check_whole_number
 from hesrpt.whatif.assumptions import Assumption, assumption
 from hesrpt.whatif.selection import offered_load, selected
 from hesrpt.workload import Workload
@@ -178,13 +179,10 @@ def whatif(
     machine = log.machine if servers is None else servers
     if machine is None:
         raise InputError(f"{log.place}: does not say how many servers there are: give servers")
-    if machine != int(machine) or machine < 1:
-        raise InputError(f"servers must be a whole number, at least 1, got {servers!r}")
+    machine = check_whole_number("servers", machine, minimum=1)
     if not isinstance(assumed, Assumption):
         assumed = assumption(assumed)
-    used = selected(
-        log, int(machine), window=window, min_runtime=min_runtime, load=load, strict=strict
-    )
+    used = selected(log, machine, window=window, min_runtime=min_runtime, load=load, strict=strict)
     workload = as_workload(used, assumed, seed)
     if policies is None:
         slow = not assumed.shared and len(used) > _MANY
@@ -200,14 +198,14 @@ def whatif(
         if progress is not None:
             progress(len(done), len(tasks))
     unknown = int(np.count_nonzero(np.isnan(used.start)))
-    runs = {} if unknown else {RECORDED: recorded(used, workload, int(machine))}
+    runs = {} if unknown else {RECORDED: recorded(used, workload, machine)}
     runs |= {policy: done[policy] for policy in policies}
     notes = [
         *_said(resize_cost, size_error, seed, load),
         *_of_the_record(unknown, used, window is not None or min_runtime > 0),
-        *_of_the_load(used, int(machine)),
+        *_of_the_load(used, machine),
     ]
-    return WhatIf(used, int(machine), assumed, runs, tuple(notes))
+    return WhatIf(used, machine, assumed, runs, tuple(notes))
 
 
 def _said(resize_cost: float, size_error: float, seed: int, load: float | None) -> list[str]:
