@@ -1,23 +1,117 @@
-"""Results as files and data frames."""
+"""Reading text and CSV files with errors that name the line, and writing files atomically."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+import secrets
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+STANDARD_INPUT = "-"
+_BLOCK_BYTES = 1 << 20  # read at a time; also the longest line that is accepted
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Block(NamedTuple):
+    """Consecutive lines of a text file."""
+
+    first_line: int  # line numbers start at 1
+    lines: list[str]  # without line ends
+
+
+class Row(NamedTuple):
+    """One row of a CSV file."""
+
+    line: int  # the number of its last line
+    cells: list[str]
+
+
+class _Stream(Protocol):
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def describe_source(path: str | Path) -> str:
+    """Return the name that messages give to a file: its path, or "standard input" for "-"."""
+    return "standard input" if str(path) == STANDARD_INPUT else str(path)
+
+
+def read_blocks(
+    path: str | Path, progress: Callable[[int], None] | None = None
+) -> Generator[Block, None, None]:
+    """Yield the lines of a UTF-8 text file, plain or gzipped, many lines at a time.
+
+    A path of "-" reads standard input. After each block, ``progress`` is called with the number of
+    lines that have been consumed.
+    """
+    source, rest, line = describe_source(path), b"", 1
+    with _open_stream(path, source) as stream:
+        while True:
+            try:
+                # Unlike read, read1 returns the data before a damaged part instead of raising.
+                piece = stream.read1(_BLOCK_BYTES)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                complete = line - 1 + rest.count(b"\n")
+                raise InputError(
+                    f"{source}: the gzip data is damaged after line {complete}: {error}"
+                ) from None
+            except OSError as error:
+                raise _unreadable(source, error) from None
+            if line == 1 and not rest:
+                piece = piece.removeprefix(_BYTE_ORDER_MARK)
+            data, rest = _split_last_line(rest + piece) if piece else (rest, b"")
+            if len(rest) > _BLOCK_BYTES:
+                long = line + data.count(b"\n")
+                raise InputError(f"{source}:{long}: the line is longer than {_BLOCK_BYTES:,} bytes")
+            if data:
+                block = Block(line, _decode_lines(data, source, line))
+                yield block
+                line += len(block.lines)
+                if progress is not None:
+                    progress(line - 1)
+            if not piece:
+                return
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a UTF-8 file, with every line end as a newline."""
+    return "\n".join(line for block in read_blocks(path) for line in block.lines)
+
+
+def read_csv(path: str | Path) -> Iterator[Row]:
+    """Yield the rows of a comma-separated file that are not blank, with their cells stripped."""
+    lines = (line for block in read_blocks(path) for line in block.lines)
+    for row in parse_csv(lines, describe_source(path), skipinitialspace=True):
+        cells = [cell.strip() for cell in row.cells]
+        if any(cells):
+            yield Row(row.line, cells)
+
+
+def parse_csv(
+    lines: Iterable[str], source: str, *, first_line: int = 1, **options: Any
+) -> Iterator[Row]:
+    """Yield the rows in the lines of a CSV file; ``options`` are those of Python's csv module."""
+    reader = csv.reader((f"{line}\n" for line in lines), **options)
+    try:
+        for cells in reader:
+            yield Row(first_line - 1 + reader.line_num, cells)
+    except csv.Error as error:
+        raise InputError(f"{source}:{first_line - 1 + reader.line_num}: {error}") from None
+
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows to a CSV file, whole or not at all. The first row names the columns."""
+    """Write rows to a CSV file atomically. The keys of the first row are the header."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
@@ -26,29 +120,97 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file, whole or not at all; what is no plain file is written to as it is."""
+    """Write a UTF-8 text file atomically."""
+    write_bytes(path, text.encode(errors="replace"))
+
+
+def write_bytes(path: str | Path, data: bytes, *, create_folder: bool = False) -> None:
+    """Write a file atomically: it ends up with all of the data or stays as it was.
+
+    Terminals, pipes and other special files are written to directly.
+    """
     try:
         if Path(path).exists() and not Path(path).is_file():
-            Path(path).write_text(text, encoding="utf-8", errors="replace")
+            Path(path).write_bytes(data)
             return
-        target = Path(path).resolve()  # a link stays one
-        handle, draft = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
+        target = Path(path).resolve()  # a symbolic link stays one: its target is replaced
+        if create_folder:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
         try:
-            with os.fdopen(handle, "w", newline="", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-            Path(draft).chmod(0o644)
-            Path(draft).replace(target)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+            draft.write_bytes(data)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def build_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows as a pandas data frame."""
     try:
         import pandas as pd
     except ImportError:
         raise InputError("to_frame() needs pandas: pip install pandas") from None
     return pd.DataFrame(rows)
+
+
+def _split_last_line(data: bytes) -> tuple[bytes, bytes]:
+    """Split data after its last complete line."""
+    # A carriage return ends a line only in data without newlines; a final one may be half of \r\n.
+    end = data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
+    return data[:end], data[end:]
+
+
+def _decode_lines(data: bytes, source: str, first_line: int) -> list[str]:
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\0" in data:
+        line = first_line + data.count(b"\n", 0, data.index(b"\0"))
+        raise InputError(f"{source}:{line}: is not text: it contains a zero byte")
+    try:
+        return data.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise InputError(f"{source}:{line}: is not UTF-8 text") from None
+
+
+@contextmanager
+def _open_stream(path: str | Path, source: str) -> Iterator[_Stream]:
+    """Open a file or standard input for reading, and decompress it if it is gzipped."""
+    with _open_binary(path, source) as file:
+        # A second buffer allows peeking whatever the file is.
+        stream = io.BufferedReader(file, _BLOCK_BYTES)  # type: ignore[type-var]
+        try:
+            try:
+                is_gzipped = stream.peek(2)[:2] == _GZIP_MAGIC
+            except OSError as error:  # some systems can open a directory but not read it
+                raise _unreadable(source, error) from None
+            if is_gzipped:
+                with gzip.GzipFile(fileobj=stream) as decompressed:
+                    yield decompressed
+            else:
+                yield stream
+        finally:
+            stream.detach()  # closing the stream would close standard input
+
+
+@contextmanager
+def _open_binary(path: str | Path, source: str) -> Iterator[IO[bytes]]:
+    if str(path) == STANDARD_INPUT:
+        if sys.stdin is None or sys.stdin.closed:
+            raise InputError("standard input is closed")
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise _unreadable(source, error) from None
+    except ValueError as error:  # for example a zero byte in the path
+        raise InputError(f"{source!r}: cannot be read: {error}") from None
+    with file:
+        yield file
+
+
+def _unreadable(source: str, error: OSError) -> InputError:
+    return InputError(f"{source}: cannot be read: {error.strerror or error}")

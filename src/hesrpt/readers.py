@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.files import describe_source, read_csv
 from hesrpt.speedups import Measured, PowerLaw, Speedup, as_speedup
 from hesrpt.validation import is_number
 from hesrpt.workload import SpeedupLike, Workload
-
-STANDARD_INPUT = "-"
 
 
 def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
@@ -144,31 +141,29 @@ def _read_table(
     required: str,
     others: bool = False,  # whether columns that are not known are passed over
 ) -> _Table:
-    place = "standard input" if str(path) == STANDARD_INPUT else str(path)
-    with _opened(path, place) as file:
-        rows = _rows(file, place)
-        first = next(rows, None)
-        if first is None:
-            raise InputError(f"{place}: is empty; a header or a column of numbers was expected")
-        _, names = first
-        headless = len(names) == 1 and is_number(names[0])
-        header = [required] if headless else [name.lower() for name in names]
-        if others:
-            required, parsers = header[0], dict.fromkeys(header, str) | parsers
-        _check_header(header, parsers, required, place)
-        table = _Table(place, [], {name: [] for name in header})
-        for line, cells in [first, *rows] if headless else rows:
-            if len(cells) != len(header):
-                raise InputError(
-                    f"{place}:{line}: {len(header)} values expected ({', '.join(header)}), "
-                    f"got {len(cells)}"
-                )
-            table.lines.append(line)
-            for name, cell in zip(header, cells, strict=True):
-                try:
-                    table.columns[name].append(parsers[name](cell))
-                except ValueError as error:
-                    raise InputError(f"{place}:{line}: {name} {error}, got {cell!r}") from None
+    place = describe_source(path)
+    rows = read_csv(path)
+    first = next(rows, None)
+    if first is None:
+        raise InputError(f"{place}: is empty; a header or a column of numbers was expected")
+    headless = len(first.cells) == 1 and is_number(first.cells[0])
+    header = [required] if headless else [name.lower() for name in first.cells]
+    if others:
+        required, parsers = header[0], dict.fromkeys(header, str) | parsers
+    _check_header(header, parsers, required, place)
+    table = _Table(place, [], {name: [] for name in header})
+    for line, cells in chain([first], rows) if headless else rows:
+        if len(cells) != len(header):
+            raise InputError(
+                f"{place}:{line}: {len(header)} values expected ({', '.join(header)}), "
+                f"got {len(cells)}"
+            )
+        table.lines.append(line)
+        for name, cell in zip(header, cells, strict=True):
+            try:
+                table.columns[name].append(parsers[name](cell))
+            except ValueError as error:
+                raise InputError(f"{place}:{line}: {name} {error}, got {cell!r}") from None
     if not table.lines:
         raise InputError(f"{place}: has a header but no rows")
     return table
@@ -185,33 +180,6 @@ def _check_header(
             raise InputError(f"{place}:1: column {name!r} stands twice")
     if required not in header:
         raise InputError(f"{place}:1: no column {required!r}; columns are: {known}")
-
-
-@contextmanager
-def _opened(path: str | Path, place: str) -> Iterator[IO[str]]:
-    if place == "standard input":
-        if sys.stdin is None:
-            raise InputError("standard input is closed")
-        yield sys.stdin
-        return
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            yield file
-    except OSError as error:
-        raise InputError(f"{place}: cannot be read: {error.strerror or error}") from None
-
-
-def _rows(file: IO[str], place: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the stripped cells of each row that is not blank."""
-    reader = csv.reader(file, skipinitialspace=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, [cell.strip() for cell in cells]
-    except UnicodeDecodeError:
-        raise InputError(f"{place}:{reader.line_num + 1}: is not UTF-8 text") from None
-    except csv.Error as error:
-        raise InputError(f"{place}:{reader.line_num}: {error}") from None
 
 
 def _positive(text: str) -> float:

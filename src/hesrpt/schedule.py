@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hesrpt import files as tables
+from hesrpt import files
 from hesrpt.arrays import FloatArray
 from hesrpt.validation import check_at_least
 from hesrpt.workload import Workload
@@ -172,19 +172,14 @@ class Schedule:
 
     def metrics(self) -> dict[str, float]:
         """Return all that is measured, by name."""
-        result = {}
-        for name, values in (("flow_time", self.flow_times), ("slowdown", self.slowdowns)):
-            median, p95, p99 = np.quantile(values, (0.5, 0.95, 0.99))
-            result[f"mean_{name}"] = float(values.mean())
-            result[f"median_{name}"] = float(median)
-            result[f"p95_{name}"] = float(p95)
-            result[f"p99_{name}"] = float(p99)
-            result[f"max_{name}"] = float(values.max())
-        result["makespan"] = self.makespan
-        result["utilisation"] = self.utilisation
-        result["mean_jobs"] = self.mean_jobs
-        result["fairness"] = self.fairness
-        return result
+        return {
+            **summarise("flow_time", self.flow_times),
+            **summarise("slowdown", self.slowdowns),
+            "makespan": self.makespan,
+            "utilisation": self.utilisation,
+            "mean_jobs": self.mean_jobs,
+            "fairness": self.fairness,
+        }
 
     def rows(self) -> list[dict[str, str | float]]:
         """Return a row for each job."""
@@ -207,11 +202,11 @@ class Schedule:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas data frame with a row for each job."""
-        return tables.frame(self.rows())
+        return files.build_frame(self.rows())
 
     def to_csv(self, path: str | Path) -> None:
         """Write a CSV file with a line for each job."""
-        tables.write_csv(path, self.rows())
+        files.write_csv(path, self.rows())
 
     def servers_at(self, time: float) -> FloatArray:
         """Return the servers of each job at a time, in the order the jobs were given."""
@@ -242,3 +237,20 @@ class Schedule:
         if path is not None:
             plotting.save_figure(figure, path)
         return figure
+
+
+def summarise(name: str, values: FloatArray) -> dict[str, float]:
+    """Return the mean, the median, the 95th and 99th percentiles and the maximum of a metric.
+
+    >>> summarise("flow_time", np.array([1.0, 2.0, 9.0]))["median_flow_time"]
+    2.0
+    """
+    median, p95, p99 = np.quantile(values, (0.5, 0.95, 0.99))
+    statistics = {
+        "mean": values.mean(),
+        "median": median,
+        "p95": p95,
+        "p99": p99,
+        "max": values.max(),
+    }
+    return {f"{statistic}_{name}": float(value) for statistic, value in statistics.items()}

@@ -327,7 +327,7 @@ def test_the_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "391 of 400 jobs used; 5 had no run time; 4 had run time 0; 64 servers" in done.stdout
-    assert "heSRPT would cut mean flow time from 4.1 h (EASY) to 39 min" in done.stdout
+    assert "heSRPT would cut mean flow time from 4.12 h (EASY) to 38.9 min" in done.stdout
     assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 9
     assert (tmp_path / "out.png").stat().st_size > 10_000

@@ -15,6 +15,7 @@ from hesrpt.runtime.forecast import forecast
 from hesrpt.runtime.history import Ended
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.runs import alternatives
+from hesrpt.units import format_duration
 
 # A start that takes longer than this, in seconds, is told of.
 _WORTH_TELLING = 0.5
@@ -49,7 +50,7 @@ class Display:
             if job.state != "running" and job.name not in self.told:
                 self.told.add(job.name)
                 reason = f": {job.error}" if job.error else ""
-                line = f"{job.name}: {job.state} after {_time(job.flow_time)}{reason}"
+                line = f"{job.name}: {job.state} after {format_duration(job.flow_time)}{reason}"
                 self.console.print(Text(line), soft_wrap=True)
 
 
@@ -67,20 +68,20 @@ def _table(pool: Pool) -> Table:
         total = job.items or max(job.done * 2, 1)
         planned, observed = held.get(job.name, (0, 0))
         left = ends.get(job.name)
-        state = _time(left - now) if left is not None else job.state
+        state = format_duration(max(left - now, 0.0)) if left is not None else job.state
         flow_times.append(job.flow_time + (max(left - now, 0.0) if left is not None else 0.0))
         table.add_row(
             Text(job.name),
             ProgressBar(total=total, completed=job.done, width=24),
             f"{job.done:,}/{job.items:,}" if job.items is not None else f"{job.done:,}",
             f"{observed} of {planned}" if job.state == "running" else "",
-            _time(job.flow_time),
+            format_duration(job.flow_time),
             state,
         )
     if servers == 0:
         table.caption = "waiting: the cluster has no server free"
     elif flow_times:
-        mean = _time(sum(flow_times) / len(flow_times))
+        mean = format_duration(sum(flow_times) / len(flow_times))
         table.caption = f"{servers} servers; mean flow time, predicted: {mean}"
     return table
 
@@ -97,29 +98,22 @@ def print_end(
     for job in ended:
         p = getattr(job.speedup, "p", None)
         table.add_row(
-            Text(job.name), f"{job.items:,}", _time(job.size), "" if p is None else f"{p:.2f}",
-            _time(job.ended - job.arrived),
-        )  # fmt: skip
+            Text(job.name),
+            f"{job.items:,}",
+            format_duration(job.size),
+            "" if p is None else f"{p:.2f}",
+            format_duration(job.ended - job.arrived),
+        )
     console.print(table)
     mean = sum(job.ended - job.arrived for job in ended) / len(ended)
     some = "1 server" if servers == 1 else f"{servers} servers"
-    console.print(f"\nmean flow time  {_time(mean)} under {policy}, on {some}")
+    console.print(f"\nmean flow time  {format_duration(mean)} under {policy}, on {some}")
     for name, other in alternatives(ended, servers, began).items():
         console.print(
-            f"                {_time(other)} it would have been under {name.upper()}, by simulation"
+            f"                {format_duration(other)} it would have been under "
+            f"{name.upper()}, by simulation"
         )
     if (waited := began - min(job.arrived for job in ended)) > _WORTH_TELLING:
-        console.print(f"                all with {_time(waited)} until the first server was up")
-
-
-def _time(seconds: float) -> str:
-    """Return a time for people."""
-    if seconds < 0:
-        seconds = 0.0
-    if seconds < 100:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 100:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
+        console.print(
+            f"                all with {format_duration(waited)} until the first server was up"
+        )

@@ -192,7 +192,7 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
     from rich.text import Text
 
     from hesrpt.plotting import get_title
-    from hesrpt.units import duration, plain_number
+    from hesrpt.units import format_duration, format_number
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     first = studies[0]
@@ -212,11 +212,11 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
             name = get_title(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
             flow_times.add_row(
                 name,
-                *(duration(row[f"{kind}_flow_time"]) for kind in kinds),
-                duration(row["makespan"]),
+                *(format_duration(row[f"{kind}_flow_time"]) for kind in kinds),
+                format_duration(row["makespan"]),
                 f"{row['utilisation']:.0%}",
             )
-            slowdowns.add_row(name, *(plain_number(row[f"{kind}_slowdown"]) for kind in kinds))
+            slowdowns.add_row(name, *(format_number(row[f"{kind}_slowdown"]) for kind in kinds))
         console.print(flow_times)
         console.print()
         console.print(slowdowns)

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 from matplotlib.figure import Figure
 
-from hesrpt import files as tables
-from hesrpt import plotting
+from hesrpt import files, plotting
 from hesrpt._version import __version__
 from hesrpt.readers import Curve
 from hesrpt.validation import check_whole_number
@@ -95,7 +94,7 @@ class Exhibit:
         """Write the numbers in the figure, and its table if it has one."""
         for name, rows in ((self.name, self.rows), (f"{self.name}_table", self.table)):
             if rows:
-                tables.write_csv(directory / f"{name}.csv", [row | self._about for row in rows])
+                files.write_csv(directory / f"{name}.csv", [row | self._about for row in rows])
 
     @property
     def _about(self) -> Row:

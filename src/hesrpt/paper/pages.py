@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hesrpt import files as tables
+from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
 from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings, versions
@@ -120,9 +120,9 @@ def write(
         "## Claims\n",
         table,
     ]
-    tables.write_text(directory / "claims.json", json.dumps(everything, indent=2) + "\n")
-    tables.write_text(directory / "claims.md", f"# Claims of the paper\n\n{made}\n{table}")
-    tables.write_text(directory / "index.md", "\n".join(page))
+    files.write_text(directory / "claims.json", json.dumps(everything, indent=2) + "\n")
+    files.write_text(directory / "claims.md", f"# Claims of the paper\n\n{made}\n{table}")
+    files.write_text(directory / "index.md", "\n".join(page))
 
 
 def _figure(exhibit: Exhibit) -> str:

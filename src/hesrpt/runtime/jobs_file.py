@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.files import read_text
 from hesrpt.runtime.events import JobSpec, Resizing
 from hesrpt.runtime.sources import CommandSource, check_placeholders
 from hesrpt.speedups import PowerLaw
+from hesrpt.units import parse_duration
 
 _TOP = ("servers", "policy", "job")
 _KEYS = (
@@ -22,7 +24,6 @@ _KEYS = (
     "restart_cost",
 )  # fmt: skip
 _RESIZING: tuple[Resizing, ...] = ("restart", "affinity", "never")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,7 @@ class JobsFile:
 def read_jobs_file(path: str | Path) -> JobsFile:
     """Return what a jobs file says, or raise an error that names the file and the line."""
     place = Path(path)
-    try:
-        text = place.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{place}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{place}: is not UTF-8 text") from None
-    return parse_jobs(text, str(place), place.parent.resolve())
+    return parse_jobs(read_text(place), str(place), place.parent.resolve())
 
 
 def parse_jobs(text: str, place: str, directory: Path) -> JobsFile:
@@ -228,11 +223,7 @@ def _items(value: Any, directory: Path) -> tuple[str, ...]:
         return tuple(str(one) for one in value)
     if isinstance(value, dict) and list(value) == ["lines"] and isinstance(value["lines"], str):
         path = directory / value["lines"]
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from None
-        kept = tuple(line for line in lines if line.strip())
+        kept = tuple(line for line in read_text(path).split("\n") if line.strip())
         if not kept:
             raise InputError(f"{path}: has no lines")
         return kept
@@ -251,16 +242,11 @@ def _items(value: Any, directory: Path) -> tuple[str, ...]:
 
 
 def _seconds(value: Any) -> float | None:
-    if _is_number(value):
-        return float(value) if value > 0 else None
-    if not isinstance(value, str):
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else value
+    except ValueError:
         return None
-    parts = re.fullmatch(r"(?:\s*\d+(?:\.\d+)?\s*[smhd])+\s*", value)
-    if parts is None:
-        return None
-    found = re.findall(r"(\d+(?:\.\d+)?)\s*([smhd])", value)
-    total = sum(float(amount) * _UNITS[unit] for amount, unit in found)
-    return total if total > 0 else None
+    return float(seconds) if _is_number(seconds) and seconds > 0 else None
 
 
 def _is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hesrpt import files as tables
+from hesrpt import files
 from hesrpt.errors import InputError, OverloadWarning
 from hesrpt.policies import PolicyLike, get_policy
 from hesrpt.simulator.replications import run_all
@@ -83,11 +83,11 @@ class Comparison(Mapping[str, Simulation]):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the rows as a pandas data frame, with the policies as its index."""
-        return tables.frame(self.rows()).set_index("policy")
+        return files.build_frame(self.rows()).set_index("policy")
 
     def to_csv(self, path: str | Path) -> None:
         """Write one line for each policy, replication and metric: tidy, for other programs."""
-        tables.write_csv(
+        files.write_csv(
             path,
             [
                 {"policy": policy, "replication": number, "metric": metric, "value": value}

@@ -11,9 +11,9 @@ from itertools import compress
 
 import numpy as np
 
-from hesrpt import units as times
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
+from hesrpt.traces.cells import date_at
 from hesrpt.traces.trace import Log, told
 
 DAMAGED = "line could not be read"
@@ -89,7 +89,7 @@ class Sieve:
             estimate=estimate,
             names=tuple(self._names[job] for job in order.tolist()),
             machine=machine,
-            began=None if zero is None else times.date(zero + first, zoned),
+            began=None if zero is None else date_at(zero + first, zoned),
             read=self.read,
             dropped=self.dropped,
         )

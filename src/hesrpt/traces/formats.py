@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 
 from hesrpt.errors import InputError
+from hesrpt.files import describe_source, read_blocks
 from hesrpt.traces import sacct
-from hesrpt.traces import text_blocks as opening
 from hesrpt.traces.cleaning import Sieve
 from hesrpt.traces.columns import check_columns
 from hesrpt.traces.delimited import CSV
@@ -53,14 +53,14 @@ def read_log(
         raise InputError(f"unknown format {format!r}; formats are: {', '.join(FORMATS)}")
     columns = columns or {}
     check_columns(columns)
-    sieve = Sieve(opening.place_of(path), strict)
-    with closing(opening.blocks(path, progress)) as blocks:
+    sieve = Sieve(describe_source(path), strict)
+    with closing(read_blocks(path, progress)) as blocks:
         # What comes before the first line that is not blank tells nothing.
-        begin = next((block for block in blocks if any(map(str.strip, block[1]))), None)
+        begin = next((block for block in blocks if any(map(str.strip, block.lines))), None)
         if begin is None:
             raise InputError(f"{sieve.place}: is empty; a log was expected")
         text = chain([begin], blocks)
-        kind = format or _format_of(next(filter(str.strip, begin[1])))
+        kind = format or _format_of(next(filter(str.strip, begin.lines)))
         if kind != "swf":
             return read_table(text, sieve, _TABLES[kind], columns)
         if columns:

@@ -14,8 +14,8 @@ from itertools import compress
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.files import Block
 from hesrpt.traces.cleaning import DAMAGED, Rows, Sieve
-from hesrpt.traces.text_blocks import Block
 from hesrpt.traces.trace import Log
 
 FIELDS = 18

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,11 +11,11 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
+from hesrpt.files import Block, Row, parse_csv
+from hesrpt.traces.cells import TimeKind, parse_durations, parse_numbers, parse_times
 from hesrpt.traces.cleaning import DAMAGED, UNENDED, Rows, Sieve
 from hesrpt.traces.columns import find_columns, plain
-from hesrpt.traces.text_blocks import Block
 from hesrpt.traces.trace import Log
-from hesrpt.units import DATE, NUMBER, counts, durations, moments
 
 _BATCH = 10_000  # rows that are turned into numbers at a time
 Cells = Mapping[str, Sequence[str]]  # of our columns, as far as there are any
@@ -48,10 +47,12 @@ def read_table(
     """Return the jobs in a table; ``columns`` are the names of columns that the user gives."""
     lines = ((n, line) for first, block in text for n, line in enumerate(block, first))
     top, header_line = next(((n, line) for n, line in lines if line.strip()), (1, ""))
-    reader = csv.reader(
-        chain([header_line], (f"{line}\n" for _, line in lines)), **dialect.options(header_line)
+    rows = parse_csv(
+        chain([header_line], (line for _, line in lines)),
+        sieve.place,
+        first_line=top,
+        **dialect.options(header_line),
     )
-    rows = _numbered(reader, sieve.place, top - 1)
     last, names = next(rows)  # the header's line is not blank
     header = [name.strip() for name in names]
     place = f"{sieve.place}:{top}"
@@ -63,24 +64,14 @@ def read_table(
     table = _Table(dialect, header, found)
     for batch in _batches(rows, table, last):
         sieve.add(table.rows(batch))
-    zoned = table.kind == DATE
-    return sieve.log(None, None if table.kind in (None, NUMBER) else 0.0, zoned)
-
-
-def _numbered(reader: Any, place: str, above: int) -> Iterator[tuple[int, list[str]]]:
-    try:
-        for cells in reader:
-            yield above + reader.line_num, cells
-    except csv.Error as error:
-        raise InputError(f"{place}:{above + reader.line_num}: {error}") from None
+    zoned = table.kind == TimeKind.ZONED_DATE
+    return sieve.log(None, None if table.kind in (None, TimeKind.NUMBER) else 0.0, zoned)
 
 
 Batch = list[tuple[int, list[str], bool]]  # line, cells, and whether they are fit for use
 
 
-def _batches(
-    rows: Iterator[tuple[int, list[str]]], table: _Table, previous: int
-) -> Iterator[Batch]:
+def _batches(rows: Iterator[Row], table: _Table, previous: int) -> Iterator[Batch]:
     """Yield the rows that are about jobs, many at a time."""
     width, named = len(table.header), table.found.get("name")
     batch: Batch = []
@@ -144,7 +135,7 @@ class _Table:
             names=self._names(cells, len(batch)),
             submit=submit,
             runtime=np.where(np.isnan(runtime), ran, runtime),
-            servers=counts(cells["servers"]),
+            servers=parse_numbers(cells["servers"]),
             start=start,
             estimate=self._durations(cells, "estimate", len(batch)),
             troubles=troubles,
@@ -161,19 +152,19 @@ class _Table:
         if ours not in cells:
             return np.full(jobs, np.nan)
         unit = self.dialect.units.get(plain(self.header[self.found[ours]]), 1.0)
-        return durations(cells[ours]) * unit
+        return parse_durations(cells[ours]) * unit
 
     def _moments(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
         """Return when jobs were submitted, began or ended: all as numbers or all as dates."""
         if ours not in cells:
             return np.full(jobs, np.nan)
-        times, kinds = moments(cells[ours])
+        times, kinds = parse_times(cells[ours])
         if ours == "submit" and self.kind is None and np.isfinite(times).any():
             self.kind = int(kinds[np.isfinite(times)][0])
-        dated = self.kind not in (None, NUMBER)
+        dated = self.kind not in (None, TimeKind.NUMBER)
         # Numbers among dates, or the reverse, are on a clock that we do not know.
-        strange = np.isfinite(times) & ((kinds != NUMBER) != dated)
+        strange = np.isfinite(times) & ((kinds != TimeKind.NUMBER) != dated)
         if ours == "submit":
-            strange |= (kinds == NUMBER) & (times < 0)
+            strange |= (kinds == TimeKind.NUMBER) & (times < 0)
         times[strange] = np.inf
         return times

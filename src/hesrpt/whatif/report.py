@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from hesrpt._version import __version__
 from hesrpt.files import write_text
 from hesrpt.plotting import get_title, whatif_figures
-from hesrpt.units import duration, plain_number
+from hesrpt.units import format_duration, format_number
 from hesrpt.whatif.study import WhatIf
 
 # What matplotlib would say of a figure, with addresses that nobody needs to ask.
@@ -92,9 +92,9 @@ def _table(study: WhatIf) -> str:
     head += "".join(f"<th>{kind} slowdown</th>" for kind in kinds)
     rows = []
     for row in study.rows():
-        cells = [duration(row[f"{kind}_flow_time"]) for kind in kinds]
-        cells += [plain_number(row[f"{kind}_slowdown"]) for kind in kinds]
-        cells += [duration(row["makespan"]), f"{row['utilisation']:.0%}"]
+        cells = [format_duration(row[f"{kind}_flow_time"]) for kind in kinds]
+        cells += [format_number(row[f"{kind}_slowdown"]) for kind in kinds]
+        cells += [format_duration(row["makespan"]), f"{row['utilisation']:.0%}"]
         chosen = ' class="chosen"' if row["policy"] == "hesrpt" else ""
         rows.append(
             f"<tr{chosen}><td>{escape(get_title(row['policy']))}"
@@ -117,7 +117,7 @@ def _class_table(study: WhatIf) -> str:
     head = "".join(f"<th>{escape(get_title(policy))}</th>" for policy in study.runs)
     rows = [
         f"<tr><td>{escape(row['class'])} ({row['jobs']:,})</td>"
-        + "".join(f"<td>{duration(row[policy])}</td>" for policy in study.runs)
+        + "".join(f"<td>{format_duration(row[policy])}</td>" for policy in study.runs)
         + "</tr>"
         for row in found
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,9 +9,8 @@ import numpy as np
 
 from hesrpt.errors import InputError
 from hesrpt.traces import Log
+from hesrpt.units import parse_duration
 from hesrpt.validation import check_at_least, check_between
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def selected(
@@ -73,9 +71,9 @@ def _within(log: Log, window: str) -> Log:
 
 def _moment(log: Log, text: str, window: str) -> float:
     """Return a time of the log's clock: after so long, or at a date."""
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.lower()):
-        return float(found.group(1)) * _UNITS[found.group(2)]
     try:
+        if "-" not in text:
+            return parse_duration(text)
         date = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(

@@ -12,10 +12,12 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy
+from hesrpt.schedule import summarise
 from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation, kept
 from hesrpt.traces import Log
 from hesrpt.traces.trace import RECORDED
+from hesrpt.units import format_duration
 from hesrpt.validation import check_whole_number
 from hesrpt.whatif.assumptions import Assumption, assumption
 from hesrpt.whatif.selection import offered_load, selected
@@ -70,19 +72,16 @@ class WhatIf:
         """Return a row for each policy, with all that is measured."""
         rows = []
         for policy, run in self.runs.items():
-            row: dict[str, Any] = {"policy": policy}
-            for name, values in (
-                ("flow_time", run.flow_times),
-                ("slowdown", self.slowdowns(policy)),
-            ):
-                median, p95, p99 = np.quantile(values, (0.5, 0.95, 0.99))
-                row[f"mean_{name}"] = float(values.mean())
-                row |= {f"median_{name}": float(median), f"p95_{name}": float(p95)}
-                row[f"p99_{name}"] = float(p99)
-            row["makespan"] = run.makespan
-            row["utilisation"] = run.utilisation
-            row["overloaded"] = run.overloaded
-            rows.append(row)
+            rows.append(
+                {
+                    "policy": policy,
+                    **summarise("flow_time", run.flow_times),
+                    **summarise("slowdown", self.slowdowns(policy)),
+                    "makespan": run.makespan,
+                    "utilisation": run.utilisation,
+                    "overloaded": run.overloaded,
+                }
+            )
         return rows
 
     def by_class(self) -> list[dict[str, Any]]:
@@ -105,22 +104,20 @@ class WhatIf:
     @property
     def sentence(self) -> str:
         """What it comes to."""
-        from hesrpt.units import duration
-
         base = next((one for one in ("easy", "fcfs", RECORDED) if one in self.runs), None)
         assumed = f"with malleable jobs and {self.assumed.text}"
+        means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
+        shown = {policy: format_duration(mean) for policy, mean in means.items()}
         if base is None or "hesrpt" not in self.runs:
-            means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
             best = min(means, key=means.__getitem__)
-            return f"{assumed}, mean flow time is least under {best}: {duration(means[best])}"
-        before, after = self.runs[base].mean_flow_time, self.runs["hesrpt"].mean_flow_time
+            return f"{assumed}, mean flow time is least under {best}: {shown[best]}"
         name = base if base == RECORDED else base.upper()
-        if duration(before) == duration(after):
-            return f"{assumed}, heSRPT would change nothing: {duration(after)}, as under {name}"
-        verb = "cut" if after < before else "raise"
+        if shown[base] == shown["hesrpt"]:
+            return f"{assumed}, heSRPT would change nothing: {shown[base]}, as under {name}"
+        verb = "cut" if means["hesrpt"] < means[base] else "raise"
         return (
-            f"{assumed}, heSRPT would {verb} mean flow time from {duration(before)} ({name}) to "
-            f"{duration(after)}"
+            f"{assumed}, heSRPT would {verb} mean flow time from {shown[base]} ({name}) to "
+            f"{shown['hesrpt']}"
         )
 
     def as_json(self) -> dict[str, Any]:
