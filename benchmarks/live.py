@@ -13,7 +13,8 @@ from rich.table import Table
 from benchmarks.timing import best_time
 from hesrpt import Pool, PowerLaw
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.events import ItemFinished, JobArrived, JobSpec, Tick
+from hesrpt.runtime.events import ItemFinished, JobArrived, Tick
+from hesrpt.runtime.jobs import JobSpec
 
 _ITEMS, _SECONDS = 600, 0.01
 
@@ -68,16 +69,10 @@ def _review(core: Core) -> None:
 
 def _with_jobs(jobs: int, own: bool) -> Core:
     core = Core(64)
-    core.handle(
-        *(
-            JobArrived(
-                0.0, str(job),
-                JobSpec(
-                    items=100, size=float(job + 1),
-                    speedup=PowerLaw(0.3 + 0.6 * job / jobs if own else 0.5),
-                ),
-            )
-            for job in range(jobs)
-        )
-    )  # fmt: skip
+    arrivals = []
+    for job in range(jobs):
+        p = 0.3 + 0.6 * job / jobs if own else 0.5
+        spec = JobSpec(name=str(job), items=100, size=float(job + 1), speedup=PowerLaw(p))
+        arrivals.append(JobArrived(0.0, spec))
+    core.handle(*arrivals)
     return core

@@ -413,5 +413,5 @@ def test_items_of_all_kinds_and_times(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert jobs[3].size == 5400
     assert all(JobRequest.from_text(job.as_text()) == job for job in jobs)
-    task = jobs[0].source.task(0, 1, None)
+    task = jobs[0].source.create_task(0, 1, None)
     assert task.command == "echo a.txt {x}"  # type: ignore[union-attr]

@@ -23,19 +23,19 @@ from hesrpt.runtime.events import (
     ItemsRead,
     JobArrived,
     JobCancelled,
-    JobSpec,
     Resize,
     Start,
     Stop,
     Tick,
 )
-from hesrpt.runtime.learning import PRIOR_P, Learned
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.learning import PRIOR_P, ItemDurations
 
 HALF = PowerLaw(0.5)
 
 
-def bag(items: int | None, size: float | None = None, **options: object) -> JobSpec:
-    return JobSpec(items=items, size=size, speedup=HALF, **options)  # type: ignore[arg-type]
+def bag(name: str, items: int | None, size: float | None = None, **options: object) -> JobSpec:
+    return JobSpec(name=name, items=items, size=size, speedup=HALF, **options)  # type: ignore[arg-type]
 
 
 def starts(job: str, *items: int) -> list[Command]:
@@ -48,7 +48,7 @@ def held(core: Core) -> dict[str, tuple[int, int]]:
 
 def test_a_job_alone_gets_all_servers_and_ends() -> None:
     core = Core(2)
-    assert core.handle(JobArrived(0, "a", bag(3, 300))) == starts("a", 0, 1)
+    assert core.handle(JobArrived(0, bag("a", 3, 300))) == starts("a", 0, 1)
     assert core.handle(ItemFinished(100, "a", 1, 100.0)) == starts("a", 2)
     assert core.handle(ItemFinished(101, "a", 0, 101.0)) == []
     assert core.handle(ItemFinished(200, "a", 2, 99.0)) == [Finish("a")]
@@ -58,7 +58,7 @@ def test_a_job_alone_gets_all_servers_and_ends() -> None:
 def test_jobs_that_come_at_once_are_planned_at_once() -> None:
     # Two equal jobs, ten servers, p = 0.5: 7.5 and 2.5, in whole servers 7 and 3 (or 8 and 2).
     core = Core(10)
-    done = core.handle(JobArrived(0, "a", bag(50, 500)), JobArrived(0, "b", bag(50, 500)))
+    done = core.handle(JobArrived(0, bag("a", 50, 500)), JobArrived(0, bag("b", 50, 500)))
     assert len(done) == 10
     assert sorted(planned for planned, _ in held(core).values()) in ([2, 8], [3, 7])
     assert all(planned == observed for planned, observed in held(core).values())
@@ -66,8 +66,8 @@ def test_jobs_that_come_at_once_are_planned_at_once() -> None:
 
 def test_a_later_smaller_job_gets_servers_as_items_end_and_nothing_is_taken_away() -> None:
     core = Core(4)
-    assert core.handle(JobArrived(0, "large", bag(100, 1000))) == starts("large", 0, 1, 2, 3)
-    assert core.handle(JobArrived(1, "small", bag(10, 10))) == []
+    assert core.handle(JobArrived(0, bag("large", 100, 1000))) == starts("large", 0, 1, 2, 3)
+    assert core.handle(JobArrived(1, bag("small", 10, 10))) == []
     planned = core.jobs["small"].planned
     assert held(core) == {"large": (4 - planned, 4), "small": (planned, 0)}
     for item in range(planned):
@@ -77,7 +77,7 @@ def test_a_later_smaller_job_gets_servers_as_items_end_and_nothing_is_taken_away
 
 def test_what_a_job_cannot_use_passes_on() -> None:
     core = Core(8)
-    core.handle(JobArrived(0, "tiny", bag(2, 2)), JobArrived(0, "large", bag(100, 1000)))
+    core.handle(JobArrived(0, bag("tiny", 2, 2)), JobArrived(0, bag("large", 100, 1000)))
     assert held(core) == {"tiny": (2, 2), "large": (6, 6)}
     core.handle(ItemFinished(1, "tiny", 0, 1.0))
     assert held(core) == {"tiny": (1, 1), "large": (7, 7)}
@@ -85,8 +85,8 @@ def test_what_a_job_cannot_use_passes_on() -> None:
 
 def test_planned_requested_and_observed_are_three_numbers() -> None:
     core = Core(4)
-    core.handle(JobArrived(0, "a", bag(6, 600)))
-    core.handle(JobArrived(1, "b", bag(2, 2)))
+    core.handle(JobArrived(0, bag("a", 6, 600)))
+    core.handle(JobArrived(1, bag("b", 2, 2)))
     a, b = core.jobs["a"], core.jobs["b"]
     assert (a.planned, a.requested, a.observed) == (2, 2, 4)  # four items have begun
     assert (b.planned, b.requested, b.observed) == (2, 2, 0)  # no server is free yet
@@ -98,7 +98,7 @@ def test_planned_requested_and_observed_are_three_numbers() -> None:
 
 def test_failed_items_are_tried_again_then_the_job_fails_and_the_others_go_on() -> None:
     core = Core(3)
-    core.handle(JobArrived(0, "a", bag(5, 500, retries=1)), JobArrived(0, "b", bag(9, 9000)))
+    core.handle(JobArrived(0, bag("a", 5, 500, retries=1)), JobArrived(0, bag("b", 9, 9000)))
     first = core.jobs["a"].observed
     assert first >= 1
     core.handle(ItemFailed(1, "a", 0, "item 0: boom"))
@@ -112,7 +112,7 @@ def test_failed_items_are_tried_again_then_the_job_fails_and_the_others_go_on() 
 
 def test_cancelling_stops_what_runs() -> None:
     core = Core(2)
-    core.handle(JobArrived(0, "a", bag(5, 500)))
+    core.handle(JobArrived(0, bag("a", 5, 500)))
     assert core.handle(JobCancelled(1, "a")) == [
         Stop("a", 0), Stop("a", 1), Finish("a", "cancelled"),
     ]  # fmt: skip
@@ -121,7 +121,7 @@ def test_cancelling_stops_what_runs() -> None:
 
 def test_capacity_may_change() -> None:
     core = Core(1)
-    assert core.handle(JobArrived(0, "a", bag(9, 900))) == starts("a", 0)
+    assert core.handle(JobArrived(0, bag("a", 9, 900))) == starts("a", 0)
     assert core.handle(CapacityChanged(1, 3)) == starts("a", 1, 2)
     assert core.handle(CapacityChanged(2, 0)) == []
     assert core.handle(ItemFinished(3, "a", 0, 3.0)) == []
@@ -130,39 +130,39 @@ def test_capacity_may_change() -> None:
 
 def test_items_that_run_out() -> None:
     core = Core(4)
-    assert core.handle(JobArrived(0, "a", bag(None))) == []  # nothing is known of its items yet
+    assert core.handle(JobArrived(0, bag("a", None))) == []  # nothing is known of its items yet
     assert core.handle(ItemsRead(0, "a", 2)) == starts("a", 0, 1)
     assert core.handle(ItemsExhausted(0, "a", 2)) == []
     core.handle(ItemFinished(1, "a", 0, 1.0))
     assert core.handle(ItemFinished(1, "a", 1, 1.0)) == [Finish("a")]
-    assert core.handle(JobArrived(2, "empty", bag(0))) == [Finish("empty")]
+    assert core.handle(JobArrived(2, bag("empty", 0))) == [Finish("empty")]
 
 
 def test_items_done_before_are_not_done_again() -> None:
     core = Core(2)
     done = frozenset({0, 2, 3})
-    assert core.handle(JobArrived(0, "a", bag(6, 600), done)) == starts("a", 1, 4)
+    assert core.handle(JobArrived(0, bag("a", 6, 600), done)) == starts("a", 1, 4)
     assert core.handle(ItemFinished(1, "a", 1, 1.0)) == starts("a", 5)
-    assert core.handle(JobArrived(2, "all", bag(2, 2), frozenset({0, 1}))) == [Finish("all")]
+    assert core.handle(JobArrived(2, bag("all", 2, 2), frozenset({0, 1}))) == [Finish("all")]
 
 
 def test_short_items_are_made_ready_before_there_is_a_server() -> None:
     core = Core(2)
-    core.handle(JobArrived(0, "a", bag(9)))
+    core.handle(JobArrived(0, bag("a", 9)))
     assert core.handle(ItemFinished(0.01, "a", 0, 0.01)) == starts("a", 2, 3)
     assert core.jobs["a"].observed == 2
     assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == starts("a", 4)
     assert core.jobs["a"].observed == 2
 
 
-def command(**options: object) -> JobSpec:
-    return JobSpec(size=100.0, speedup=HALF, **options)  # type: ignore[arg-type]
+def command(name: str, **options: object) -> JobSpec:
+    return JobSpec(name=name, size=100.0, speedup=HALF, **options)  # type: ignore[arg-type]
 
 
 def test_a_command_that_never_resizes_keeps_its_servers() -> None:
     core = Core(8)
-    assert core.handle(JobArrived(0, "c", command(resize="never"))) == [Start("c", 0, 8)]
-    assert core.handle(JobArrived(1, "a", bag(50, 5))) == []
+    assert core.handle(JobArrived(0, command("c", resize="never"))) == [Start("c", 0, 8)]
+    assert core.handle(JobArrived(1, bag("a", 50, 5))) == []
     assert held(core) == {"c": (8, 8), "a": (0, 0)}
     assert core.handle(ItemFinished(9, "c", 0, 9.0)) == [
         Finish("c"), *starts("a", *range(8)),
@@ -171,8 +171,8 @@ def test_a_command_that_never_resizes_keeps_its_servers() -> None:
 
 def test_a_command_by_affinity_shrinks_at_once_and_grows_again() -> None:
     core = Core(8)
-    core.handle(JobArrived(0, "c", command(resize="affinity")))
-    done = core.handle(JobArrived(1, "a", bag(50, 5)))
+    core.handle(JobArrived(0, command("c", resize="affinity")))
+    done = core.handle(JobArrived(1, bag("a", 50, 5)))
     assert isinstance(done[0], Resize)  # the shrink comes first
     width = done[0].servers
     assert done == [Resize("c", 0, width), *starts("a", *range(8 - width))]
@@ -181,9 +181,9 @@ def test_a_command_by_affinity_shrinks_at_once_and_grows_again() -> None:
 
 def test_a_restart_must_have_paid_before_the_next() -> None:
     core = Core(8)
-    spec = command(resize="restart", restart_cost=10.0)
-    assert core.handle(JobArrived(0, "c", spec)) == [Start("c", 0, 8)]
-    core.handle(JobArrived(1, "a", bag(50, 500)))
+    spec = command("c", resize="restart", restart_cost=10.0)
+    assert core.handle(JobArrived(0, spec)) == [Start("c", 0, 8)]
+    core.handle(JobArrived(1, bag("a", 50, 500)))
     assert held(core)["c"] == (8, 8)  # it has not run for as long as a restart costs
     done = core.handle(Tick(11))
     stopped = [one for one in done if isinstance(one, Stop)]
@@ -201,9 +201,9 @@ def test_a_restart_must_have_paid_before_the_next() -> None:
 
 def test_two_jobs_of_one_name_are_refused() -> None:
     core = Core(1)
-    core.handle(JobArrived(0, "a", bag(2, 2)))
+    core.handle(JobArrived(0, bag("a", 2, 2)))
     with pytest.raises(InputError, match="already a job named 'a'"):
-        core.handle(JobArrived(0, "a", bag(2, 2)))
+        core.handle(JobArrived(0, bag("a", 2, 2)))
 
 
 def test_any_policy_will_do() -> None:
@@ -213,7 +213,7 @@ def test_any_policy_will_do() -> None:
         return decision
 
     core = Core(3, last_first)
-    core.handle(JobArrived(0, "a", bag(9, 9)), JobArrived(0, "b", bag(9, 9)))
+    core.handle(JobArrived(0, bag("a", 9, 9)), JobArrived(0, bag("b", 9, 9)))
     assert held(core) == {"a": (0, 0), "b": (3, 3)}
 
 
@@ -254,7 +254,9 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
         if kind == "arrive":
             arrived += 1
             carry_out(
-                core.handle(JobArrived(time, f"j{arrived}", JobSpec(items=5 * number, retries=1)))
+                core.handle(
+                    JobArrived(time, JobSpec(name=f"j{arrived}", items=5 * number, retries=1))
+                )
             )
         elif kind == "capacity":
             carry_out(core.handle(CapacityChanged(time, number)))
@@ -288,7 +290,7 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
 
 
 def test_sizes_and_speedups_are_learned() -> None:
-    learned = Learned()
+    learned = ItemDurations()
     assert learned.p == PRIOR_P
     assert learned.item_seconds(0.5) is None
     for _ in range(50):
@@ -300,18 +302,18 @@ def test_sizes_and_speedups_are_learned() -> None:
 
 def test_before_its_first_item_is_done_a_job_is_judged_by_the_others() -> None:
     core = Core(4)
-    core.handle(JobArrived(0, "known", JobSpec(items=10)))
+    core.handle(JobArrived(0, JobSpec(name="known", items=10)))
     for item in range(4):
         core.handle(ItemFinished(20, "known", item, 20.0))
-    core.handle(JobArrived(21, "new", JobSpec(items=3)))
-    assert core.planner.remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
+    core.handle(JobArrived(21, JobSpec(name="new", items=3)))
+    assert core.allocator.estimate_remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
 
 
 def test_a_command_of_unknown_length_does_not_take_everything() -> None:
     core = Core(4)
     core.handle(
-        JobArrived(0, "c", JobSpec(speedup=HALF, resize="affinity")),
-        JobArrived(0, "b", bag(99, 99)),
+        JobArrived(0, JobSpec(name="c", speedup=HALF, resize="affinity")),
+        JobArrived(0, bag("b", 99, 99)),
     )
     assert core.jobs["b"].planned >= 2
     core.handle(Tick(3600))
@@ -320,26 +322,27 @@ def test_a_command_of_unknown_length_does_not_take_everything() -> None:
 
 def test_a_restarted_command_remembers_what_it_had_done() -> None:
     core = Core(4)
-    spec = command(resize="restart", restart_cost=1.0)
-    core.handle(JobArrived(0, "c", spec))
-    core.handle(JobArrived(10, "a", bag(50, 500)))
+    spec = command("c", resize="restart", restart_cost=1.0)
+    core.handle(JobArrived(0, spec))
+    core.handle(JobArrived(10, bag("a", 50, 500)))
     assert core.jobs["c"].observed < 4  # started again
-    assert core.planner.remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
+    assert core.allocator.estimate_remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
 
 
 def test_a_size_is_believed_also_if_the_items_are_not_counted() -> None:
     core = Core(4)
     core.handle(
-        JobArrived(0, "long", JobSpec(size=1e5, speedup=HALF)), JobArrived(0, "short", bag(50, 50))
+        JobArrived(0, JobSpec(name="long", size=1e5, speedup=HALF)),
+        JobArrived(0, bag("short", 50, 50)),
     )
-    assert core.planner.remaining(core.jobs["long"], 0) == pytest.approx(1e5)
+    assert core.allocator.estimate_remaining(core.jobs["long"], 0) == pytest.approx(1e5)
     assert core.jobs["short"].planned > core.jobs["long"].planned
 
 
 def test_items_are_started_as_they_are_read() -> None:
     core = Core(2)
-    spec = JobSpec(items=3, size=300, speedup=HALF, fed=True)
-    assert core.handle(JobArrived(0, "a", spec, frozenset({0}))) == []
+    spec = JobSpec(name="a", items=3, size=300, speedup=HALF, is_streamed=True)
+    assert core.handle(JobArrived(0, spec, frozenset({0}))) == []
     assert core.handle(ItemsRead(1, "a", 1)) == starts("a", 1)
     assert core.handle(ItemsRead(1, "a", 2)) == starts("a", 2)
     assert core.handle(ItemsExhausted(1, "a", 3)) == []
@@ -352,36 +355,40 @@ def test_items_are_started_as_they_are_read() -> None:
 
 def test_lost_items_are_done_again_on_no_account_but_not_for_ever() -> None:
     core = Core(2)
-    assert core.handle(JobArrived(0, "a", bag(3, 300, retries=0))) == starts("a", 0, 1)
+    assert core.handle(JobArrived(0, bag("a", 3, 300, retries=0))) == starts("a", 0, 1)
     for time in range(10):
         assert core.handle(ItemLost(time, "a", 1)) == starts("a", 1)
-    assert core.handle(ItemLost(10, "a", 1, ran=False)) == starts("a", 1)  # it was not even begun
+    assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts(
+        "a", 1
+    )  # it was not even begun
     done = core.handle(ItemLost(11, "a", 1))
     assert done == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
 
 
 def test_short_items_go_in_batches_where_handing_out_takes_time() -> None:
     core = Core(2, batch_seconds=0.1)
-    assert core.handle(JobArrived(0, "a", bag(1000))) == starts("a", 0, 1)  # nothing is known yet
+    assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
     first, ready = core.handle(ItemFinished(0.01, "a", 0, 0.01))
-    assert first == Start("a", 2, also=tuple(range(3, 12)))
-    assert ready == Start("a", 12, also=tuple(range(13, 22)))  # for whichever server is free next
+    assert first == Start("a", 2, next_items=tuple(range(3, 12)))
+    assert ready == Start(
+        "a", 12, next_items=tuple(range(13, 22))
+    )  # for whichever server is free next
     job = core.jobs["a"]
     assert (job.observed, len(job.in_flight)) == (2, 21)
     # The server of item 1 goes on with what was ready, and something else is made ready.
     assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
-        Start("a", 22, also=tuple(range(23, 32)))
+        Start("a", 22, next_items=tuple(range(23, 32)))
     ]
     assert job.in_flight[12].servers == 1
     # What is lost, or fails, is done alone.
     lost = core.handle(*(ItemLost(0.1, "a", item) for item in (2, 3)))
-    assert all(isinstance(one, Start) and one.also == () for one in lost)
+    assert all(isinstance(one, Start) and one.next_items == () for one in lost)
     assert {one.item for one in lost if isinstance(one, Start)} <= {2, 3}
 
 
 def test_batches_get_smaller_towards_the_end() -> None:
     core = Core(4, batch_seconds=0.1)
-    core.handle(JobArrived(0, "a", bag(400)))
+    core.handle(JobArrived(0, bag("a", 400)))
     waiting, sizes, time = [0, 1, 2, 3], [], 0.0
     while waiting:
         time += 0.01
@@ -397,19 +404,19 @@ def test_batches_get_smaller_towards_the_end() -> None:
 
 def test_a_command_is_no_wider_than_a_node() -> None:
     core = Core(0)
-    job = JobSpec(items=1, size=1e6, speedup=HALF, resize="never")
-    core.handle(CapacityChanged(0, 12, widest=4))
-    assert core.handle(JobArrived(0, "a", job)) == [Start("a", 0, 4)]
-    assert core.handle(JobArrived(1, "b", bag(20, 20))) == starts("b", *range(8))
+    job = JobSpec(name="a", items=1, size=1e6, speedup=HALF, resize="never")
+    core.handle(CapacityChanged(0, 12, max_width=4))
+    assert core.handle(JobArrived(0, job)) == [Start("a", 0, 4)]
+    assert core.handle(JobArrived(1, bag("b", 20, 20))) == starts("b", *range(8))
     # Its node dies: it is started again where there is room.
-    done = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, widest=2))
+    done = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, max_width=2))
     assert done == [Start("a", 0, 2)]
 
 
 def test_calls_that_fail_are_given_up_and_the_others_go_on() -> None:
     core = Core(2)
-    core.handle(JobArrived(0, "a", bag(None, calls=True, fed=True, retries=0)))
-    assert core.jobs["a"].most == 0  # nobody has called yet
+    core.handle(JobArrived(0, bag("a", None, is_executor=True, is_streamed=True, retries=0)))
+    assert core.jobs["a"].max_servers == 0  # nobody has called yet
     assert core.handle(ItemsRead(1, "a", 3)) == starts("a", 0, 1)
     assert core.handle(ItemFailed(2, "a", 0, "crash")) == [Drop("a", 0, "crash"), Start("a", 2)]
     assert core.handle(ItemFinished(3, "a", 1, 1.0), ItemFinished(3, "a", 2, 1.0)) == []
@@ -419,8 +426,8 @@ def test_calls_that_fail_are_given_up_and_the_others_go_on() -> None:
 
 def test_calls_are_judged_by_what_waits() -> None:
     core = Core(4)
-    core.handle(JobArrived(0, "calls", bag(None, calls=True, fed=True)))
-    core.handle(JobArrived(0, "bag", bag(40, 40)))
+    core.handle(JobArrived(0, bag("calls", None, is_executor=True, is_streamed=True)))
+    core.handle(JobArrived(0, bag("bag", 40, 40)))
     core.handle(ItemsRead(1, "calls", 4), ItemFinished(1, "bag", 0, 1.0))
-    assert core.jobs["calls"].left == 4
+    assert core.jobs["calls"].remaining_items == 4
     assert core.jobs["calls"].planned > core.jobs["bag"].planned

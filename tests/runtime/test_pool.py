@@ -195,7 +195,7 @@ def test_a_million_items_are_never_in_memory_at_once() -> None:
     with Pool(servers=64, engine=engine) as pool:
         job = pool.map(square, many(), name="many")
         while not job.wait(0.01):
-            most = max(most, len(job._live.source.kept))  # type: ignore[attr-defined]
+            most = max(most, len(job._live.source.unfinished))  # type: ignore[attr-defined]
     assert taken == 100_000
     assert most <= 2 * 64 + 2
 

@@ -58,7 +58,7 @@ def _table(pool: Pool) -> Table:
     driver = pool._driver
     with driver.condition:
         now, servers = driver.now, driver.core.servers
-        ends = forecast(driver.core, now, driver.core.planner.policy)
+        ends = forecast(driver.core, now, driver.core.allocator.policy)
         held = {name: (job.planned, job.observed) for name, job in driver.core.jobs.items()}
     table = Table(box=None, pad_edge=False)
     for column in ("job", "", "items", "servers", "so far", "ends in"):

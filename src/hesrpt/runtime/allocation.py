@@ -1,4 +1,4 @@
-"""How many servers each job should have: what is left of the jobs, put to the policy."""
+"""How many servers each job should have: estimate the remaining work, and ask the policy."""
 
 from __future__ import annotations
 
@@ -9,89 +9,83 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy, round_fairly
-from hesrpt.runtime.jobs import ActiveJob, common_power, power_like
-from hesrpt.runtime.learning import Learned
+from hesrpt.runtime.jobs import ActiveJob, closest_power, common_power
+from hesrpt.runtime.learning import ItemDurations
 from hesrpt.speedups import Mixed
 
-# An item of which nothing is known takes so many seconds.
-_SOME_SECONDS = 1.0
-# Of an item in flight, at least this part is still to do.
-_LEAST_LEFT = 0.05
-# A command of which nothing is known has at least so many seconds to go.
-_LONG = 600.0
-# Up to so many jobs, heSRPT in whole servers is computed exactly.
-_EXACT = 100
+# The assumed duration of an item, in seconds, before any item has finished.
+_DEFAULT_ITEM_SECONDS = 1.0
+# At least this fraction of an item in flight is assumed to remain.
+_MIN_REMAINING = 0.05
+# A command of unknown size is assumed to need at least this many more seconds.
+_UNKNOWN_COMMAND_SECONDS = 600.0
+# With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly.
+_MAX_EXACT_JOBS = 100
 
 
-class Planner:
-    """Sets what is planned for each job."""
+class Allocator:
+    """Decides how many servers are planned for each job."""
 
     def __init__(self, policy: PolicyLike) -> None:
         self.policy = get_policy(policy)
         if isinstance(self.policy, Rigid):
             raise InputError(f"policy {self.policy.name} can only be simulated: it shares nothing")
-        self.known = Learned()  # of all jobs, for those of which nothing is known
+        self.all_durations = ItemDurations()  # of all bags, to judge jobs that have none yet
         self._hesrpt: dict[float, Policy] = {}
 
-    def remaining(self, job: ActiveJob, time: float) -> float:
-        """Return how many seconds of work on one server are left of a job, as far as is known."""
-        return self._of_bag(job, time) if job.is_bag else self._of_command(job, time)
+    def estimate_remaining(self, job: ActiveJob, time: float) -> float:
+        """Estimate the remaining work of a job, in seconds on one server."""
+        return self._remaining_of_bag(job, time) if job.is_bag else _remaining_of_command(job, time)
 
-    def _of_bag(self, job: ActiveJob, time: float) -> float:
-        each = job.learned.item_seconds(power_like(job.speedup))
+    def _remaining_of_bag(self, job: ActiveJob, time: float) -> float:
+        item_seconds = job.durations.item_seconds(closest_power(job.speedup))
         if job.spec.size is not None and job.items is not None:
-            each = job.spec.size / max(job.items, 1)
-        elif each is None:
-            each = self.known.item_seconds(self.known.p) or _SOME_SECONDS
-        in_flight = 0.0
-        for flight in job.in_flight.values():
-            rate = float(job.speedup(flight.width)) / flight.width
-            in_flight += max(1 - (time - flight.started) * rate / each, _LEAST_LEFT)
-        left = (job.left - len(job.in_flight) + in_flight) * each
+            item_seconds = job.spec.size / max(job.items, 1)
+        elif item_seconds is None:
+            item_seconds = self.all_durations.item_seconds(self.all_durations.p)
+            item_seconds = item_seconds or _DEFAULT_ITEM_SECONDS
+        items = float(job.remaining_items - len(job.in_flight))
+        for in_flight in job.in_flight.values():
+            rate = float(job.speedup(in_flight.width)) / in_flight.width
+            finished = (time - in_flight.started) * rate / item_seconds
+            items += max(1 - finished, _MIN_REMAINING)
+        remaining = items * item_seconds
         if job.spec.size is not None and job.items is None:
-            return max(job.spec.size - job.done_count * each, left)
-        return left
+            return max(job.spec.size - job.done_count * item_seconds, remaining)
+        return remaining
 
-    def _of_command(self, job: ActiveJob, time: float) -> float:
-        done = job.worked + sum(
-            (time - flight.started) * float(job.speedup(flight.servers))
-            for flight in job.in_flight.values()
-        )
-        # Of unknown length, or longer than said: it may well take as long again.
-        if job.spec.size is None:
-            return max(done, _LONG)
-        return max(job.spec.size - done, _LEAST_LEFT * job.spec.size, done - job.spec.size)
+    def allocate(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
+        """Set the planned servers of each job."""
+        self._apply_policy(jobs, servers, time)
+        _let_unknown_jobs_start(jobs, servers)
 
-    def plan(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
-        """Decide how many servers each job should have."""
-        self._share(jobs, servers, time)
-        _let_all_be_known(jobs, servers)
-
-    def _share(self, all_jobs: list[ActiveJob], servers: int, time: float) -> None:
-        """Ask the policy how many servers each job should have."""
-        fixed = [job for job in all_jobs if is_fixed(job, time)]
+    def _apply_policy(self, all_jobs: list[ActiveJob], servers: int, time: float) -> None:
+        fixed = [job for job in all_jobs if keeps_width(job, time)]
         for job in fixed:
             job.planned = job.observed
         free = servers - sum(job.planned for job in fixed)
         jobs = [job for job in all_jobs if job not in fixed]
-        remaining = {job.name: max(self.remaining(job, time), 1e-9) for job in jobs}
+        remaining = {job.name: max(self.estimate_remaining(job, time), 1e-9) for job in jobs}
         while jobs:
-            held = self._ask(jobs, remaining, max(free, 0), time)
-            enough = [job for job, share in zip(jobs, held, strict=True) if share >= job.most]
-            if not enough:
-                for job, share in zip(jobs, held, strict=True):
+            shares = self._ask_policy(jobs, remaining, max(free, 0), time)
+            saturated = [
+                job for job, share in zip(jobs, shares, strict=True) if share >= job.max_servers
+            ]
+            if not saturated:
+                for job, share in zip(jobs, shares, strict=True):
                     job.planned = int(share)
                 return
-            # What a job cannot use passes on: the others are asked again without it.
-            for job in enough:
-                job.planned = min(job.most, max(free, 0))
+            # Ask the policy again without saturated jobs, to share what these cannot use.
+            for job in saturated:
+                job.planned = min(job.max_servers, max(free, 0))
                 free -= job.planned
-            names = {job.name for job in enough}
+            names = {job.name for job in saturated}
             jobs = [job for job in jobs if job.name not in names]
 
-    def _ask(
+    def _ask_policy(
         self, jobs: list[ActiveJob], remaining: dict[str, float], servers: int, time: float
     ) -> FloatArray:
+        """Return the whole servers that the policy gives each job."""
         if servers == 0:
             return np.zeros(len(jobs))
         each = [job.speedup for job in jobs]
@@ -110,8 +104,8 @@ class Planner:
         policy = self.policy
         if isinstance(policy, HeSrpt) and policy.p is None:
             policy = self._told(round(common_power(each, state.remaining), 2))
-            # The optimum in whole servers takes long to find for very many: rounding is as good.
-            state.whole = len(jobs) <= _EXACT
+            # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
+            state.whole = len(jobs) <= _MAX_EXACT_JOBS
         return round_fairly(np.asarray(policy(state), dtype=np.float64), float(servers))
 
     def _told(self, p: float) -> Policy:
@@ -122,16 +116,28 @@ class Planner:
         return self._hesrpt[p]
 
 
-def _let_all_be_known(jobs: list[ActiveJob], servers: int) -> None:
-    """Give a server to jobs of which nothing is known, so that it becomes known."""
+def _remaining_of_command(job: ActiveJob, time: float) -> float:
+    work_done = job.work_done + sum(
+        (time - in_flight.started) * float(job.speedup(in_flight.servers))
+        for in_flight in job.in_flight.values()
+    )
+    # A command of unknown size, or beyond its size, may well need as much again.
+    if job.spec.size is None:
+        return max(work_done, _UNKNOWN_COMMAND_SECONDS)
+    size = job.spec.size
+    return max(size - work_done, _MIN_REMAINING * size, work_done - size)
+
+
+def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
+    """Give jobs of unknown size one server each, so that their size can be learned."""
     unknown = [
         job
         for job in jobs
         if job.is_bag
         and job.spec.size is None
-        and job.learned.items == 0
+        and job.durations.items == 0
         and job.planned == 0
-        and job.most > 0
+        and job.max_servers > 0
     ]
     for job in unknown[: servers // 2]:
         richest = max(jobs, key=lambda other: other.planned * other.is_bag)
@@ -141,15 +147,15 @@ def _let_all_be_known(jobs: list[ActiveJob], servers: int) -> None:
         job.planned = 1
 
 
-def is_fixed(job: ActiveJob, time: float) -> bool:
-    """Return whether a running command cannot be resized, or should not be so soon."""
+def keeps_width(job: ActiveJob, time: float) -> bool:
+    """Return whether a running command cannot be resized, or not so soon after the last restart."""
     if job.is_bag or not job.in_flight or job.spec.resize == "affinity":
         return False
     if job.spec.resize == "never":
         return True
-    (flight,) = job.in_flight.values()
-    gained = 1.0
-    if job.width_before:
-        speeds = float(job.speedup(job.width_before)), float(job.speedup(flight.servers))
-        gained = abs(1 - min(speeds) / max(speeds))
-    return (time - job.resized_at) * gained < job.spec.restart_cost
+    (in_flight,) = job.in_flight.values()
+    gain = 1.0
+    if job.previous_width:
+        speeds = float(job.speedup(job.previous_width)), float(job.speedup(in_flight.servers))
+        gain = abs(1 - min(speeds) / max(speeds))
+    return (time - job.resized_at) * gain < job.spec.restart_cost

@@ -1,13 +1,14 @@
 """The scheduler's decisions. No clock, no process, no file: events in, commands out.
 
 Three numbers of servers are kept apart: what the policy has *planned* for a job, what is
-*requested* for it (no more than it has items left), and what is *observed* (items in flight, or the
-width of its command). A job that holds too many starts no further items; servers that come free go
-to jobs that hold too few. So shrinks always come before grows, and nothing is taken from an item.
+*requested* for it (no more than it can use), and what it is *observed* to hold (items in flight, or
+the width of its command). A job that holds too many starts no further items; servers that become
+free go to jobs that hold too few. So shrinks always come before grows, and no running item is
+interrupted.
 
-Where items are short, one more than there are servers is handed to the engine, so that no server
-waits for the scheduler: it is *ready*, and holds no server until another item ends. Where handing
-out itself takes time, as on a cluster, a server is given several short items in one go.
+When items are short, the engine is given one more than there are servers, so that no server waits
+for the scheduler. This *queued* item holds no server until another item ends. When starting an item
+is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.allocation import Planner, is_fixed
+from hesrpt.runtime.allocation import Allocator, keeps_width
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
@@ -31,214 +32,222 @@ from hesrpt.runtime.events import (
     ItemsRead,
     JobArrived,
     JobCancelled,
+    JobEvent,
     Resize,
     Start,
     Stop,
     Tick,
 )
-from hesrpt.runtime.jobs import ActiveJob, Flight
+from hesrpt.runtime.jobs import ActiveJob, ItemInFlight
 
-# Plans are made anew at least this often, in seconds, for what has been learned.
-_REVIEW = 1.0
-# Items up to this long, in seconds, are made ready before there is a server for them.
-_SHORT = 0.1
-#: No more items than this are given to a server in one go.
-MOST_IN_BATCH = 100
-# An item that has lost its server so often is taken to be the cause.
-_MOST_LOSSES = 10
+# Replan at least this often, in seconds, because more has been learned.
+_REPLAN_SECONDS = 1.0
+# Items up to this long, in seconds, are queued in the engine before a server is free.
+_SHORT_SECONDS = 0.1
+#: The most items that a server is given at once.
+MAX_BATCH = 100
+# An item that has lost its server more often than this is assumed to be the cause.
+_MAX_LOSSES = 10
 
 
 class Core:
-    """The state of the scheduler; :meth:`handle` is all there is to it."""
+    """The state of the scheduler, advanced by :meth:`handle`."""
 
     def __init__(
         self, servers: int, policy: PolicyLike = "hesrpt", batch_seconds: float = 0.0
     ) -> None:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
-        self.servers = self.widest = servers
-        self.batch_seconds = batch_seconds  # a server should be busy so long with what it is given
-        self.planner = Planner(policy)
+        self.servers = self.max_width = servers
+        self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
+        self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.planned_at = -inf
         self._arrivals = 0
-        self._ready: list[tuple[str, int]] = []
+        self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
 
     def handle(self, *events: Event) -> list[Command]:
-        """Take note of events, and return what is to be done: stops, resizes, starts."""
-        out: list[Command] = []
-        anew = sum(self._note(event, out) for event in events) > 0
+        """Advance the state by events; return commands: stops, then resizes, then starts."""
+        commands: list[Command] = []
+        needs_plan = [self._apply(event, commands) for event in events]
         time = events[-1].time
-        if anew or (time - self.planned_at >= _REVIEW and self.jobs):
+        if any(needs_plan) or (time - self.planned_at >= _REPLAN_SECONDS and self.jobs):
             self.planned_at = time
-            self.planner.plan(list(self.jobs.values()), self.servers, time)
-            out += self._shrink(time)
+            self.allocator.allocate(list(self.jobs.values()), self.servers, time)
+            commands += self._shrink(time)
         elif all(isinstance(event, Tick) for event in events):
-            return out
-        out += self._grow(time)
-        return out
+            return commands
+        commands += self._grow(time)
+        return commands
 
     # --- events -------------------------------------------------------------------------------
 
-    def _note(self, event: Event, out: list[Command]) -> bool:
-        """Return whether a new plan is needed at once."""
+    def _apply(self, event: Event, commands: list[Command]) -> bool:
+        """Update the state; return whether a new plan is needed at once."""
         match event:
             case JobArrived():
-                return self._arrive(event, out)
+                self._add_job(event, commands)
+                return True
             case CapacityChanged():
                 self.servers = event.servers
-                self.widest = event.servers if event.widest is None else event.widest
+                self.max_width = event.servers if event.max_width is None else event.max_width
                 for job in self.jobs.values():
-                    job.widest = self.widest
+                    job.max_width = self.max_width
                 return True
             case Tick():
                 return False
             case _:
                 active = self.jobs.get(event.job)
                 if active is None:
-                    return False  # it ended while the message was on its way
-                return self._note_of_job(event, active, out)
+                    return False  # the job ended while the event was on its way
+                return self._apply_to_job(event, active, commands)
 
-    def _arrive(self, event: JobArrived, out: list[Command]) -> bool:
-        if event.job in self.jobs:
-            raise InputError(f"there is already a job named {event.job!r}")
-        items = 1 if event.spec.resize is not None else event.spec.items
+    def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
+        spec = event.spec
+        if spec.name in self.jobs:
+            raise InputError(f"there is already a job named {spec.name!r}")
         self._arrivals += 1
-        job = ActiveJob(event.job, event.spec, event.time, self._arrivals, items)
-        job.done, job.done_count = set(event.done), len(event.done)
-        job.widest = self.widest
-        job.read = 0 if event.spec.fed or items is None else None
-        self.jobs[event.job] = job
-        if job.items is not None and job.left <= 0:
-            self._end(job, out)
-        return True
+        job = self.jobs[spec.name] = ActiveJob(
+            spec=spec,
+            number=self._arrivals,
+            arrived=event.time,
+            items=spec.items,
+            items_read=0 if spec.is_streamed or spec.items is None else None,
+            done_before=set(event.done),
+            done_count=len(event.done),
+            max_width=self.max_width,
+        )
+        if job.items is not None and job.remaining_items <= 0:
+            self._end_job(job, commands)
 
-    def _note_of_job(
-        self,
-        event: ItemFinished | ItemFailed | ItemLost | ItemsRead | ItemsExhausted | JobCancelled,
-        job: ActiveJob,
-        out: list[Command],
-    ) -> bool:
+    def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
         match event:
             case ItemsRead():
-                job.read = event.items
+                job.items_read = event.items
                 return job.items is None
             case ItemsExhausted():
                 job.items = event.items
-                if job.left <= 0:
-                    self._end(job, out)
+                if job.remaining_items <= 0:
+                    self._end_job(job, commands)
                 return True
             case JobCancelled():
-                self._end(job, out, event.error)
+                self._end_job(job, commands, event.error)
                 return True
             case ItemFinished() | ItemFailed() | ItemLost():
-                held = job.observed
-                flight = job.land(event.item)
-                if flight is None:
+                width_at_end = job.observed
+                in_flight = job.remove_in_flight(event.item)
+                if in_flight is None:
                     return False
-                self._let_run(event.time, flight)
+                if in_flight.servers > 0:
+                    self._run_queued_item(event.time)
                 if isinstance(event, ItemFinished):
-                    return self._finished(event, job, flight, held, out)
-                return self._not_done(event, job, out)
+                    is_first = job.durations.items == 0
+                    self._learn(event, job, in_flight, width_at_end)
+                    return self._complete_item(job, commands) or is_first
+                return self._retry_or_give_up(event, job, commands)
 
-    def _finished(
-        self, event: ItemFinished, job: ActiveJob, flight: Flight, held: int, out: list[Command]
-    ) -> bool:
-        news = job.learned.items == 0
+    def _learn(
+        self, event: ItemFinished, job: ActiveJob, in_flight: ItemInFlight, width_at_end: int
+    ) -> None:
         if job.is_bag:
-            width = max(round((flight.width + held) / 2), 1)
-            job.learned.add(width, event.seconds)
-            self.planner.known.add(width, event.seconds)
+            width = max(round((in_flight.width + width_at_end) / 2), 1)
+            job.durations.add(width, event.seconds)
+            self.allocator.all_durations.add(width, event.seconds)
         else:
-            own = event.seconds * float(job.speedup(flight.servers))
-            job.learned.add(1, job.worked + own)
-        return self._settled(job, out) or news
+            work = event.seconds * float(job.speedup(in_flight.servers))
+            job.durations.add(1, job.work_done + work)
 
-    def _settled(self, job: ActiveJob, out: list[Command]) -> bool:
-        """Take note that an item needs nothing more."""
+    def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
+        """Count an item as done; return whether a new plan is needed."""
         job.done_count += 1
-        if job.items is not None and job.left <= 0:
-            self._end(job, out)
+        if job.items is not None and job.remaining_items <= 0:
+            self._end_job(job, commands)
             return True
-        return job.most < job.planned
+        return job.max_servers < job.planned
 
-    def _not_done(self, event: ItemFailed | ItemLost, job: ActiveJob, out: list[Command]) -> bool:
-        """Do an item again, unless it has failed too often."""
+    def _retry_or_give_up(
+        self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]
+    ) -> bool:
+        """Run an item again, unless it has failed too often; return whether to replan."""
         if isinstance(event, ItemLost):
-            lost = job.losses[event.item] = job.losses.get(event.item, 0) + event.ran
-            too_often = lost > _MOST_LOSSES
-            error = f"item {event.item}: its server was lost {lost} times"
+            losses = job.losses[event.item] = job.losses.get(event.item, 0) + event.was_started
+            gives_up = losses > _MAX_LOSSES
+            error = f"item {event.item}: its server was lost {losses} times"
         else:
-            tried = job.attempts[event.item] = job.attempts.get(event.item, 0) + 1
-            too_often, error = tried > job.spec.retries, event.error
-        if not too_often:
-            job.again.append(event.item)
+            failures = job.failures[event.item] = job.failures.get(event.item, 0) + 1
+            gives_up, error = failures > job.spec.retries, event.error
+        if not gives_up:
+            job.retry_queue.append(event.item)
             return False
-        if job.spec.calls:
-            out.append(Drop(job.name, event.item, error))
-            return self._settled(job, out)
-        self._end(job, out, error)
+        if job.spec.is_executor:
+            commands.append(Drop(job.name, event.item, error))
+            return self._complete_item(job, commands)
+        self._end_job(job, commands, error)
         return True
 
-    def _let_run(self, time: float, ended: Flight) -> None:
-        """Take note that the item that was ready longest has got the server of one that ended."""
-        if ended.servers == 0:
-            return
-        for name, item in list(self._ready):
-            self._ready.remove((name, item))
+    def _run_queued_item(self, time: float) -> None:
+        """Record that the item queued longest has got the server of one that ended."""
+        while self._queued:
+            name, item = self._queued.pop(0)
             job = self.jobs.get(name)
-            if job is not None and (flight := job.in_flight.get(item)) is not None:
-                job.hold(flight, 1)
-                flight.started, flight.width = time, job.observed
+            if job is not None and (in_flight := job.in_flight.get(item)) is not None:
+                job.set_servers(in_flight, 1)
+                in_flight.started, in_flight.width = time, job.observed
                 return
 
-    def _end(self, job: ActiveJob, out: list[Command], error: str | None = None) -> None:
-        out += [Stop(job.name, item) for item in job.in_flight]
-        out.append(Finish(job.name, error))
+    def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
+        commands += [Stop(job.name, item) for item in job.in_flight]
+        commands.append(Finish(job.name, error))
         del self.jobs[job.name]
 
     # --- commands -----------------------------------------------------------------------------
 
     @property
     def observed(self) -> int:
-        """How many servers are held in all."""
+        """How many servers all jobs hold."""
         return sum(job.observed for job in self.jobs.values())
 
     def _shrink(self, time: float) -> Iterable[Command]:
         for job in self.jobs.values():
-            for item, flight in list(job.in_flight.items()):
-                if job.is_bag or flight.servers <= job.planned:
+            if job.is_bag:
+                continue
+            for item, in_flight in list(job.in_flight.items()):
+                if in_flight.servers <= job.planned:
                     continue
                 if job.spec.resize == "affinity":
-                    job.hold(flight, max(job.planned, 1))
-                    yield Resize(job.name, item, flight.servers)
-                elif job.spec.resize == "restart" and not is_fixed(job, time):
-                    yield self._stop_to_restart(job, item, flight, time)
+                    job.set_servers(in_flight, max(job.planned, 1))
+                    yield Resize(job.name, item, in_flight.servers)
+                elif job.spec.resize == "restart" and not keeps_width(job, time):
+                    yield self._stop_to_restart(job, item, in_flight, time)
 
     def _grow(self, time: float) -> Iterable[Command]:
         free = self.servers - self.observed
-        by_need = sorted(
-            (job for job in self.jobs.values() if job.observed < job.requested),
-            key=lambda job: (job.is_bag, self.planner.remaining(job, time) if job.is_bag else 0.0),
+        needy = [job for job in self.jobs.values() if job.observed < job.requested]
+        # Commands first: they need several servers at once. Then bags, shortest first.
+        needy.sort(
+            key=lambda job: (
+                job.is_bag,
+                self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
+            )
         )
-        for job in by_need:
+        for job in needy:
             if free <= 0:
                 break
             if job.is_bag:
-                more = min(job.requested - job.observed, free, job.startable)
-                for others in range(more - 1, -1, -1):
-                    yield self._start_items(job, time, 1, job.startable - others)
+                more = min(job.requested - job.observed, free, job.startable_items)
+                for later_starts in range(more - 1, -1, -1):
+                    yield self._start_items(job, time, 1, job.startable_items - later_starts)
                 free -= max(more, 0)
             elif job.in_flight:
-                ((item, flight),) = job.in_flight.items()
-                more = min(job.planned - flight.servers, free)
+                ((item, in_flight),) = job.in_flight.items()
+                more = min(job.planned - in_flight.servers, free)
                 if job.spec.resize == "affinity":
-                    job.hold(flight, flight.servers + more)
+                    job.set_servers(in_flight, in_flight.servers + more)
                     free -= more
-                    yield Resize(job.name, item, flight.servers)
-                elif more == job.planned - flight.servers:
-                    free += flight.servers
-                    yield self._stop_to_restart(job, item, flight, time)
+                    yield Resize(job.name, item, in_flight.servers)
+                elif more == job.planned - in_flight.servers:
+                    free += in_flight.servers
+                    yield self._stop_to_restart(job, item, in_flight, time)
                     free -= job.planned
                     yield self._start_command(job, job.planned, time)
             elif free >= job.planned or job.spec.resize == "affinity":
@@ -246,53 +255,59 @@ class Core:
                 free -= width
                 yield self._start_command(job, width, time)
             else:
-                free = 0  # what comes free is kept until there is enough
+                free = 0  # keep free servers until there are enough for the command
 
-        yield from self._make_ready(time)
+        yield from self._queue_item(time)
 
-    def _make_ready(self, time: float) -> Iterable[Command]:
-        """Hand out one short item more than there are servers."""
-        self._ready = [
+    def _queue_item(self, time: float) -> Iterable[Command]:
+        """Give the engine one short item more than there are servers."""
+        self._queued = [
             (name, item)
-            for name, item in self._ready
+            for name, item in self._queued
             if name in self.jobs and item in self.jobs[name].in_flight
         ]
-        seconds = self.planner.known.item_seconds(self.planner.known.p)
-        if self._ready or seconds is None or seconds > _SHORT or self.observed < self.servers:
+        durations = self.allocator.all_durations
+        seconds = durations.item_seconds(durations.p)
+        if self._queued or seconds is None or seconds > _SHORT_SECONDS:
             return
-        next_to_start = [job for job in self.jobs.values() if job.is_bag and job.startable > 0]
-        if next_to_start:
-            job = max(next_to_start, key=lambda job: job.planned - job.observed)
-            start = self._start_items(job, time, 0, job.startable)
-            self._ready.append((job.name, start.item))
+        if self.observed < self.servers:
+            return
+        candidates = [job for job in self.jobs.values() if job.is_bag and job.startable_items > 0]
+        if candidates:
+            job = max(candidates, key=lambda job: job.planned - job.observed)
+            start = self._start_items(job, time, 0, job.startable_items)
+            self._queued.append((job.name, start.item))
             yield start
 
-    def _start_items(self, job: ActiveJob, time: float, servers: int, most: int) -> Start:
+    def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
         width = max(job.observed + servers, 1)
-        # What has failed or was lost is done on its own: it may be the cause.
-        count = 1 if job.again else min(self._batch(job), most)
-        first, *also = [job.take_item() for _ in range(count)]
-        job.fly(first, Flight(time, width, servers))
-        for item in also:
-            job.fly(item, Flight(time, width, 0))
-        return Start(job.name, first, also=tuple(also))
+        # An item that failed or lost its server runs alone: it may be the cause.
+        count = 1 if job.retry_queue else min(self._batch_size(job), max_items)
+        first, *others = [job.take_item() for _ in range(count)]
+        job.add_in_flight(first, ItemInFlight(time, width, servers))
+        for item in others:
+            job.add_in_flight(item, ItemInFlight(time, width, 0))
+        return Start(job.name, first, next_items=tuple(others))
 
-    def _batch(self, job: ActiveJob) -> int:
-        """Return how many items a server should be given in one go."""
-        if self.batch_seconds == 0 or job.learned.items == 0:
+    def _batch_size(self, job: ActiveJob) -> int:
+        """Return how many items to give a server at once."""
+        if self.batch_seconds == 0 or job.durations.items == 0:
             return 1
-        # Less and less towards the end, so that all servers end at about the same time.
-        fair = job.waiting // (2 * max(job.planned, 1))
-        return max(min(int(self.batch_seconds / job.learned.mean_seconds), fair, MOST_IN_BATCH), 1)
+        # Shrink batches towards the end, so that all servers finish at about the same time.
+        fair = job.waiting_items // (2 * max(job.planned, 1))
+        fitting = int(self.batch_seconds / job.durations.mean_seconds)
+        return max(min(fitting, fair, MAX_BATCH), 1)
 
-    def _stop_to_restart(self, job: ActiveJob, item: int, flight: Flight, time: float) -> Stop:
-        job.width_before = flight.servers
-        job.worked += (time - flight.started) * float(job.speedup(flight.servers))
-        job.land(item)
+    def _stop_to_restart(
+        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
+    ) -> Stop:
+        job.previous_width = in_flight.servers
+        job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
+        job.remove_in_flight(item)
         return Stop(job.name, item)
 
     def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
-        job.again.clear()
-        job.fly(0, Flight(time, 1, width))
+        job.retry_queue.clear()
+        job.add_in_flight(0, ItemInFlight(time, 1, width))
         job.resized_at = time
         return Start(job.name, 0, width)

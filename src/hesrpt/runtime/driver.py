@@ -28,14 +28,14 @@ from hesrpt.runtime.events import (
     ItemsRead,
     JobArrived,
     JobCancelled,
-    JobSpec,
     Resize,
     Start,
     Stop,
     Tick,
 )
+from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Done, JobRow, Journal
-from hesrpt.runtime.learning import Learned
+from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.sources import Source
 from hesrpt.speedups import PowerLaw
 
@@ -68,7 +68,7 @@ class LiveJob:
     done: int = 0
     results: dict[int, bytes] = field(default_factory=dict)  # where there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results that stay in a cluster
-    learned: Learned = field(default_factory=Learned)
+    durations: ItemDurations = field(default_factory=ItemDurations)
     seconds_before: float = 0.0  # that items took which were done before
 
 
@@ -77,10 +77,10 @@ def measured(job: LiveJob) -> tuple[float, float | None]:
 
     p is None if the job was said to have another speedup than a power law.
     """
-    p: float | None = job.learned.p
+    p: float | None = job.durations.p
     if job.spec.speedup is not None:
         p = job.spec.speedup.p if isinstance(job.spec.speedup, PowerLaw) else None
-    each = job.learned.item_seconds(1.0 if p is None else p)
+    each = job.durations.item_seconds(1.0 if p is None else p)
     if each is not None:
         return each * max(job.done, 1), p
     if job.seconds_before > 0:
@@ -99,16 +99,16 @@ class _Feed:
         self.driver, self.job = driver, job
         self.items, self.told = 0, False
 
-    def read(self, items: int) -> None:
+    def items_read(self, items: int) -> None:
         self.items = items
         if not self.told:  # otherwise the driver has yet to look
             self.told = True
             self.driver.tell(self)
 
-    def exhausted(self, items: Callable[[], int]) -> None:
+    def items_exhausted(self, items: Callable[[], int]) -> None:
         self.driver.tell((self.job, items))
 
-    def failed(self, error: str) -> None:
+    def source_failed(self, error: str) -> None:
         self.driver.tell(JobCancelled(self.driver.now, self.job.name, error))
 
 
@@ -228,7 +228,7 @@ class Driver:
             events += self._changed_capacity()
             self._handle(*events, Tick(self.now))
             self._say_if_nothing_is_free()
-            self.engine.request_servers(sum(job.most for job in self.core.jobs.values()))
+            self.engine.request_servers(sum(job.max_servers for job in self.core.jobs.values()))
             self._note_holdings()
             self._write()
             self._ended.clear()
@@ -245,7 +245,7 @@ class Driver:
 
     def _changed_capacity(self) -> list[Event]:
         servers, widest = self.engine.capacity(), self.engine.widest_command()
-        if (servers, widest) == (self.core.servers, self.core.widest):
+        if (servers, widest) == (self.core.servers, self.core.max_width):
             return []
         if servers > self.most_servers:
             self.most_servers = servers
@@ -293,8 +293,8 @@ class Driver:
             taken = [job.submission for job in jobs if job.submission is not None]
             self.journal.add_jobs(rows, taken)
         for job in jobs:
-            job.source.feed(_Feed(self, job), job.done_before)
-        return [JobArrived(now, job.name, job.spec, job.done_before) for job in jobs]
+            job.source.open(_Feed(self, job), job.done_before)
+        return [JobArrived(now, job.spec, job.done_before) for job in jobs]
 
     def _noted(self, outcome: Outcome) -> Event:
         """Return the event that an outcome is, and remember its result."""
@@ -306,14 +306,14 @@ class Driver:
         if outcome.is_lost:
             return ItemLost(now, job.name, outcome.item, outcome.was_started)
         if outcome.error is None:
-            result = b"" if job.source.takes_results else outcome.result
+            result = b"" if job.source.delivers_results else outcome.result
             self._done.append(Done(job.name, outcome.item, outcome.seconds, now, result))
             job.done += 1
             if outcome.reference is not None:
                 job.references[outcome.item] = outcome.reference
-            elif self.journal is None and not job.source.takes_results:
+            elif self.journal is None and not job.source.delivers_results:
                 job.results[outcome.item] = result
-            job.source.done(outcome)
+            job.source.item_finished(outcome)
             return ItemFinished(now, job.name, outcome.item, outcome.seconds)
         error = f"item {outcome.item}: {outcome.error}"
         self._failures.append((job.name, outcome.item, now, error))
@@ -333,7 +333,7 @@ class Driver:
             case Resize():
                 self.engine.resize(command.job, command.item, command.servers)
             case Drop():
-                self.jobs[command.job].source.failed(command.item, command.error)
+                self.jobs[command.job].source.item_dropped(command.item, command.error)
             case Finish():
                 job = self.jobs[command.job]
                 job.error, job.ended = command.error, self.now
@@ -343,7 +343,7 @@ class Driver:
     def _start(self, command: Start) -> None:
         job = self.jobs[command.job]
         tasks = {
-            item: job.source.task(item, command.servers, self._log(job, item))
+            item: job.source.create_task(item, command.servers, self._log(job, item))
             for item in command.items
         }
         self.engine.start(job.name, tasks, command.servers)
@@ -359,7 +359,7 @@ class Driver:
             if held.get(name, 0) != self._held.get(name, 0):
                 self._new_holdings.append((now, name, held.get(name, 0)))
         for name, active in self.core.jobs.items():
-            self.jobs[name].learned = active.learned
+            self.jobs[name].durations = active.durations
         self._held = held
 
     def _write(self) -> None:

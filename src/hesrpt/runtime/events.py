@@ -1,47 +1,27 @@
-"""What the core of the scheduler is told, and what it answers. Plain values, no behaviour."""
+"""The events that the core handles, and the commands it returns. Plain values, no behaviour."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from hesrpt.speedups import Speedup
-
-#: How a job of one long command follows its number of servers; a bag of items always can.
-Resizing: TypeAlias = Literal["restart", "affinity", "never"]
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """A job as the core sees it: a bag of items, or one command that runs on several servers."""
-
-    items: int | None = None  # None: not known before they run out
-    size: float | None = None  # seconds of work on one server; None: to be learned
-    speedup: Speedup | None = None  # None: to be learned
-    weight: float = 1.0
-    retries: int = 1
-    resize: Resizing | None = None  # None: a bag of items
-    restart_cost: float = 10.0  # seconds lost when it is started again
-    fed: bool = False  # whether it is said how many items can be started (ItemsRead)
-    calls: bool = False  # whether items come as somebody calls; those that fail are given up
-
+from hesrpt.runtime.jobs import JobSpec
 
 # --- events -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class JobArrived:
-    """A job wants to run. ``done`` of its items were done before."""
+    """A job has been submitted; the items in ``done`` were finished in an earlier run."""
 
     time: float
-    job: str
     spec: JobSpec
     done: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class ItemsRead:
-    """So many items of a job, without those done before, can be started or have been."""
+    """The first ``items`` items of a job can be started, not counting those done before."""
 
     time: float
     job: str
@@ -50,7 +30,7 @@ class ItemsRead:
 
 @dataclass(frozen=True)
 class ItemsExhausted:
-    """A job turned out to have so many items."""
+    """A job of unknown length turned out to have ``items`` items."""
 
     time: float
     job: str
@@ -59,7 +39,7 @@ class ItemsExhausted:
 
 @dataclass(frozen=True)
 class ItemFinished:
-    """An item is done; it took so many seconds."""
+    """An item finished after ``seconds`` seconds."""
 
     time: float
     job: str
@@ -69,7 +49,7 @@ class ItemFinished:
 
 @dataclass(frozen=True)
 class ItemFailed:
-    """An item raised an error, crashed or ran out of time."""
+    """An item raised an error, crashed or exceeded its time limit."""
 
     time: float
     job: str
@@ -79,17 +59,17 @@ class ItemFailed:
 
 @dataclass(frozen=True)
 class ItemLost:
-    """An item must be done again, by no fault of its own, or not for certain."""
+    """The server of an item was lost; the item must run again, and is probably not to blame."""
 
     time: float
     job: str
     item: int
-    ran: bool = True  # otherwise it was not even begun
+    was_started: bool = True
 
 
 @dataclass(frozen=True)
 class JobCancelled:
-    """Somebody no longer wants a job, or its items cannot be had."""
+    """A job was cancelled, or its items can no longer be read."""
 
     time: float
     job: str
@@ -98,11 +78,11 @@ class JobCancelled:
 
 @dataclass(frozen=True)
 class CapacityChanged:
-    """There are now so many servers, and one command can have so many of them."""
+    """The number of servers has changed, or the number that one command can have."""
 
     time: float
     servers: int
-    widest: int | None = None  # None: all
+    max_width: int | None = None  # None: a command can have all servers
 
 
 @dataclass(frozen=True)
@@ -112,39 +92,33 @@ class Tick:
     time: float
 
 
-Event: TypeAlias = (
-    JobArrived
-    | ItemsRead
-    | ItemsExhausted
-    | ItemFinished
-    | ItemFailed
-    | ItemLost
-    | JobCancelled
-    | CapacityChanged
-    | Tick
+#: Events that concern a job which has arrived.
+JobEvent: TypeAlias = (
+    ItemsRead | ItemsExhausted | ItemFinished | ItemFailed | ItemLost | JobCancelled
 )
+Event: TypeAlias = JobArrived | JobEvent | CapacityChanged | Tick
 
 # --- commands ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start an item on so many servers."""
+    """Start an item; one server runs the ``next_items`` after it, one by one."""
 
     job: str
     item: int
     servers: int = 1
-    also: tuple[int, ...] = ()  # further items, which the same server does afterwards
+    next_items: tuple[int, ...] = ()
 
     @property
     def items(self) -> tuple[int, ...]:
-        """All items that are started."""
-        return (self.item, *self.also)
+        """All items of this start."""
+        return (self.item, *self.next_items)
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End an item that is running; nothing will be heard of it again."""
+    """Stop a running item; the engine reports no outcome for it."""
 
     job: str
     item: int
@@ -152,7 +126,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Resize:
-    """Let a running item have another number of servers."""
+    """Change the number of servers of a running command."""
 
     job: str
     item: int
@@ -161,7 +135,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Finish:
-    """A job has ended; with an error if it failed."""
+    """End a job; with an error if it failed or was cancelled."""
 
     job: str
     error: str | None = None
@@ -169,7 +143,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Drop:
-    """An item is given up, though its job goes on."""
+    """Give up on an item that failed; its job continues."""
 
     job: str
     item: int

@@ -9,146 +9,150 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
 from hesrpt.runtime.job_handle import Job, JobError
-from hesrpt.runtime.sources import Feed
+from hesrpt.runtime.sources import SourceListener
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(eq=False)
-class _Call:
-    """What somebody has submitted."""
+class Call(NamedTuple):
+    """A function and its arguments."""
 
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(eq=False)
+class _SubmittedCall:
     future: Future[Any]
     packed: Any
 
 
 class CallSource:
-    """Items that are calls; they get their numbers as they are started."""
+    """Calls as items; a call gets its item number when it is started."""
 
-    takes_results = True
+    delivers_results = True
 
     def __init__(self, engine: Engine, timeout: float | None) -> None:
-        self.pack, self.timeout = engine.pack_argument, timeout
-        self.function = engine.pack_function(_call)
-        self.nothing = engine.pack_argument(None)
+        self.pack_argument, self.timeout = engine.pack_argument, timeout
+        self.function = engine.pack_function(_make_call)
+        self.packed_no_call = engine.pack_argument(None)
         self.lock = threading.Lock()
-        self.waiting: deque[_Call] = deque()
-        self.running: dict[int, _Call | None] = {}
-        self.taken = 0
-        self.to: Feed | None = None
-        self.shut = self.closed = False
-        # Futures call back whomever they like: not in the thread that schedules.
+        self.waiting: deque[_SubmittedCall] = deque()
+        self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled, runs as no call
+        self.started_count = 0
+        self.listener: SourceListener | None = None
+        self.is_shut_down = self.is_closed = False
+        # Futures run arbitrary callbacks, which must not block the scheduler's thread.
         self.resolver = ThreadPoolExecutor(1, thread_name_prefix="hesrpt-futures")
 
-    # --- called by those who submit -------------------------------------------------------------
+    # --- called by users of the executor --------------------------------------------------------
 
-    def submit(
-        self, call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-    ) -> Future[Any]:
+    def submit(self, call: Call) -> Future[Any]:
         """Add a call."""
         future: Future[Any] = Future()
         try:
-            packed = self.pack(call)
+            packed = self.pack_argument(call)
         except InputError as error:
             future.set_exception(error)
             packed = None
         with self.lock:
-            if self.shut or self.closed:
+            if self.is_shut_down or self.is_closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if packed is not None:
-                self.waiting.append(_Call(future, packed))
-                self._tell()
+                self.waiting.append(_SubmittedCall(future, packed))
+                self._report_calls()
         return future
 
     def shutdown(self, cancel_futures: bool) -> None:
-        """Take note that nothing more will be submitted."""
-        dropped: list[_Call] = []
+        """Accept no further calls."""
+        cancelled: list[_SubmittedCall] = []
         with self.lock:
             if cancel_futures:
-                dropped = list(self.waiting)
+                cancelled = list(self.waiting)
                 self.waiting.clear()
-            self.shut = True
-            if self.to is not None:
-                self.to.exhausted(self._count)
-        for call in dropped:
+            self.is_shut_down = True
+            if self.listener is not None:
+                self.listener.items_exhausted(self._count_calls)
+        for call in cancelled:
             _cancel(call.future)
 
-    def _tell(self) -> None:
-        if self.to is not None:
-            self.to.read(self.taken + len(self.waiting))
+    def _report_calls(self) -> None:
+        if self.listener is not None:
+            self.listener.items_read(self.started_count + len(self.waiting))
 
-    def _count(self) -> int:
+    def _count_calls(self) -> int:
         with self.lock:
-            return self.taken + len(self.waiting)
+            return self.started_count + len(self.waiting)
 
     # --- called by the driver -------------------------------------------------------------------
 
-    def feed(self, to: Feed, done: frozenset[int]) -> None:
+    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
         with self.lock:
-            self.to = to
-            self._tell()
-            if self.shut:
-                to.exhausted(self._count)
+            self.listener = listener
+            self._report_calls()
+            if self.is_shut_down:
+                listener.items_exhausted(self._count_calls)
 
-    def task(self, item: int, servers: int, log: Path | None) -> Task:
+    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         with self.lock:
             if item not in self.running:
-                self.taken += 1
-                self.running[item] = self._next()
+                self.started_count += 1
+                self.running[item] = self._take_call()
             call = self.running[item]
-        packed = self.nothing if call is None else call.packed
+        packed = self.packed_no_call if call is None else call.packed
         return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
 
-    def _next(self) -> _Call | None:
-        """Return the next call that nobody has cancelled."""
+    def _take_call(self) -> _SubmittedCall | None:
+        """Return the next call, or None if it was cancelled."""
         if not self.waiting:
             return None
         call = self.waiting.popleft()
         return call if call.future.set_running_or_notify_cancel() else None
 
-    def done(self, outcome: Outcome) -> None:
+    def item_finished(self, outcome: Outcome) -> None:
         if (call := self.running.pop(outcome.item, None)) is not None:
             self.resolver.submit(_resolve, call.future, outcome.result)
 
-    def failed(self, item: int, error: str) -> None:
+    def item_dropped(self, item: int, error: str) -> None:
         if (call := self.running.pop(item, None)) is not None:
             self.resolver.submit(call.future.set_exception, JobError(error))
 
-    def close(self, why: str = "the job has ended") -> None:
+    def close(self, reason: str = "the job has ended") -> None:
         with self.lock:
-            if self.closed:
+            if self.is_closed:
                 return
-            self.closed = True
+            self.is_closed = True
             waiting, running = list(self.waiting), list(self.running.values())
             self.waiting.clear()
             self.running.clear()
         for call in waiting:
             self.resolver.submit(_cancel, call.future)
-        for one in running:
-            if one is not None:
-                self.resolver.submit(one.future.set_exception, CancelledError(why))
+        for started in running:
+            if started is not None:
+                self.resolver.submit(started.future.set_exception, CancelledError(reason))
         self.resolver.shutdown(wait=False)
 
 
 def _cancel(future: Future[Any]) -> None:
-    """Cancel what has not been started, and let those know who wait for it."""
+    """Cancel a future that has not started, and notify those who wait for it."""
     if future.cancel():
         future.set_running_or_notify_cancel()
 
 
-def _resolve(future: Future[Any], told: bytes) -> None:
-    """Say what a call has returned, or raised."""
+def _resolve(future: Future[Any], pickled: bytes) -> None:
+    """Set a future to what :func:`_make_call` returned."""
     try:
-        result, error = cloudpickle.loads(told)
-    except Exception as problem:  # it may not be known here how to make it
+        result, error = cloudpickle.loads(pickled)
+    except Exception as problem:  # its class may not be importable in this process
         result, error = None, problem
     if error is None:
         future.set_result(result)
@@ -156,8 +160,8 @@ def _resolve(future: Future[Any], told: bytes) -> None:
         future.set_exception(error)
 
 
-def _call(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None) -> Any:
-    """Return what a call returns, and the error that it raises."""
+def _make_call(call: Call | None) -> tuple[Any, BaseException | None]:
+    """Make a call in a worker; return its result and the error that it raised."""
     if call is None:
         return None, None
     function, args, kwargs = call
@@ -169,23 +173,23 @@ def _call(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | Non
         error.__traceback__ = None
         try:
             cloudpickle.loads(cloudpickle.dumps(error))
-        except Exception:  # it does not survive the journey
+        except Exception:  # the error cannot be pickled
             return None, JobError(f"{type(error).__name__}: {error}\n{where}")
         return None, error
 
 
 class PoolExecutor(Executor):
-    """One job of a pool, to which calls are submitted; made by :meth:`Pool.executor`."""
+    """One job of a pool, to which calls are submitted; created by :meth:`Pool.executor`."""
 
     def __init__(self, job: Job, source: CallSource) -> None:
         self.job, self._source = job, source
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submit a call; it gets a server when it is this job's turn."""
-        return self._source.submit((fn, args, kwargs))
+        """Submit a call; it runs once this job has a server free."""
+        return self._source.submit(Call(fn, args, kwargs))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; the job ends when all that were submitted are done."""
+        """Accept no further calls; the job ends once all submitted calls have ended."""
         self._source.shutdown(cancel_futures)
         if wait:
             self.job.wait()

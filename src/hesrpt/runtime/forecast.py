@@ -18,9 +18,11 @@ def forecast(core: Core, time: float, policy: Policy) -> dict[str, float]:
     if not jobs or len(jobs) > _MOST or core.servers < 1:
         return {}
     workload = Workload(
-        [max(core.planner.remaining(job, time), 1e-6) for job in jobs],
+        [max(core.allocator.estimate_remaining(job, time), 1e-6) for job in jobs],
         [
-            job.speedup.limited(float(job.most)) if job.most < core.servers else job.speedup
+            job.speedup.limited(float(job.max_servers))
+            if job.max_servers < core.servers
+            else job.speedup
             for job in jobs
         ],
         weights=[job.spec.weight for job in jobs],

@@ -75,7 +75,7 @@ class Job:
     def iter_results(self, timeout: float | None = None) -> Iterator[Any]:
         """Wait for the job, and yield what its items returned, one after the other."""
         self._wait_for_success(timeout)
-        if self._live.source.takes_results:
+        if self._live.source.delivers_results:
             raise InputError(f"job {self.name!r}: the futures of its executor have the results")
         if self._live.references:
             for _, reference in sorted(self._live.references.items()):

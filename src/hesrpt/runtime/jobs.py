@@ -1,131 +1,199 @@
-"""A job that is running, as the core remembers it."""
+"""A job as it was asked for (:class:`JobSpec`), and as the core decides on it (:class:`ActiveJob`).
+
+What the driver holds of a job is in :mod:`~hesrpt.runtime.live_job`, and what the journal keeps in
+:mod:`~hesrpt.runtime.job_record`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from math import inf
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.runtime.events import JobSpec
-from hesrpt.runtime.learning import Learned
+from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.learning import ItemDurations
 from hesrpt.speedups import PowerLaw, Speedup
 
-
-@dataclass
-class Flight:
-    """An item that the engine has."""
-
-    started: float
-    width: int  # how many servers its job held, with its own
-    servers: int  # 0 if it waits, for any server or for the one that does an item before it
+#: How one long command follows its number of servers.
+Resizing: TypeAlias = Literal["restart", "affinity", "never"]
 
 
-@dataclass(eq=False)
-class ActiveJob:
-    """A job that has not ended."""
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """What was asked for: a bag of items, or one command that runs on several servers."""
 
     name: str
-    spec: JobSpec
-    arrived: float
-    number: int
-    items: int | None
-    done: set[int] = field(default_factory=set)
-    done_count: int = 0
-    next_item: int = 0
-    again: list[int] = field(default_factory=list)
-    attempts: dict[int, int] = field(default_factory=dict)
-    losses: dict[int, int] = field(default_factory=dict)
-    in_flight: dict[int, Flight] = field(default_factory=dict)
-    learned: Learned = field(default_factory=Learned)
-    planned: int = 0
-    observed: int = 0  # how many servers it holds
-    widest: int = 0  # how many servers one command can have
-    read: int | None = None  # how many items could be started so far, where that is said
-    taken: int = 0  # how many were
-    worked: float = 0.0  # what a command had done when it was last stopped, to be started again
-    # Of a command that can be started again: when it was, and the width before.
-    resized_at: float = -np.inf
-    width_before: int = 0
+    items: int | None = None  # None: unknown until they run out
+    size: float | None = None  # seconds of work on one server; None: learned
+    speedup: Speedup | None = None  # None: learned
+    weight: float = 1.0
+    retries: int = 1
+    resize: Resizing | None = None  # None: a bag of items
+    restart_cost: float = 10.0  # seconds lost when a command is restarted
+    command: CommandTemplate | None = None  # None: the items call a Python function
+    is_streamed: bool = False  # whether ItemsRead events say how many items can be started
+    is_executor: bool = False  # whether items are calls: each fails on its own, not the job
+
+    def __post_init__(self) -> None:
+        if self.resize is not None and self.items is None:
+            object.__setattr__(self, "items", 1)
 
     @property
     def is_bag(self) -> bool:
+        """Whether the job is a bag of items, rather than one command on several servers."""
+        return self.resize is None
+
+    def to_json(self) -> str:
+        """Return the spec as JSON. Of the speedup, only the p of a power law is kept."""
+        p = self.speedup.p if isinstance(self.speedup, PowerLaw) else None
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["speedup"] = p
+        values["command"] = None if self.command is None else asdict(self.command)
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobSpec:
+        """Return the spec that :meth:`to_json` wrote."""
+        values = json.loads(text)
+        if values["speedup"] is not None:
+            values["speedup"] = PowerLaw(values["speedup"])
+        if (command := values["command"]) is not None:
+            for key in ("command", "items"):
+                if isinstance(command[key], list):
+                    command[key] = tuple(command[key])
+            values["command"] = CommandTemplate(**command)
+        return cls(**values)
+
+
+@dataclass
+class ItemInFlight:
+    """An item that the engine has."""
+
+    started: float
+    width: int  # how many servers its job held when it started, its own included
+    servers: int  # 0 while it waits in the engine for a server
+
+
+@dataclass(eq=False, kw_only=True)
+class ActiveJob:
+    """A job that has not ended, as the core decides on it."""
+
+    spec: JobSpec
+    number: int  # in order of arrival
+    arrived: float
+    items: int | None  # None: unknown until they run out
+    items_read: int | None = None  # how many could be started so far; None: all of them
+    items_taken: int = 0  # how many have been started, retries not counted
+    next_item: int = 0
+    done_before: set[int] = field(default_factory=set)  # done in an earlier run; skipped
+    done_count: int = 0
+    retry_queue: deque[int] = field(default_factory=deque)
+    failures: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
+    in_flight: dict[int, ItemInFlight] = field(default_factory=dict)
+    durations: ItemDurations = field(default_factory=ItemDurations)
+    planned: int = 0  # servers that the policy gives it
+    observed: int = 0  # servers that it holds
+    max_width: int = 0  # servers that one command can have
+    # Of a command that is restarted to resize it:
+    work_done: float = 0.0  # before the last restart, in seconds on one server
+    resized_at: float = -inf
+    previous_width: int = 0
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.name
+
+    @property
+    def is_bag(self) -> bool:
+        """Whether the job is a bag of items, rather than one command on several servers."""
         return self.spec.resize is None
 
     @property
-    def left(self) -> int:
-        """How many items are not done; if that is not known, as many as are, and in flight."""
+    def remaining_items(self) -> int:
+        """How many items are not done.
+
+        If the number of items is unknown, assume that as many are still to be started as are done.
+        An executor has only the calls submitted so far.
+        """
         if self.items is None:
-            unknown = self.startable if self.spec.calls else max(self.done_count, 1)
-            return unknown + len(self.in_flight)
+            unstarted = self.startable_items if self.spec.is_executor else max(self.done_count, 1)
+            return unstarted + len(self.in_flight)
         return self.items - self.done_count
 
     @property
-    def waiting(self) -> int:
-        """How many items wait to be started, as far as is known."""
+    def waiting_items(self) -> int:
+        """How many known items are waiting to be started."""
         if self.items is None:
-            return self.startable
+            return self.startable_items
         return self.items - self.done_count - len(self.in_flight)
 
     @property
-    def startable(self) -> int:
+    def startable_items(self) -> int:
         """How many items can be started now."""
-        if self.read is None:
-            return self.waiting
-        known = len(self.again) + self.read - self.taken
-        return known if self.items is None else min(known, self.waiting)
+        if self.items_read is None:
+            return self.waiting_items
+        available = len(self.retry_queue) + self.items_read - self.items_taken
+        return available if self.items is None else min(available, self.waiting_items)
 
     @property
-    def most(self) -> int:
-        """The most servers that it can use."""
-        return len(self.in_flight) + self.waiting if self.is_bag else self.widest
+    def max_servers(self) -> int:
+        """The most servers that the job can use."""
+        return len(self.in_flight) + self.waiting_items if self.is_bag else self.max_width
 
     @property
     def requested(self) -> int:
-        """How many servers are asked for it: as planned, but no more than it can use."""
-        return min(self.planned, self.most)
+        """How many servers to request for the job: as planned, but no more than it can use."""
+        return min(self.planned, self.max_servers)
 
     @property
     def speedup(self) -> Speedup:
-        return self.spec.speedup or PowerLaw(self.learned.p)
+        """The speedup that was given, or the one learned so far."""
+        return self.spec.speedup or PowerLaw(self.durations.p)
 
-    def fly(self, item: int, flight: Flight) -> None:
-        """Take note that the engine has an item."""
-        self.in_flight[item] = flight
-        self.observed += flight.servers
+    def add_in_flight(self, item: int, in_flight: ItemInFlight) -> None:
+        """Record that the engine has an item."""
+        self.in_flight[item] = in_flight
+        self.observed += in_flight.servers
 
-    def hold(self, flight: Flight, servers: int) -> None:
-        """Take note that an item in flight has another number of servers."""
-        self.observed += servers - flight.servers
-        flight.servers = servers
+    def set_servers(self, in_flight: ItemInFlight, servers: int) -> None:
+        """Record that an item in flight now has this many servers."""
+        self.observed += servers - in_flight.servers
+        in_flight.servers = servers
 
-    def land(self, item: int) -> Flight | None:
-        """Take note that the engine no longer has an item; return what it was, if it was."""
-        flight = self.in_flight.pop(item, None)
-        if flight is not None:
-            self.observed -= flight.servers
-        return flight
+    def remove_in_flight(self, item: int) -> ItemInFlight | None:
+        """Record that the engine no longer has an item; return None if it did not have it."""
+        in_flight = self.in_flight.pop(item, None)
+        if in_flight is not None:
+            self.observed -= in_flight.servers
+        return in_flight
 
     def take_item(self) -> int:
         """Return the next item to start."""
-        if self.again:
-            return self.again.pop(0)
-        while self.next_item in self.done:
-            self.done.discard(self.next_item)
+        if self.retry_queue:
+            return self.retry_queue.popleft()
+        while self.next_item in self.done_before:
+            self.done_before.discard(self.next_item)
             self.next_item += 1
         self.next_item += 1
-        self.taken += 1
+        self.items_taken += 1
         return self.next_item - 1
 
 
 def common_power(speedups: list[Speedup], weights: FloatArray) -> float:
-    """Return one p for jobs that differ: the mean, by how much work there is of each."""
-    powers = np.array([power_like(speedup) for speedup in speedups])
+    """Return one p for jobs that differ: the mean, weighted by the work of each."""
+    powers = np.array([closest_power(speedup) for speedup in speedups])
     return float(np.clip(powers @ weights / weights.sum(), 0.01, 0.99))
 
 
-def power_like(speedup: Speedup) -> float:
-    """Return the p of a power law, or of the one closest to another speedup on 1 and 8 servers."""
+def closest_power(speedup: Speedup) -> float:
+    """Return the p of a power law; for other speedups, the p that agrees on 1 and 8 servers."""
     if isinstance(speedup, PowerLaw):
         return speedup.p
     return float(np.log(float(speedup(8.0)) / float(speedup(1.0))) / np.log(8.0))

@@ -13,8 +13,9 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
-from hesrpt.runtime.events import JobSpec, Resizing
-from hesrpt.runtime.sources import CommandSource, check_placeholders
+from hesrpt.runtime.command_template import CommandTemplate, check_placeholders
+from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.sources import CommandSource
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
 
@@ -46,6 +47,7 @@ class JobRequest:
     def spec(self) -> JobSpec:
         """What the scheduler must know of it."""
         return JobSpec(
+            name=self.name,
             items=1 if self.items is None else len(self.items),
             size=self.size,
             speedup=None if self.p is None else PowerLaw(self.p),
@@ -59,9 +61,14 @@ class JobRequest:
     def source(self) -> CommandSource:
         """Where its tasks come from."""
         pinned = self.items is None and self.resize == "affinity"
-        return CommandSource(
-            self.name, self.command, self.items or (), self.timeout, Path(self.directory), pinned
+        template = CommandTemplate(
+            job=self.name,
+            command=self.command,
+            items=self.items,
+            directory=self.directory,
+            timeout=self.timeout,
         )
+        return CommandSource(template, pinned)
 
     def as_text(self) -> str:
         """Return the request as text to be remembered."""

@@ -13,17 +13,17 @@ from typing import Any, Self
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike, get_policy
-from hesrpt.runtime.allocation import Planner
-from hesrpt.runtime.core import MOST_IN_BATCH, Core
+from hesrpt.runtime.allocation import Allocator
+from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.driver import Driver, LiveJob, measured
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
-from hesrpt.runtime.events import JobSpec
 from hesrpt.runtime.executor import CallSource, PoolExecutor
 from hesrpt.runtime.history import Ended, schedule_of
 from hesrpt.runtime.job_handle import Job, JobError
+from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.sources import PythonSource, Source
+from hesrpt.runtime.sources import PythonSource, ReadAhead, Source
 from hesrpt.schedule import Schedule
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.validation import check_positive, check_whole_number
@@ -85,7 +85,7 @@ class Pool:
             servers = check_whole_number("servers", servers, minimum=1)
         if resume and state is None:
             raise InputError("to resume a run, its state directory must be given")
-        Planner(policy)  # a mistake is told before anything is made
+        Allocator(policy)  # a mistake is told before anything is made
         self.journal: Journal | None = None
         if state is not None and resume:
             self.journal = Journal.resume(state)
@@ -172,11 +172,19 @@ class Pool:
             raise InputError("keep=True: results stay in a cluster only; this machine has none")
         if keep and self.journal is not None:
             raise InputError("keep=True: a state directory is to hold the results, for a resume")
-        spec = _spec(count, size, speedup, weight, retries)
+        called = name or str(getattr(function, "__name__", "job"))
+        spec = _spec(called, count, size, speedup, weight, retries)
         self._check_open()
         shared = engine.pack_function(function)
-        source = PythonSource(shared, items, engine.pack_argument, self._ahead, limit, keep)
-        return self.add(name or str(getattr(function, "__name__", "job")), spec, source)
+        source = PythonSource(
+            shared,
+            items,
+            pack_argument=engine.pack_argument,
+            read_ahead=self._read_ahead,
+            timeout=limit,
+            keep_results=keep,
+        )
+        return self.add(called, spec, source)
 
     def executor(
         self,
@@ -203,15 +211,15 @@ class Pool:
         self._check_open()
         limit = None if timeout is None else check_positive("timeout", timeout)
         source = CallSource(self._driver.engine, limit)
-        spec = replace(_spec(None, size, speedup, weight, retries=0), calls=True)
+        spec = replace(_spec(name, None, size, speedup, weight, retries=0), is_executor=True)
         job = self.add_all([Request(name, spec, source, is_new=True)])[0]
         self._executors.append(PoolExecutor(job, source))
         return self._executors[-1]
 
-    def _ahead(self) -> tuple[int, int]:
-        """Return how many items of a job to read ahead, and how many where they are small."""
-        least = 2 * self._driver.core.servers + 2
-        return least, least * (MOST_IN_BATCH if self._driver.engine.batch_seconds else 1)
+    def _read_ahead(self) -> ReadAhead:
+        minimum = 2 * self._driver.core.servers + 2
+        batch = MAX_BATCH if self._driver.engine.batch_seconds else 1
+        return ReadAhead(minimum, minimum * batch)
 
     def add(self, name: str, spec: JobSpec, source: Source) -> Job:
         """Add a job of any kind."""
@@ -231,7 +239,7 @@ class Pool:
         while name in self._handles or (new and name in self._before):
             turn += 1
             name = f"{request.name} ({turn})"
-        spec = request.spec
+        spec = replace(request.spec, name=name)
         if spec.resize == "affinity" and not self._driver.engine.can_resize:
             spec = replace(spec, resize="never")
         live = LiveJob(
@@ -297,7 +305,7 @@ class Pool:
             if live.ended is None:
                 continue
             work, p = measured(live)
-            speedup = live.spec.speedup or PowerLaw(p or live.learned.p)
+            speedup = live.spec.speedup or PowerLaw(p or live.durations.p)
             found.append(
                 Ended(
                     live.name, live.arrived, live.ended, max(live.done, 1), work, speedup,
@@ -351,6 +359,7 @@ class Pool:
 
 
 def _spec(
+    name: str,
     items: int | None,
     size: float | None,
     speedup: SpeedupLike | float | None,
@@ -362,10 +371,11 @@ def _spec(
     if speedup is not None:
         given = PowerLaw(speedup) if isinstance(speedup, int | float) else as_speedup(speedup)
     return JobSpec(
+        name=name,
         items=items,
         size=None if size is None else check_positive("size", size),
         speedup=given,
         weight=check_positive("weight", weight),
         retries=int(retries),
-        fed=True,
+        is_streamed=True,
     )

@@ -1,231 +1,177 @@
-"""Where the items of a job come from, and where their results go."""
+"""Where the items of a job come from: an iterable of arguments, or a list for a command.
+
+A third kind of source, calls submitted to an executor, is in :mod:`~hesrpt.runtime.executor`.
+"""
 
 from __future__ import annotations
 
-import shlex
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path, PurePath
-from string import Formatter
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from hesrpt.errors import InputError
+from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import CommandTask, Outcome, PythonTask, Task
 
-# Arguments are read ahead for more than there are servers only while they are no larger.
-_AHEAD_BYTES = 32 * 2**20
+# Beyond the minimum, arguments are read ahead only while they take up less memory than this.
+_MAX_READ_AHEAD_BYTES = 32 * 2**20
 
 
-class Feed(Protocol):
-    """Whom a source tells about its items, from a thread of its own."""
+class SourceListener(Protocol):
+    """Whom a source reports its items to. Any thread may call these methods."""
 
-    def read(self, items: int) -> None:
-        """Say that so many items, without those done before, can be started."""
+    def items_read(self, items: int) -> None:
+        """Report that this many items can be started, not counting those done before."""
 
-    def exhausted(self, items: Callable[[], int]) -> None:
-        """Say that there are no more; how many there were is asked when nothing is started."""
+    def items_exhausted(self, count_items: Callable[[], int]) -> None:
+        """Report that there are no more items; ``count_items`` says how many there were."""
 
-    def failed(self, error: str) -> None:
-        """Say that no further items can be had."""
+    def source_failed(self, error: str) -> None:
+        """Report that no further items can be read."""
 
 
 class Source(Protocol):
-    """Makes the tasks of a job, as they are started."""
+    """Creates the tasks of a job as its items are started."""
 
-    #: Whether results go to it, and are not to be kept for anybody else.
-    takes_results: bool
+    #: Whether the source itself delivers the results, so that nobody else needs to keep them.
+    delivers_results: bool
 
-    def feed(self, to: Feed, done: frozenset[int]) -> None:
-        """Begin to read the items, if that takes reading; those done before are passed over."""
+    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+        """Start to read items, skipping those done before."""
 
-    def task(self, item: int, servers: int, log: Path | None) -> Task:
+    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         """Return the task of an item."""
 
-    def done(self, outcome: Outcome) -> None:
-        """Take note that an item is done; it will not be asked for again."""
+    def item_finished(self, outcome: Outcome) -> None:
+        """Release an item that is done: no task will be created for it again."""
 
-    def failed(self, item: int, error: str) -> None:
-        """Take note that an item is given up, though its job goes on."""
+    def item_dropped(self, item: int, error: str) -> None:
+        """Release an item that has failed for good, in a job that continues."""
 
-    def close(self, why: str = "the job has ended") -> None:
-        """Take note that no item will be asked for again."""
+    def close(self, reason: str = "the job has ended") -> None:
+        """Release everything: no task will be created again."""
+
+
+class ReadAhead(NamedTuple):
+    """How many items to read before servers are free for them."""
+
+    minimum: int
+    maximum: int  # for items that take up little memory
 
 
 class PythonSource:
-    """A function and an iterable of what to call it with, which is read as items are started.
+    """A function and an iterable of its arguments, read while the job runs.
 
-    Only what is in flight, and a few more, are kept: a million arguments are never in memory at
-    once. The iterable is read by a thread of its own, since it may take its time.
+    A thread reads the iterable, which may be slow, and stays only a few items ahead of the servers.
+    So a million arguments are never in memory at once.
     """
 
-    takes_results = False
+    delivers_results = False
 
     def __init__(
         self,
         function: Any,
         arguments: Iterable[Any],
-        pack: Callable[[Any], Any],
-        ahead: Callable[[], tuple[int, int]],
+        *,
+        pack_argument: Callable[[Any], Any],
+        read_ahead: Callable[[], ReadAhead],
         timeout: float | None = None,
-        keep: bool = False,
+        keep_results: bool = False,
     ) -> None:
-        self.function, self.arguments, self.pack = function, arguments, pack
-        self.ahead = ahead  # how many to read ahead: in any case, and where they are small
-        self.timeout, self.keep = timeout, keep
-        self.kept: dict[int, Any] = {}
-        self.bytes = 0
-        self.room = threading.Condition()
-        self.closed = False
+        self.function, self.arguments = function, arguments
+        self.pack_argument, self.read_ahead = pack_argument, read_ahead
+        self.timeout, self.keep_results = timeout, keep_results
+        self.unfinished: dict[int, Any] = {}  # packed arguments of items read and not done
+        self.unfinished_bytes = 0
+        self.changed = threading.Condition()
+        self.is_closed = False
 
-    def feed(self, to: Feed, done: frozenset[int]) -> None:
+    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
         threading.Thread(
-            target=self._read, args=(to, done), name="hesrpt-items", daemon=True
+            target=self._read, args=(listener, done_before), name="hesrpt-items", daemon=True
         ).start()
 
-    def _read(self, to: Feed, done: frozenset[int]) -> None:
-        items = new = 0
+    def _read(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+        items = startable = 0
         try:
             for argument in self.arguments:
-                if items not in done:
-                    packed = self.pack(argument)
-                    with self.room:
-                        while not self.closed and not self._has_room():
-                            self.room.wait(1.0)  # there may be more servers by then
-                        if self.closed:
+                if items not in done_before:
+                    packed = self.pack_argument(argument)
+                    with self.changed:
+                        while not self.is_closed and not self._has_room():
+                            self.changed.wait(1.0)  # more servers may allow for more items
+                        if self.is_closed:
                             return
-                        self.kept[items] = packed
-                        self.bytes += _size(packed)
-                    new += 1
-                    to.read(new)
+                        self.unfinished[items] = packed
+                        self.unfinished_bytes += _byte_size(packed)
+                    startable += 1
+                    listener.items_read(startable)
                 items += 1
         except BaseException as error:  # the user's iterable may raise anything
-            to.failed(f"its items: {type(error).__name__}: {error}")
+            listener.source_failed(f"its items: {type(error).__name__}: {error}")
         else:
-            to.exhausted(lambda: items)
+            listener.items_exhausted(lambda: items)
 
     def _has_room(self) -> bool:
-        least, most = self.ahead()
-        return len(self.kept) < (most if self.bytes < _AHEAD_BYTES else least)
+        minimum, maximum = self.read_ahead()
+        is_small = self.unfinished_bytes < _MAX_READ_AHEAD_BYTES
+        return len(self.unfinished) < (maximum if is_small else minimum)
 
-    def task(self, item: int, servers: int, log: Path | None) -> Task:
+    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         return PythonTask(
             function=self.function,
-            argument=self.kept[item],
+            argument=self.unfinished[item],
             timeout=self.timeout,
             log=log,
-            keep_result=self.keep,
+            keep_result=self.keep_results,
         )
 
-    def done(self, outcome: Outcome) -> None:
-        with self.room:
-            self.bytes -= _size(self.kept.pop(outcome.item, b""))
-            self.room.notify()
+    def item_finished(self, outcome: Outcome) -> None:
+        with self.changed:
+            self.unfinished_bytes -= _byte_size(self.unfinished.pop(outcome.item, b""))
+            self.changed.notify()
 
-    def failed(self, item: int, error: str) -> None:
-        """No item is given up: the job would fail."""
+    def item_dropped(self, item: int, error: str) -> None:
+        """Never called: a failed item fails the job."""
 
-    def close(self, why: str = "") -> None:
-        with self.room:
-            self.closed = True
-            self.kept.clear()
-            self.function = None  # it may carry much
-            self.room.notify()
+    def close(self, reason: str = "") -> None:
+        with self.changed:
+            self.is_closed = True
+            self.unfinished.clear()
+            self.function = None  # it may hold large data
+            self.changed.notify()
 
 
-def _size(packed: Any) -> int:
+def _byte_size(packed: Any) -> int:
     return len(packed) if isinstance(packed, bytes) else 0
 
 
-#: What a command may refer to.
-PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
-
-
 class CommandSource:
-    """A command for each of several items, or one for all servers of the job."""
+    """A command for each item, or one command on all servers of the job."""
 
-    takes_results = False
+    delivers_results = False
 
-    def __init__(
-        self,
-        job: str,
-        command: str | Sequence[str],
-        items: Sequence[str],
-        timeout: float | None,
-        directory: Path | None = None,
-        pinned: bool = False,
-    ) -> None:
-        self.job, self.items, self.timeout, self.directory = job, items, timeout, directory
-        self.pinned = pinned
-        self.command = command if isinstance(command, str) else tuple(command)
-        check_placeholders(self.command)
+    def __init__(self, template: CommandTemplate, pin_cores: bool = False) -> None:
+        self.template, self.pin_cores = template, pin_cores
 
-    def feed(self, to: Feed, done: frozenset[int]) -> None:
-        """All items are known from the start."""
+    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+        """Do nothing: all items are known from the start."""
 
-    def task(self, item: int, servers: int, log: Path | None) -> Task:
-        value = self.items[item] if self.items else ""
-        path = PurePath(value)
-        values = {
-            "item": value, "stem": path.stem, "name": path.name, "index": str(item),
-            "servers": str(servers), "job": self.job,
-        }  # fmt: skip
-        command: str | tuple[str, ...]
-        if isinstance(self.command, str):
-            command = self.command.format(**{k: shlex.quote(v) for k, v in values.items()})
-        else:
-            command = tuple(part.format(**values) for part in self.command)
+    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
+        template = self.template
         return CommandTask(
-            command,
-            timeout=self.timeout,
+            template.fill_in(item, servers),
+            timeout=template.timeout,
             log=log,
-            directory=self.directory,
-            pin_cores=self.pinned,
+            directory=None if template.directory is None else Path(template.directory),
+            pin_cores=self.pin_cores,
         )
 
-    def done(self, outcome: Outcome) -> None:
-        """Nothing is kept."""
+    def item_finished(self, outcome: Outcome) -> None:
+        """Do nothing: the template holds all items."""
 
-    def failed(self, item: int, error: str) -> None:
-        """No item is given up: the job would fail."""
+    def item_dropped(self, item: int, error: str) -> None:
+        """Never called: a failed item fails the job."""
 
-    def close(self, why: str = "") -> None:
-        """Nothing is kept."""
-
-
-def check_placeholders(command: str | tuple[str, ...]) -> None:
-    """Raise an error if a command refers to what does not exist, or would break its quotes."""
-    for part in [command] if isinstance(command, str) else command:
-        try:
-            fields = list(Formatter().parse(part))
-        except ValueError as error:
-            raise InputError(f"{part!r}: {error}; write {{{{ and }}}} for braces") from None
-        for _, field, spec, conversion in fields:
-            if field is not None and (field not in PLACEHOLDERS or spec or conversion):
-                known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-                how = f"!{conversion}" if conversion else f":{spec}" if spec else ""
-                raise InputError(
-                    f"unknown placeholder {{{field}{how}}} in {part!r}; there are {known}; write "
-                    "{{ and }} for braces"
-                )
-        if isinstance(command, str):
-            _check_quotes(part, fields)
-
-
-def _check_quotes(command: str, fields: Iterable[tuple[str, str | None, Any, Any]]) -> None:
-    """Raise an error if a placeholder stands in quotes: it is quoted itself, which ends them."""
-    quote, escaped = "", False
-    for text, field, _, _ in fields:
-        for letter in text:
-            if escaped:
-                escaped = False
-            elif letter == "\\" and quote != "'":
-                escaped = True
-            elif quote:
-                quote = "" if letter == quote else quote
-            elif letter in "'\"`":
-                quote = letter
-        if field is not None and quote:
-            raise InputError(
-                f"{{{field}}} stands in quotes in {command!r}: leave them out, since values are "
-                "quoted for the shell by themselves"
-            )
+    def close(self, reason: str = "") -> None:
+        """Do nothing: there is nothing to release."""

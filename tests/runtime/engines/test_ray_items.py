@@ -18,8 +18,9 @@ from support.paths import ROOT
 from support.waiting import until
 
 from hesrpt import InputError, Pool
+from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
-from hesrpt.runtime.events import JobSpec
+from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.sources import CommandSource
 
 
@@ -123,8 +124,9 @@ def test_an_item_of_a_batch_that_hangs_is_found_out(pool: Pool) -> None:
 
 def test_short_commands_go_in_batches_too(pool: Pool, tmp_path: Path) -> None:
     items = [str(item) for item in range(150)]
-    source = CommandSource("touch", ("touch", f"{tmp_path}/{{item}}"), items, None)
-    job = pool.add("touch", JobSpec(items=150), source)
+    command = ("touch", f"{tmp_path}/{{item}}")
+    source = CommandSource(CommandTemplate(job="touch", command=command, items=tuple(items)))
+    job = pool.add("touch", JobSpec(name="touch", items=150), source)
     assert job.wait(120)
     assert (job.state, job.done) == ("done", 150)
     assert len(list(tmp_path.iterdir())) == 150
