@@ -1,4 +1,4 @@
-"""Settings of the property tests, and a Ray cluster that no one else uses."""
+"""Hypothesis profiles, and Ray clusters that belong to the tests alone."""
 
 from __future__ import annotations
 
@@ -6,42 +6,53 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-# Reproducible by default; more and random ones on request.
-
+# `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=60)
-settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
 @pytest.fixture(scope="session")
-def new_cluster() -> Iterator[Callable[[int], Any]]:
-    """Make Ray clusters, each with a head of so many CPUs; nothing is left of them."""
-    from ray.cluster_utils import Cluster
+def ray_directory() -> Iterator[Path]:
+    """Make a directory of the tests' own Ray's default directory, and remove it in the end.
 
-    made: list[Any] = []
-    # Not below pytest's own directories: the names of sockets must be short.
-    directory = tempfile.mkdtemp(prefix="ray")
-
-    def make(cpus: int) -> Any:
-        head = {
-            "num_cpus": cpus, "include_dashboard": False, "temp_dir": directory,
-            "object_store_memory": 100 * 2**20,
-        }  # fmt: skip
-        made.append(Cluster(initialize_head=True, head_node_args=head))
-        return made[-1]
-
-    yield make
-    for cluster in made:
-        cluster.shutdown()
+    Ray's test clusters write their address into the default directory without creating it: on a
+    machine that never ran Ray that fails, and on any other it would redirect ``ray.init()`` of
+    whoever uses Ray there.
+    """
+    # Not below pytest's directories: Ray puts sockets into it, whose paths must be short.
+    directory = Path(tempfile.mkdtemp(prefix="hesrpt"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", str(directory))
+        (directory / "ray").mkdir()
+        yield directory
     shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def ray_address(new_cluster: Callable[[int], Any]) -> str:
-    """Return the address of a small cluster."""
-    return str(new_cluster(4).address)
+def start_cluster(ray_directory: Path) -> Iterator[Callable[[int], Any]]:
+    """Return a function that starts a Ray cluster whose head node has a number of CPUs."""
+    from ray.cluster_utils import Cluster
+
+    clusters: list[Any] = []
+
+    def start(cpus: int) -> Any:
+        head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": 100 * 2**20}
+        clusters.append(Cluster(initialize_head=True, head_node_args=head))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray_address(start_cluster: Callable[[int], Any]) -> str:
+    """Return the address of a cluster with one node of four CPUs."""
+    return str(start_cluster(4).address)

@@ -28,8 +28,8 @@ STORE = 80 * 2**20
 
 
 @pytest.fixture
-def cluster(new_cluster: Callable[[int], Any]) -> Iterator[Any]:
-    made = new_cluster(1)
+def cluster(start_cluster: Callable[[int], Any]) -> Iterator[Any]:
+    made = start_cluster(1)
     yield made
     ray.shutdown()
     made.shutdown()
@@ -133,8 +133,8 @@ def test_a_node_that_is_taken_away_politely_costs_no_item(cluster: Any) -> None:
         assert job.results(180) == [None] * 24
 
 
-def test_commands_of_different_widths_share_a_node(new_cluster: Callable[[int], Any]) -> None:
-    cluster = new_cluster(5)
+def test_commands_of_different_widths_share_a_node(start_cluster: Callable[[int], Any]) -> None:
+    cluster = start_cluster(5)
     engine = RayEngine(5, address=cluster.address)
     try:
         assert (engine.capacity(), engine.widest_command()) == (5, 5)
