@@ -43,20 +43,28 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     for place, (policy, times) in enumerate(means.items()):
         by_set: FloatArray = times / best
         ratio = float(times.mean() / best.mean())
-        colour = styles[policy].colour
-        axes.hlines(place, by_set.min(), by_set.max(), color=colour, linewidth=2.2, alpha=0.5)
-        axes.plot(ratio, place, "o", color=colour, markersize=6)
+        low, high = float(by_set.min()), float(by_set.max())
+        axes.errorbar(
+            ratio,
+            place,
+            xerr=[[max(ratio - low, 0.0)], [max(high - ratio, 0.0)]],
+            fmt="o",
+            color=styles[policy].colour,
+            capsize=3 if comparison.replications > 1 else 0,
+            markersize=5,
+        )
         axes.annotate(
             f"{ratio:.2f}",
-            (ratio, place),
-            xytext=(0, 6),
+            (high, place),
+            xytext=(6, 0),
             textcoords="offset points",
-            ha="center",
+            va="center",
             fontsize=8,
         )
     use_log_scale(axes, "x")
-    low, high = axes.get_xlim()
-    axes.set_xlim(min(low, 0.95), max(high * 1.1, 1.25))
+    highest = max(float((times / best).max()) for times in means.values())
+    axes.set_xlim(0.96 * min(float((times / best).min()) for times in means.values()), 1.0)
+    axes.set_xlim(right=max(highest**1.2, 1.3))  # room for the last number
     axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(means)), [styles[policy].title for policy in means])
     axes.set_ylim(len(means) - 0.5, -0.7)
@@ -79,8 +87,10 @@ def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:
             longer[shown],
             color=style.colour,
             linestyle=style.line,
+            drawstyle="steps-pre",
             label=style.title,
         )
-    axes.set(xscale="log", yscale="log")
+    use_log_scale(axes, "x")
+    use_log_scale(axes)
     axes.set_xlabel("flow time t (in the unit of the sizes)")
     axes.set_ylabel("part of the jobs with flow time ≥ t")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.plotting.style import FULL_WIDTH, escape_text, with_house_style
 from hesrpt.schedule import Schedule
 
-# More jobs than this are grouped into bands of jobs that end one after the other.
-_MAX_BANDS = 20
+# More jobs than this are stacked instead of drawn as lines.
+_MAX_LINES = 6
+# More jobs than this are drawn in groups.
+_MAX_GROUPS = 20
 # A schedule of many jobs is drawn at this many times at most, one of few jobs at ten times as many.
 _MAX_TIMES = 300
 _MANY_JOBS = 2000
@@ -24,36 +30,39 @@ _TIME_UNITS = ((3 * 86400.0, 86400.0, "days"), (3 * 3600.0, 3600.0, "h"), (300.0
 def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     """Draw the remaining sizes over time, and below them how the servers are shared.
 
+    A few jobs are drawn as one line each. More of them are stacked, so that the upper edge is the
+    remaining size of all jobs; more than twenty are drawn in groups of jobs that end one after the
+    other.
+
     The times of a plan or a simulation have the unit in which the sizes were given. ``in_seconds``
     says that they are seconds, as in a real run, and labels the axes with units.
     """
     scale, unit = _choose_unit(schedule.makespan) if in_seconds else (1.0, "")
     by_completion = np.argsort(schedule.completion_times, kind="stable")
-    bands = np.array_split(by_completion, min(len(by_completion), _MAX_BANDS))
-    shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(bands)))
+    groups = np.array_split(by_completion, min(len(by_completion), _MAX_GROUPS))
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(groups)))
     times = _choose_times(schedule)
     figure = Figure(figsize=(FULL_WIDTH, 4.6), layout="constrained")
     above, below = figure.subplots(2, sharex=True)
 
-    before, after = _sum_remaining(schedule, times, bands)
-    edges = np.repeat(times, 2)
-    for band, colour, low, high in zip(bands, shades, before, after, strict=True):
-        last = schedule.completion_times[band].max()
-        first = int(np.argmax(high > 0))
-        shown = slice(2 * first + 1, 2 * int(np.searchsorted(times, last)) + 2)
-        remaining = np.column_stack((low, high)).ravel()
-        above.plot(
-            edges[shown] / scale,
-            remaining[shown],
-            color=colour,
-            label=_describe_band(schedule, band, "s" if in_seconds else ""),
-        )
-    above.set_ylabel("remaining work\n(seconds on one server)" if in_seconds else "remaining size")
+    remaining = _sum_remaining(schedule, times, groups)
+    edges = np.repeat(times, 2) / scale
+    is_stacked = len(groups) > _MAX_LINES
+    if is_stacked:
+        _stack(above, edges, remaining, shades)
+    else:
+        ends = np.searchsorted(times, schedule.completion_times[by_completion])
+        for line, shade, end in zip(remaining, shades, ends, strict=True):
+            present = slice(int(np.argmax(line > 0)), 2 * int(end) + 2)
+            above.plot(edges[present], line[present], color=shade)
+    size = "work" if in_seconds else "size"
+    what = f"remaining {size}" + (", all jobs" if is_stacked else "")
+    above.set_ylabel(f"{what}\n(seconds on one server)" if in_seconds else what)
     above.set_ylim(bottom=0)
+    above.set_title(_describe(schedule, in_seconds), loc="left")
 
-    held = np.array([_sum_bands(schedule.servers_at(time), bands) for time in times[:-1]]).T
-    steps = np.repeat(times, 2)[1:-1]
-    below.stackplot(steps / scale, np.repeat(held, 2, axis=1), colors=shades, linewidth=0)
+    held = np.array([_sum_groups(schedule.servers_at(time), groups) for time in times[:-1]]).T
+    _stack(below, edges[1:-1], np.repeat(held, 2, axis=1), shades)
     below.set_ylabel("servers")
     below.set_xlabel(f"time ({unit})" if in_seconds else "time (in the unit of the sizes)")
     below.set_ylim(0, max(schedule.servers, float(held.sum(axis=0).max())))
@@ -61,10 +70,39 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
         below.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     below.set_xlim(0, times[-1] / scale)
     figure.align_ylabels()
-    handles, labels = above.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper")
-    figure.suptitle(_describe(schedule, in_seconds))
+    _add_key(figure, schedule, by_completion, shades, size, " s" if in_seconds else "")
     return figure
+
+
+def _stack(axes: Axes, edges: FloatArray, values: FloatArray, shades: FloatArray) -> None:
+    """Draw areas on top of each other, the first one at the bottom."""
+    # Without antialiasing there are no pale seams between the areas.
+    axes.stackplot(edges, values, colors=shades, linewidth=0, antialiased=False)
+
+
+def _add_key(
+    figure: Figure,
+    schedule: Schedule,
+    by_completion: IntArray,
+    shades: FloatArray,
+    size: str,
+    unit: str,
+) -> None:
+    """Add a legend of the jobs, or a scale of colours if jobs are drawn in groups."""
+    if len(by_completion) <= _MAX_GROUPS:
+        sizes, names = schedule.workload.sizes, schedule.workload.names
+        figure.legend(
+            [Patch(color=shade) for shade in shades],
+            [f"{escape_text(names[job])} ({sizes[job]:.3g}{unit})" for job in by_completion],
+            title=f"job ({size})",
+            loc="outside right upper",
+            alignment="left",
+        )
+        return
+    colours = ScalarMappable(cmap=ListedColormap(shades))
+    bar = figure.colorbar(colours, ax=figure.axes, fraction=0.04, pad=0.02)
+    bar.set_ticks([0, 1], labels=["first", "last"])
+    bar.set_label(f"{len(by_completion):,} jobs in order of completion, {len(shades)} groups")
 
 
 def _choose_unit(seconds: float) -> tuple[float, str]:
@@ -87,31 +125,20 @@ def _choose_times(schedule: Schedule) -> FloatArray:
     return np.unique(np.concatenate(known))
 
 
-def _sum_remaining(
-    schedule: Schedule, times: FloatArray, bands: list[IntArray]
-) -> tuple[FloatArray, FloatArray]:
-    """Return the remaining sizes of each band, just before and just after arrivals at each time."""
+def _sum_remaining(schedule: Schedule, times: FloatArray, groups: list[IntArray]) -> FloatArray:
+    """Return the remaining size of each group (first axis) just before and after each time."""
     arrivals = schedule.workload.arrivals
-    arrived = np.zeros(len(schedule.workload)) if arrivals is None else arrivals
-    before, after = [], []
+    arrived = np.full(len(schedule.workload), -np.inf) if arrivals is None else arrivals
+    rows = []
     remaining = schedule.timeline.remaining(schedule.workload, times)
     for time, sizes in zip(times, remaining, strict=True):
-        before.append(_sum_bands(np.where(arrived < time, sizes, 0.0), bands))
-        after.append(_sum_bands(np.where(arrived <= time, sizes, 0.0), bands))
-    return np.array(before).T, np.array(after).T
+        rows.append(_sum_groups(np.where(arrived < time, sizes, 0.0), groups))
+        rows.append(_sum_groups(np.where(arrived <= time, sizes, 0.0), groups))
+    return np.array(rows).T
 
 
-def _sum_bands(values: FloatArray, bands: list[IntArray]) -> list[float]:
-    return [float(values[band].sum()) for band in bands]
-
-
-def _describe_band(schedule: Schedule, band: IntArray, unit: str) -> str:
-    sizes = schedule.workload.sizes[band]
-    space = " " if unit else ""
-    if len(band) == 1:
-        name = escape_text(schedule.workload.names[band[0]])
-        return f"{name} ({sizes[0]:.3g}{space}{unit})"
-    return f"{len(band)} jobs ({sizes.min():.3g} to {sizes.max():.3g}{space}{unit})"
+def _sum_groups(values: FloatArray, groups: list[IntArray]) -> list[float]:
+    return [float(values[group].sum()) for group in groups]
 
 
 def _describe(schedule: Schedule, in_seconds: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator
 
 from hesrpt.policies.registry import POLICIES
 from hesrpt.traces.trace import RECORDED
@@ -23,6 +23,9 @@ Result = TypeVar("Result")
 FULL_WIDTH, PANEL_WIDTH = 7.0, 4.8
 #: Lines that show a reference value.
 REFERENCE_COLOUR = "#666666"
+
+# Logarithmic axes from one number to less than four times, or to over 3,000 times, that number.
+_SHORT_AXIS, _LONG_AXIS = 4.0, 3e3
 
 # Text is 7 to 9 points high at the size at which a figure is printed.
 RC_PARAMS: Any = {
@@ -106,11 +109,28 @@ def with_house_style(draw: Callable[P, Result]) -> Callable[P, Result]:
     return draw_in_style
 
 
+class _PlainLogLocator(Locator):
+    """Ticks at 1, 2, 5, 10, …; only powers of ten on long axes, evenly spaced on short ones."""
+
+    def __call__(self) -> Sequence[float]:
+        assert self.axis is not None
+        low, high = self.axis.get_view_interval()
+        return self.tick_values(low, high)
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        low, high = max(min(vmin, vmax), 1e-300), max(vmin, vmax)
+        if high < _SHORT_AXIS * low:
+            ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+            return [tick for tick in ticks if tick > 0]
+        steps = (1.0, 2.0, 5.0) if high < _LONG_AXIS * low else (1.0,)
+        return [float(tick) for tick in LogLocator(subs=steps).tick_values(low, high)]
+
+
 def use_log_scale(axes: Axes, which: Literal["x", "y"] = "y") -> None:
-    """Make an axis logarithmic, with plain numbers at 1, 2, 5, 10, … as labels."""
+    """Make an axis logarithmic, with plain numbers as labels."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_locator(_PlainLogLocator())
     axis.set_major_formatter("{x:g}")
     axis.set_minor_locator(NullLocator())
 

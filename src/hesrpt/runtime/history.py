@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,31 +31,61 @@ class Ended:
     is_bag: bool = True  # otherwise it is one item that can use several servers
 
 
-class _Recorded(Timeline):
-    """Who was seen to hold how many servers."""
+class RecordedTimeline(Timeline):
+    """The servers that each job held, as recorded whenever a number changed.
 
-    def __init__(self, names: Sequence[str], holdings: Sequence[tuple[float, str, int]]) -> None:
-        number = {name: place for place, name in enumerate(names)}
-        kept = [(time, number[job], held) for time, job, held in holdings if job in number]
-        times = np.array([time for time, _, _ in kept] or [0.0])
-        self.starts = np.unique(np.append(times, 0.0))
+    A job's progress is taken to follow its speedup function, scaled so that its remaining size
+    reaches zero exactly when the job ended: the speed that was learned and the real one differ.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        holdings: Sequence[tuple[float, str, int]],
+        completion_times: FloatArray,
+    ) -> None:
+        job_numbers = {name: number for number, name in enumerate(names)}
+        changes = [
+            (time, job_numbers[job], held) for time, job, held in holdings if job in job_numbers
+        ]
+        times = np.array([time for time, _, _ in changes])
+        self.starts: FloatArray = np.unique(np.concatenate((times, completion_times, [0.0])))
         self.ends: FloatArray = np.append(self.starts[1:], self.starts[-1])
-        self.changes = kept
-        self.jobs = len(names)
-        table = np.zeros((len(self.starts), self.jobs))
-        held = np.zeros(self.jobs)
-        place = 0
+        self.completion_times = completion_times
+        self.table: FloatArray = np.zeros((len(self.starts), len(names)))
+        held_now = np.zeros(len(names))
+        next_change = 0
         for phase, start in enumerate(self.starts):
-            while place < len(kept) and kept[place][0] <= start:
-                _, job, servers = kept[place]
-                held[job] = servers
-                place += 1
-            table[phase] = held
-        self.table: FloatArray = table
+            while next_change < len(changes) and changes[next_change][0] <= start:
+                _, job, held = changes[next_change]
+                held_now[job] = held
+                next_change += 1
+            self.table[phase] = held_now
 
     def servers(self, phase: int) -> FloatArray:
         row: FloatArray = self.table[phase]
         return row
+
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        total = sum(self._progress(workload, phase) for phase in range(len(self.ends)))
+        # A job that was never seen to hold a server did its work at the moment it ended.
+        scale = workload.sizes / np.where(total > 0, total, np.inf)
+        done = np.zeros(len(workload))
+        phase = 0
+        for time in times:
+            while phase < len(self.ends) - 1 and self.ends[phase] <= time:
+                done += self._progress(workload, phase)
+                phase += 1
+            part = self._progress(workload, phase, until=float(time))
+            left = np.maximum(workload.sizes - scale * (done + part), 0.0)
+            yield np.where(time < self.completion_times, left, 0.0)
+
+    def _progress(self, workload: Workload, phase: int, until: float = np.inf) -> FloatArray:
+        """Return the work that each job does in a phase, or in the part of it before a time."""
+        length = min(float(self.ends[phase]), until) - float(self.starts[phase])
+        running = self.starts[phase] < self.completion_times
+        work: FloatArray = workload.speedup.rate(self.table[phase]) * running * max(length, 0.0)
+        return work
 
 
 def schedule_of(
@@ -71,8 +101,9 @@ def schedule_of(
         weights=[job.weight for job in jobs],
         names=[job.name for job in jobs],
     )
-    timeline = _Recorded([job.name for job in jobs], holdings)
-    return Schedule(workload, float(servers), np.array([job.ended for job in jobs]), timeline)
+    completion_times = np.array([job.ended for job in jobs])
+    timeline = RecordedTimeline([job.name for job in jobs], holdings, completion_times)
+    return Schedule(workload, float(servers), completion_times, timeline)
 
 
 def instead(
