@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test paper bench clean
+.PHONY: demo test docs paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -14,6 +14,9 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 paper: $(VENV)/.installed
 	$(BIN)/hesrpt paper --out docs/paper
@@ -30,9 +33,13 @@ $(VENV)/.test: $(VENV)/.installed
 	$(PIP) install --editable '.[test]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) install --editable '.[docs]'
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.installed
 	$(PIP) install --editable '.[bench]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) out site

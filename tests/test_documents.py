@@ -1,6 +1,6 @@
-"""The documents: their shell examples print what they show, and nothing public is left out.
+"""The documents: shell and TOML examples work, links resolve, tables agree with the code.
 
-Their Python examples are doctests, which pytest collects by itself.
+The Python examples are doctests, which pytest collects by itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -18,27 +19,45 @@ import pytest
 from support.paths import ROOT
 
 import hesrpt
+from hesrpt.runtime.jobs_file import read_jobs_file
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = [
-    (document, block)
-    for document in DOCUMENTS
-    for block in re.findall(r"```console\n(.*?)```", document.read_text(), re.DOTALL)
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
+FORMATS = (ROOT / "docs" / "reference" / "file-formats.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("document", "block"), EXAMPLES, ids=[f"{d.name}-{b.split(chr(10))[0]}" for d, b in EXAMPLES]
-)
+def find_blocks(language: str) -> list[tuple[Path, str]]:
+    """Return the code blocks of all documents in a language."""
+    return [
+        (document, block)
+        for document in DOCUMENTS
+        for block in re.findall(rf"```{language}\n(.*?)```", document.read_text(), re.DOTALL)
+    ]
+
+
+def name_block(value: Path | str) -> str:
+    return value.name if isinstance(value, Path) else value.partition("\n")[0]
+
+
+def run_hesrpt(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hesrpt", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=check,
+    )
+
+
+@pytest.mark.parametrize(("document", "block"), find_blocks("console"), ids=name_block)
 def test_shell_examples_print_what_they_show(document: Path, block: str) -> None:
     command, _, shown = block.partition("\n")
     program, *arguments = shlex.split(command.removeprefix("$ "))
     assert program == "hesrpt"
-    done = subprocess.run(
-        [sys.executable, "-m", "hesrpt", *arguments],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    printed = [line.split() for line in done.stdout.splitlines()]
+    printed = [line.split() for line in run_hesrpt(*arguments).stdout.splitlines()]
     for line, expected in enumerate(shown.splitlines()):
         if expected == "…":
             return
@@ -46,12 +65,31 @@ def test_shell_examples_print_what_they_show(document: Path, block: str) -> None
     assert len(printed) == len(shown.splitlines())
 
 
-def test_there_are_shell_examples() -> None:
-    assert len(EXAMPLES) >= 3
+def test_shell_examples_are_found() -> None:
+    assert len(find_blocks("console")) >= 3
+
+
+@pytest.mark.parametrize(("document", "block"), find_blocks("toml"), ids=name_block)
+def test_toml_examples_are_valid_jobs_files(document: Path, block: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(block)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.jpg").touch()
+    assert len(read_jobs_file(file).jobs) == len(tomllib.loads(block)["job"])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files(document: Path) -> None:
+    generated = {"cli.md", "policies.md"}
+    for target in re.findall(r"\]\(([^)#\s]+)", document.read_text()):
+        path = (document.parent / target).resolve()
+        is_generated = path.parent.name == "api" or path.name in generated
+        if not target.startswith("http") and not is_generated:
+            assert path.exists(), target
 
 
 @pytest.mark.parametrize(("p", "equi", "srpt"), [(0.9, 1.51, 1.37), (0.5, 1.06, 9.9)])
-def test_the_figures_of_the_readme(p: float, equi: float, srpt: float) -> None:
+def test_readme_states_the_right_ratios(p: float, equi: float, srpt: float) -> None:
     ratios = []
     for seed in range(10):
         x = -np.sort(-(np.random.default_rng(seed).pareto(1.5, 500) + 1))
@@ -61,23 +99,76 @@ def test_the_figures_of_the_readme(p: float, equi: float, srpt: float) -> None:
     assert np.median(ratios, axis=0) == pytest.approx([equi, srpt], rel=0.01)
 
 
-def test_every_public_name_is_in_the_api_page() -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
-    for name in hesrpt.__all__:
-        assert f"`{name}" in page, name
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-        if not target.startswith("http"):
-            assert (document.parent / target).exists(), target
-
-
-def test_the_readme_counts_the_claims_as_they_were_judged() -> None:
+def test_readme_counts_the_claims_as_they_were_judged() -> None:
     claims = json.loads((ROOT / "docs" / "paper" / "claims.json").read_text())["claims"]
     count = Counter(claim["verdict"] for claim in claims)
     assert (
         f"{len(claims)} claims, of which {count['holds']} hold, {count['holds roughly']} hold "
         f"roughly and {count['differs']} differ."
     ) in " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_readme_names_only_extras_that_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = set(re.findall(r"\[(\w+)\](?!\()", (ROOT / "README.md").read_text()))
+    assert named == {"ray", "tune", "joblib"}
+    assert named <= set(project["optional-dependencies"])
+
+
+def read_table(heading: str, number: int = 0) -> dict[str, set[str]]:
+    """Return the code words of a table in the page of file formats, by its first column."""
+    section = FORMATS.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    table = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)[number]
+    rows = [re.split(r"(?<!\\)\|", line.strip("|\n")) for line in table.splitlines()[2:]]
+    words = [[re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows]
+    return {row[0][0]: {*row[0][1:], *row[-1]} for row in words}
+
+
+@pytest.mark.parametrize(
+    ("heading", "command"),
+    [
+        ("Jobs (CSV)", ["plan", "FILE", "--servers", "2", "--p", "0.5"]),
+        ("Measured speedup (CSV)", [
+            "plan", "examples/jobs.csv", "--servers", "2", "--measured", "FILE"
+        ]),
+    ],
+    ids=["jobs", "speedup"],
+)  # fmt: skip
+def test_columns_of_csv_files_are_documented(
+    heading: str, command: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("nonsense,column\n1,2\n")
+    done = run_hesrpt(*[str(file) if word == "FILE" else word for word in command], check=False)
+    columns = done.stderr.partition("columns are: ")[2].strip().split(", ")
+    assert set(read_table(heading)) == set(columns), done.stderr
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, ""), (1, "[[job]]\n")], ids=["file", "job"])
+def test_keys_of_jobs_files_are_documented(number: int, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(f"{text}nonsense = 1\n")
+    with pytest.raises(hesrpt.InputError, match="keys are: ") as raised:
+        read_jobs_file(file)
+    keys = str(raised.value).partition("keys are: ")[2].split(", ")
+    assert set(read_table("Jobs (TOML)", number)) == set(keys)
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate", "compare", "run", "status", "report"])
+def test_keys_of_json_output_are_documented(command: str, tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "one"\nitems = [1]\ncommand = "true"\n')
+    run = ["run", str(jobs), "--state", state]
+    arguments = {
+        "plan": ["plan", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        "simulate": ["simulate", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        "compare": ["compare", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        "run": run,
+        "status": ["status", state],
+        "report": ["report", state],
+    }
+    if command in ("status", "report"):
+        run_hesrpt(*run)
+    printed = json.loads(run_hesrpt(*arguments[command], "--json").stdout)
+    assert read_table("JSON output")[f"hesrpt {command}"] == set(printed)

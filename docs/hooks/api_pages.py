@@ -1,0 +1,113 @@
+"""Generates the API pages: every public name, on the page of the room that defines it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import ModuleType
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+import hesrpt
+
+FOLDER = "reference/api/"
+INDEX = """\
+# Python API
+
+`import hesrpt` offers the names below. The pages of this section describe them, and further names
+of submodules. They are generated from the docstrings: `help(hesrpt.plan)` prints the same text.
+
+| name | description |
+|---|---|
+"""
+
+#: Title and file of each page, and the modules whose public names it documents. The names
+#: themselves are read from `hesrpt.__all__` and from the `__all__` of these modules.
+PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Workloads": ("workloads.md", ("hesrpt.workload", "hesrpt.readers")),
+    "Speedups": ("speedups.md", ("hesrpt.speedups",)),
+    "Planning": ("planning.md", ("hesrpt.optimal",)),
+    "The theorems": ("theorems.md", ("hesrpt.optimal.closed_form",)),
+    "Policies": ("policies.md", ("hesrpt.policies",)),
+    "Simulating": ("simulating.md", ("hesrpt.simulator",)),
+    "Schedules": ("schedules.md", ("hesrpt.schedule",)),
+    "Running jobs": ("running.md", ("hesrpt.runtime",)),
+    "Integrations": (
+        "integrations.md", ("hesrpt.integrations.joblib", "hesrpt.integrations.ray_tune")
+    ),
+    "Traces": ("traces.md", ("hesrpt.traces",)),
+    "What-if studies": ("whatif.md", ("hesrpt.whatif",)),
+    "The paper": ("paper.md", ("hesrpt.paper",)),
+    "Errors": ("errors.md", ("hesrpt.errors",)),
+}  # fmt: skip
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Put the generated pages where the navigation names their folder."""
+    pages: list[Any] = [FOLDER + "index.md"]
+    pages += [{title: FOLDER + file} for title, (file, _) in PAGES.items()]
+    _replace_folder(config.nav or [], pages)
+
+
+def _replace_folder(entries: list[Any], pages: list[Any]) -> None:
+    for entry in entries:
+        if isinstance(entry, dict):
+            for title, value in entry.items():
+                if value == FOLDER:
+                    entry[title] = pages
+                elif isinstance(value, list):
+                    _replace_folder(value, pages)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the index of public names and one page for each group of modules."""
+    index = File.generated(config, FOLDER + "index.md", content=_index())
+    files.append(index)
+    for title, (file, modules) in PAGES.items():
+        content = f"# {title}\n" + "".join(map(_section, modules))
+        files.append(File.generated(config, FOLDER + file, content=content))
+
+
+def _index() -> str:
+    rows = [
+        f"| [`{name}`][hesrpt.{name}] | {_summary(value)} |\n"
+        for name in hesrpt.__all__
+        if callable(value := getattr(hesrpt, name))
+    ]
+    return INDEX + "".join(rows)
+
+
+def _section(module_name: str) -> str:
+    """Return the directives that document one module's public names."""
+    module = importlib.import_module(module_name)
+    paths = _public_paths(module)
+    summary = (inspect.getdoc(module) or "").partition("\n\n")[0]
+    directives = "".join(f"::: {path}\n\n" for path in paths)
+    return f"\n{summary}\n\n{directives}"
+
+
+def _public_paths(module: ModuleType) -> list[str]:
+    """Return the paths by which users import a module's public names.
+
+    Names that `hesrpt` itself offers come first, then those that only the module offers.
+    """
+    top = {
+        name: value
+        for name in hesrpt.__all__
+        if _is_defined_in(value := getattr(hesrpt, name), module.__name__)
+    }
+    own = [name for name in getattr(module, "__all__", ()) if name not in top]
+    return [f"hesrpt.{name}" for name in top] + [f"{module.__name__}.{name}" for name in own]
+
+
+def _is_defined_in(value: object, module_name: str) -> bool:
+    defined_in = str(getattr(value, "__module__", ""))
+    return f"{defined_in}.".startswith(f"{module_name}.")
+
+
+def _summary(value: object) -> str:
+    """Return the first sentence of a docstring, as it may stand in a table."""
+    text = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,64 @@
+"""Generates the page of the command line from the commands themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from hesrpt.cli.main import app
+
+INTRODUCTION = """\
+# Command line
+
+This page is generated from the commands; `hesrpt COMMAND --help` prints the same. A mistake on the
+command line prints one line on standard error and ends with exit code 2.
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the page."""
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group, info_name="hesrpt")
+    lines = [INTRODUCTION, "| command | purpose |", "|---|---|"]
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    for name, command in commands.items():
+        lines.append(f"| [`hesrpt {name}`](#hesrpt-{name}) | {_cell(_first_line(command.help))} |")
+    for name, command in commands.items():
+        lines += _describe(command, typer.Context(command, info_name=name, parent=context))
+    files.append(File.generated(config, "reference/cli.md", content="\n".join(lines) + "\n"))
+
+
+def _describe(command: Any, context: typer.Context) -> list[str]:
+    """Return the section of one command."""
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = ["", f"## hesrpt {command.name}", "", "```sh", usage, "```", "", command.help or ""]
+    groups: dict[str, list[Any]] = {}
+    for parameter in command.get_params(context):
+        if not getattr(parameter, "hidden", False):
+            default = "Options" if parameter.param_type_name == "option" else "Arguments"
+            groups.setdefault(parameter.rich_help_panel or default, []).append(parameter)
+    for title, parameters in groups.items():
+        lines += ["", f"**{title}**", "", "| name | description |", "|---|---|"]
+        for parameter in parameters:
+            signature, text = parameter.get_help_record(context)
+            lines.append(f"| {_code_cell(signature)} | {_cell(text)} |")
+    return lines
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def _code_cell(text: str) -> str:
+    return f"<code>{_cell(text)}</code>"
+
+
+def _cell(text: str) -> str:
+    """Return text as it may stand in a cell of a table."""
+    plain = " ".join(text.split())
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("*", "&#42;")):
+        plain = plain.replace(character, entity)
+    return plain

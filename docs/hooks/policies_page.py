@@ -1,0 +1,38 @@
+"""Generates the page of policies from their registry."""
+
+from __future__ import annotations
+
+import inspect
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from hesrpt.policies import POLICIES
+
+INTRODUCTION = """\
+# Policies
+
+Each of these names works wherever a policy is chosen: `Pool(policy=…)`, `simulate(…, policy=…)`,
+`compare(…, policies=[…])`, and `--policy` or `--policies` on the command line. A policy that does
+not fit the jobs is refused with the reason. The colour is the one that all figures use.
+
+[Write your own policy](../how-to/write-a-policy.md) shows how to pass a function instead of a name.
+[Contributing](../contributing.md#add-a-policy) shows how to add a name to the registry from which
+this page is generated.
+
+| name | in figures | decision | in Python |
+|---|---|---|---|
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the page."""
+    rows = []
+    for name, entry in POLICIES.items():
+        policy = entry.create()
+        summary = " ".join((inspect.getdoc(policy) or "").partition("\n\n")[0].split())
+        swatch = f'<span style="color: {entry.colour}">⬤</span>'
+        cells = (f"`{name}`", f"{swatch} {entry.title}", summary, f"`{policy!r}`")
+        rows.append(f"| {' | '.join(cells)} |")
+    content = INTRODUCTION + "\n".join(rows) + "\n"
+    files.append(File.generated(config, "reference/policies.md", content=content))
