@@ -66,7 +66,7 @@ class Timeline(ABC):
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         """Yield the remaining sizes at each of ``times``, which ascend."""
-        rates = workload.speedup.rate
+        rates = workload.speedups.rate
         left = np.array(workload.sizes)
         phase, at = 0, 0.0
         rate = rates(self.servers(0))

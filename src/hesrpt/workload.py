@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.speedups import Mixed, Speedup, as_speedup
+from hesrpt.speedups import Speedup, SpeedupVector, as_speedup
 from hesrpt.validation import (
     check_non_negative_vector,
     check_positive,
@@ -55,7 +55,7 @@ class Workload:
     """
 
     sizes: FloatArray
-    speedup: Speedup
+    speedups: SpeedupVector
     arrivals: FloatArray | None
     weights: FloatArray | None
     given_names: tuple[str, ...] | None
@@ -81,7 +81,7 @@ class Workload:
         keep("sizes", check_positive_vector("sizes", sizes))
         if len(self.sizes) == 0:
             raise InputError("sizes must name at least one job, got an empty list")
-        keep("speedup", _shared_or_mixed(speedup, len(self)))
+        keep("speedups", _speedups(speedup, len(self)))
         keep(
             "arrivals",
             None if arrivals is None else check_non_negative_vector("arrivals", arrivals),
@@ -169,11 +169,10 @@ class Workload:
             first = np.arange(min(jobs, len(self)))
         else:
             first = np.sort(np.argsort(self.arrivals, kind="stable")[:jobs])
-        of_first = self.speedup.reordered(first)
         names = self.given_names
         return Workload(
             self.sizes[first],
-            of_first.members if isinstance(of_first, Mixed) else of_first,
+            self.speedups.shared or list(self.speedups.take(first)),
             arrivals=None if self.arrivals is None else self.arrivals[first],
             weights=None if self.weights is None else self.weights[first],
             names=None if names is None else [names[job] for job in first],
@@ -185,7 +184,7 @@ class Workload:
         return len(self.sizes)
 
     def __repr__(self) -> str:
-        speedup = "a speedup for each" if isinstance(self.speedup, Mixed) else self.speedup
+        speedup = self.speedups.shared or "a speedup for each"
         jobs = "1 job" if len(self) == 1 else f"{len(self)} jobs"
         sizes = f"sizes {self.sizes.min():g} to {self.sizes.max():g}"
         last = 0.0 if self.arrivals is None else float(self.arrivals.max())
@@ -196,11 +195,6 @@ class Workload:
     def names(self) -> tuple[str, ...]:
         """The name of each job."""
         return self.given_names or tuple(str(job) for job in range(len(self)))
-
-    @property
-    def shared(self) -> bool:
-        """Whether all jobs have the same speedup."""
-        return not isinstance(self.speedup, Mixed)
 
 
 def _hyperexponential(rng: np.random.Generator, jobs: int) -> FloatArray:
@@ -217,11 +211,10 @@ SIZES: dict[str, SizeSampler] = {
 }
 
 
-def _shared_or_mixed(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> Speedup:
+def _speedups(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> SpeedupVector:
     if isinstance(speedup, np.ndarray):
         speedup = speedup.tolist()
     if isinstance(speedup, str) or not isinstance(speedup, Sequence):
-        return as_speedup(speedup)
+        return SpeedupVector.repeat(as_speedup(speedup), jobs)
     check_same_length("speedup", speedup, jobs)
-    each = [as_speedup(one) for one in speedup]
-    return each[0] if all(one == each[0] for one in each) else Mixed(each)
+    return SpeedupVector.create(as_speedup(one) for one in speedup)

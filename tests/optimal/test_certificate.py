@@ -16,7 +16,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.optimal.bounds import most_earned
 from hesrpt.optimal.planner import Objective
 from hesrpt.schedule import Timeline
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup, SpeedupVector
 
 SIZES = [9.0, 4.0, 2.0, 1.0]
 MEASURED = Measured([1, 2, 4, 8, 16], [1, 1.9, 3.1, 4.0, 3.5])
@@ -144,7 +144,8 @@ def test_no_allocation_earns_more_than_the_water_filling(
     values: list[float], speedup: Speedup, servers: float, seed: int
 ) -> None:
     v = np.array(values)
-    bound = most_earned(speedup, servers, v, enough=0.0, price=1.0).bound
+    speedups = SpeedupVector.repeat(speedup, len(v))
+    bound = most_earned(speedups, servers, v, enough=0.0, price=1.0).bound
     rng = np.random.default_rng(seed)
     tried = servers * rng.dirichlet(np.full(len(v), rng.choice([0.1, 1.0])), size=200)
     assert np.all(speedup.rate(tried) @ v <= bound * (1 + 1e-12))
@@ -254,8 +255,8 @@ def test_jobs_that_arrive_later_are_no_matter_of_a_plan() -> None:
 
 
 def test_mixed_speedups_bound_each_job_by_its_own() -> None:
-    speedup = Mixed([PowerLaw(0.5), Amdahl(0.9)])
-    bound = most_earned(speedup, 10.0, np.array([1.0, 2.0]), enough=0.0, price=0.1).bound
+    speedups = SpeedupVector.create([PowerLaw(0.5), Amdahl(0.9)])
+    bound = most_earned(speedups, 10.0, np.array([1.0, 2.0]), enough=0.0, price=0.1).bound
     split = np.linspace(0, 10, 100_001)
     best = (PowerLaw(0.5).rate(split) + 2 * Amdahl(0.9).rate(10 - split)).max()
     assert bound == pytest.approx(best, rel=1e-8)

@@ -191,7 +191,7 @@ def test_jobs_may_come_as_iterators_and_arrays() -> None:
     speedups = np.array([PowerLaw(0.5), Amdahl(0.9)])
     workload = Workload((size for size in (3, 2)), speedups)  # type: ignore[arg-type]
     assert_array_equal(workload.sizes, [3, 2])
-    assert not workload.shared
+    assert workload.speedups.shared is None
     assert plan(workload, 4, order=iter([1, 0])).makespan > 0
 
 

@@ -31,20 +31,20 @@ from hesrpt.policies import (
 from hesrpt.policies.hell import most_efficient
 from hesrpt.policies.sharing import Leftover, assign_leftover
 from hesrpt.simulator import tuning
-from hesrpt.speedups import Mixed
+from hesrpt.speedups import SpeedupVector
 
 POLICIES: list[str | Policy] = [
     *(name for name in REGISTRY if name not in ("knee", "fcfs", "easy")),
     *(Knee(0.1), Knee(0.1, "smallest"), Hell("equal"), Hell("smallest"), Optimal("weighted")),
 ]
 # heSRPT is made for one power law; for others it is told which to take.
-SPEEDUPS: list[Speedup] = [
+SPEEDUPS: list[Speedup | SpeedupVector] = [
     PowerLaw(0.5),
     PowerLaw(0.9).limited(3),
     PowerLaw(0.3).time_shared(),
     Amdahl(0.9),
     Measured([1, 2, 4, 8], [1, 1.8, 3, 3.5]),
-    Mixed([PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.7).limited(2), Amdahl(1.0)]),
+    SpeedupVector.create([PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.7).limited(2), Amdahl(1.0)]),
 ]
 
 
@@ -53,12 +53,22 @@ def fitted(policy: str | Policy) -> Policy:
     return HeSrpt(p=0.5, objective=made.objective) if isinstance(made, HeSrpt) else made
 
 
-def state_of(remaining: FloatArray, speedup: Speedup, servers: float, whole: bool = False) -> State:
+def speedups_of(jobs: int, speedup: Speedup | SpeedupVector) -> SpeedupVector:
+    """Return one speedup for all jobs, or the given ones in turn."""
+    if isinstance(speedup, Speedup):
+        return SpeedupVector.repeat(speedup, jobs)
+    return speedup.take(np.arange(jobs) % len(speedup))
+
+
+def state_of(
+    remaining: FloatArray,
+    speedup: Speedup | SpeedupVector,
+    servers: float,
+    whole: bool = False,
+) -> State:
     jobs = len(remaining)
     order = np.arange(jobs)
-    mine = (
-        Mixed([speedup.of(i % 4) for i in range(jobs)]) if isinstance(speedup, Mixed) else speedup
-    )
+    mine = speedups_of(jobs, speedup)
     arrivals, weights = np.linspace(0, 1, jobs), np.resize([1.0, 2.0, 3.0], jobs)
     return State(1.0, servers, whole, order, remaining, remaining * 1.5, arrivals, weights, mine)
 
@@ -71,14 +81,18 @@ remaining_sizes = st.lists(st.floats(-6, 6), min_size=1, max_size=15).map(
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @given(remaining_sizes, st.sampled_from(SPEEDUPS), st.sampled_from([1.0, 4.0, 64.0]), st.booleans())
 def test_every_policy_hands_out_what_there_is_and_no_more(
-    policy: str | Policy, remaining: FloatArray, speedup: Speedup, servers: float, whole: bool
+    policy: str | Policy,
+    remaining: FloatArray,
+    speedup: Speedup | SpeedupVector,
+    servers: float,
+    whole: bool,
 ) -> None:
     state = state_of(remaining, speedup, servers, whole)
     held = fitted(policy)(state)
     assert held.shape == remaining.shape
     assert np.all(held >= 0)
     assert held.sum() <= servers * (1 + 1e-9)
-    assert state.speedup.rate(held).max() > 0  # somebody makes progress
+    assert state.speedups.rate(held).max() > 0  # somebody makes progress
     assert_array_equal(fitted(policy)(state), held)  # the same state, the same decision
     if whole:
         rounded = round_fairly(held, servers)
@@ -90,19 +104,17 @@ def test_every_policy_hands_out_what_there_is_and_no_more(
 @pytest.mark.parametrize("speedup", SPEEDUPS, ids=str)
 @pytest.mark.parametrize("whole", [False, True])
 def test_every_policy_ends_all_jobs_and_beats_no_bound(
-    policy: str | Policy, speedup: Speedup, whole: bool
+    policy: str | Policy, speedup: Speedup | SpeedupVector, whole: bool
 ) -> None:
     rng = np.random.default_rng(0)
     sizes, weights = rng.pareto(1.5, 12) + 0.1, rng.uniform(0.5, 2, 12)
-    shared = not isinstance(speedup, Mixed)
-    each = speedup if shared else [speedup.of(i % 4) for i in range(12)]
-    batch = Workload(sizes, each, weights=weights)
+    batch = Workload(sizes, list(speedups_of(12, speedup)), weights=weights)
     run = simulate(batch, 8, fitted(policy), whole=whole)
     assert np.isfinite(run.completion_times).all()
     for phase in run.phases():
         assert phase.servers.sum() <= 8 * (1 + 1e-9)
         assert not whole or np.array_equal(phase.servers, np.rint(phase.servers))
-    if shared:
+    if batch.speedups.shared is not None:
         best = plan(batch, 8, whole=whole)
         assert best.certificate.proven
         assert run.total_flow_time >= best.certificate.lower_bound * (1 - 1e-9)
@@ -259,9 +271,10 @@ def test_of_jobs_that_could_use_all_servers_knee_serves_the_smallest_first() -> 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_with_p_near_1_hesrpt_passes_servers_on_to_the_next_smallest(own: bool) -> None:
-    speedup: Speedup = PowerLaw(1 - 1e-9).limited(8.0)
+    speedup: Speedup | SpeedupVector = PowerLaw(1 - 1e-9).limited(8.0)
     if own:
-        speedup = Mixed([speedup, PowerLaw(1 - 1e-9).limited(7.0), *[speedup] * 3])
+        limits = 8.0, 7.0, 8.0, 8.0, 8.0
+        speedup = SpeedupVector.create(PowerLaw(1 - 1e-9).limited(limit) for limit in limits)
     state = state_of(np.array([5.0, 4.0, 3.0, 2.0, 1.0]), speedup, 20.0)
     assert_allclose(HeSrpt(p=1 - 1e-9)(state), [0, 0, 4, 8, 8], atol=1e-6)
 

@@ -186,7 +186,7 @@ def test_the_head_of_a_stream_are_the_first_to_arrive() -> None:
     assert head.names == ("b", "c")
     assert head.sizes.tolist() == [6, 7]
     mixed = Workload([1, 2, 3], [PowerLaw(0.5), PowerLaw(0.6), PowerLaw(0.7)], weights=[1, 2, 3])
-    assert mixed.head(2).speedup.of(1) == PowerLaw(0.6)
+    assert mixed.head(2).speedups[1] == PowerLaw(0.6)
     assert mixed.head(10).sizes.tolist() == [1, 2, 3]
 
 

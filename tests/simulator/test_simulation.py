@@ -326,7 +326,7 @@ def test_each_job_has_its_own_speedup_and_limit(policy: str, whole: bool) -> Non
     run = simulate(jobs, 8, policy, whole=whole)
     done = np.zeros(4)
     for phase in run.phases():
-        done += jobs.speedup.rate(phase.servers) * (phase.end - phase.start)
+        done += jobs.speedups.rate(phase.servers) * (phase.end - phase.start)
         if policy != "hell":
             assert phase.servers[2] <= 2 * (1 + 1e-9)
     assert_allclose(done, jobs.sizes, rtol=1e-6)

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hesrpt import Amdahl, Custom, InputError, Measured, PowerLaw, Speedup
 from hesrpt.arrays import FloatArray
-from hesrpt.speedups import Mixed, WholeServers
-from hesrpt.speedups.measured import MeasuredStack, Tabulated
+from hesrpt.speedups import WholeServers
+from hesrpt.speedups.measured import Tabulated
 
 MEASURED = Measured([1, 2, 4, 8, 16], [1, 1.9, 3.1, 4.0, 3.5])
 SPEEDUPS = {
@@ -193,47 +193,6 @@ class TestCustom:
             assert np.all(np.diff(table.knots[1]) > 0)
             slopes = np.diff(table.knots[1]) / np.diff(table.knots[0])
             assert np.all(np.diff(slopes) <= 1e-9 * slopes[:-1])
-
-
-class TestMixed:
-    members = (PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.3).limited(4), MEASURED, PowerLaw(0.2))
-    curves = (MEASURED, Measured([3], [2]), Measured([1, 1.5, 2], [1, 1.2, 1.3]))
-
-    @pytest.mark.parametrize("method", ["rate", "slope", "slope_before", "gain"])
-    @given(st.lists(st.floats(0, 20), min_size=3, max_size=3))
-    def test_measured_members_are_evaluated_together(self, method: str, at: list[float]) -> None:
-        each = [getattr(s, method)(np.asarray(k)) for s, k in zip(self.curves, at, strict=True)]
-        stacked = MeasuredStack.of_all(self.curves)
-        assert_allclose(getattr(stacked, method)(np.array(at)), each, rtol=1e-14, atol=1e-15)
-
-    @pytest.mark.parametrize("method", ["demand", "inverse"])
-    @given(st.lists(st.floats(0, 5), min_size=3, max_size=3))
-    def test_measured_members_are_asked_together(self, method: str, at: list[float]) -> None:
-        each = [
-            getattr(s, method)(np.asarray(k), 3.5) for s, k in zip(self.curves, at, strict=True)
-        ]
-        stacked = MeasuredStack.of_all(self.curves)
-        assert_allclose(getattr(stacked, method)(np.array(at), 3.5), each, rtol=1e-14, atol=1e-15)
-
-    @pytest.mark.parametrize("method", ["rate", "slope", "slope_before"])
-    def test_it_evaluates_each_member(self, method: str) -> None:
-        values = np.array([2.5, 1.5, 1.25, 2.25, 1.75])
-        each = [float(getattr(s, method)(v)) for s, v in zip(self.members, values, strict=True)]
-        assert_allclose(getattr(Mixed(self.members), method)(values), each, rtol=1e-15)
-        assert_allclose(getattr(Mixed(self.members).first(3), method)(values[:3]), each[:3])
-
-    @pytest.mark.parametrize("method", ["demand", "inverse"])
-    def test_it_asks_each_member(self, method: str) -> None:
-        values = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-        each = [
-            float(getattr(s, method)(v, 9.0)) for s, v in zip(self.members, values, strict=True)
-        ]
-        assert_allclose(getattr(Mixed(self.members), method)(values, 9.0), each)
-
-    def test_on_whole_servers_all_demands_are_whole(self) -> None:
-        prices = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-        whole = Mixed(self.members).on_whole_servers().demand(prices, 9.0)
-        assert_array_equal(whole, np.rint(whole))
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_on_its_own_servers_a_job_takes_its_recorded_time(
     servers, runtime = [float(q) for q, _ in jobs], [r for _, r in jobs]
     log = made([0.0] * len(jobs), servers, runtime)
     workload = as_workload(log, assumption(p), seed=1)
-    alone = workload.sizes / workload.speedup.rate(log.servers)
+    alone = workload.sizes / workload.speedups.rate(log.servers)
     np.testing.assert_allclose(alone, runtime, rtol=1e-12)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import SpeedupVector
 
 #: Relative deviations that rounding may cause in a true certificate.
 TOLERANCE = 1e-8
@@ -39,7 +39,7 @@ class Earnings(NamedTuple):
 
 
 def most_earned(
-    speedup: Speedup,
+    speedups: SpeedupVector,
     servers: float,
     values: FloatArray,
     enough: float,
@@ -62,12 +62,12 @@ def most_earned(
         price_of_work = np.minimum(1 / np.where(worth, values, 1.0), 1e150)
 
     def wanted_at(price: float) -> FloatArray:
-        return np.where(worth, speedup.demand(price * price_of_work, servers), 0.0)
+        return np.where(worth, speedups.demand(price * price_of_work, servers), 0.0)
 
     def bound_at(price: float) -> tuple[float, bool]:
         wanted = wanted_at(price)
         total = float(wanted.sum())
-        bound = price * (servers - total) + float(values @ speedup.rate(wanted))
+        bound = price * (servers - total) + float(values @ speedups.rate(wanted))
         return bound, total > servers
 
     # Surround the right price from the one given, in growing steps; then halve the distance.
@@ -95,12 +95,12 @@ def most_earned(
     # Up to here the speedup was believed to know its own demand. Now only its rates are.
     def sure_bound_at(price: float) -> float:
         each_price, most, bound = price * price_of_work, np.full(len(values), inf), inf
-        floor = _surely_earned(speedup, wanted_at(price), each_price, servers)
+        floor = _surely_earned(speedups, wanted_at(price), each_price, servers)
         for guess in (wanted_at(price), None):
             if guess is None:
-                guess = _tried(speedup, each_price, servers)
+                guess = _tried(speedups, each_price, servers)
             for step in _STEPS:
-                beyond = _most_beyond_price(speedup, guess, each_price, servers, step)
+                beyond = _most_beyond_price(speedups, guess, each_price, servers, step)
                 most = np.maximum(np.minimum(most, beyond), floor)
                 bound = price * servers + float(values @ most) + value_before * float(most[0])
                 if bound <= enough:
@@ -123,7 +123,7 @@ _STEPS = 1e-5, 1e-3, 0.3, 0.01, 0.6, 1e-7
 
 
 def _surely_earned(
-    speedup: Speedup, guess: FloatArray, price: FloatArray, servers: float
+    speedups: SpeedupVector, guess: FloatArray, price: FloatArray, servers: float
 ) -> FloatArray:
     """Return what jobs of which nothing is wanted would earn beyond the price, at some numbers.
 
@@ -131,11 +131,11 @@ def _surely_earned(
     """
     idle = np.flatnonzero(guess == 0)
     earned = np.zeros(len(guess))
-    if len(idle) and not isinstance(speedup, Mixed):
+    if len(idle) and speedups.shared is not None:
         # With one speedup for all, none earns more than the most valuable of them.
         idle = idle[[np.argmin(price[idle])]]
     if len(idle):
-        alike = speedup.reordered(idle)
+        alike = speedups.take(idle)
         for part in np.geomspace(1e-9, 1.0, 28):
             some = np.full(len(idle), part * servers)
             profit = alike.rate(some) - price[idle] * some
@@ -143,18 +143,18 @@ def _surely_earned(
     return earned
 
 
-def _tried(speedup: Speedup, price: FloatArray, servers: float) -> FloatArray:
+def _tried(speedups: SpeedupVector, price: FloatArray, servers: float) -> FloatArray:
     """Return the best of some numbers of servers of every magnitude, at a price."""
     best, profit = np.zeros(len(price)), np.zeros(len(price))
     for part in np.geomspace(1e-40, 1.0, 401):
         some = np.full(len(price), part * servers)
-        earned = speedup.rate(some) - price * some
+        earned = speedups.rate(some) - price * some
         best, profit = np.where(earned > profit, some, best), np.maximum(earned, profit)
     return best
 
 
 def _most_beyond_price(
-    speedup: Speedup, guess: FloatArray, price: FloatArray, servers: float, step: float
+    speedups: SpeedupVector, guess: FloatArray, price: FloatArray, servers: float, step: float
 ) -> FloatArray:
     """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N that is close if ``guess`` is.
 
@@ -165,7 +165,7 @@ def _most_beyond_price(
     sides = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]])
     just_above = np.maximum(sides, 0.0) * step**3 * servers
     at = np.clip(np.where(guess > 0, guess * (1 + sides * step), just_above), 0.0, servers)
-    rates = np.stack([speedup.rate(each) for each in at])
+    rates = np.stack([speedups.rate(each) for each in at])
     height = rates - price * at
     width = np.diff(at, axis=0)
     chord = np.diff(height, axis=0) / np.where(width > 0, width, 1.0)
@@ -179,7 +179,7 @@ def _most_beyond_price(
         at[-1] < servers, np.maximum(rises_to, 0.0) * (servers - at[-1]), 0.0
     )
     # No job is ever faster than on all servers.
-    fastest = speedup.rate(np.full(len(guess), servers)) - price * at[-1]
+    fastest = speedups.rate(np.full(len(guess), servers)) - price * at[-1]
     most: FloatArray = np.maximum(before_all, np.minimum(after_all, fastest))
     unknown = np.full(len(guess), inf)
     for i in range(len(width)):

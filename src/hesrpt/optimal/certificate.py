@@ -20,7 +20,7 @@ from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.optimal.bounds import TOLERANCE, Earnings, most_earned, most_with_power_law
 from hesrpt.optimal.ordering import provably_shortest_first
-from hesrpt.speedups import Mixed, PowerLaw
+from hesrpt.speedups import PowerLaw
 
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan
@@ -104,7 +104,7 @@ def _check_claim(plan: Plan) -> None:
         return
     if certificate.proven:
         shortest_first = provably_shortest_first(
-            plan.workload.sizes, plan.workload.speedup, plan.weights
+            plan.workload.sizes, plan.workload.speedups, plan.weights
         )
         if shortest_first is None or not np.array_equal(shortest_first[0], order):
             raise CertificateError("the plan is called proven, but its completion order is not")
@@ -116,15 +116,15 @@ def _check_claim(plan: Plan) -> None:
 
 def _check_tables(plan: Plan) -> None:
     """Check that functions of the user's are what the planner took them for, up to their peaks."""
-    given = plan.workload.speedup
+    given = plan.workload.speedups
     known = given.known_on(plan.servers)
     if known is given:
         return
     servers = np.concatenate(([0.0], plan.servers * np.geomspace(1e-12, 1.0, 10_007)))
-    for job in range(len(plan.workload) if isinstance(given, Mixed) else 1):
-        peak = float(known.of(job).demand(scalar(0.0), plan.servers))
+    for job in range(len(plan.workload) if given.shared is None else 1):
+        peak = float(known[job].demand(scalar(0.0), plan.servers))
         up_to_peak = servers[servers <= peak]
-        true, taken_for = (speedup.of(job).rate(up_to_peak) for speedup in (given, known))
+        true, taken_for = (speedups[job].rate(up_to_peak) for speedups in (given, known))
         wrong = ~(np.abs(taken_for - true) <= TOLERANCE * (true + 1e-4 * true.max()))
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -141,11 +141,11 @@ def _check_values(plan: Plan) -> None:
     if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
         raise CertificateError("job values must be finite, at least 0, and one for each job")
     if plan.objective == "makespan":
-        if isinstance(plan.speedup, PowerLaw):
-            earned = float(most_with_power_law(values, plan.speedup.p, plan.servers)[-1])
+        if isinstance(shared := plan.speedups.shared, PowerLaw):
+            earned = float(most_with_power_law(values, shared.p, plan.servers)[-1])
         else:
             enough, price = 1 + TOLERANCE, 1 / plan.servers
-            earned = most_earned(plan.speedup, plan.servers, values, enough, price).bound
+            earned = most_earned(plan.speedups, plan.servers, values, enough, price).bound
         if earned > 1 + TOLERANCE:
             raise CertificateError(f"the servers can earn {earned!r} per second, more than 1")
         return
@@ -165,24 +165,29 @@ def _check_values(plan: Plan) -> None:
 def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tuple[int, float]]:
     """Yield the number of jobs of each phase, and a bound on what it can earn per second."""
     values = plan.certificate.job_values[present]
-    if isinstance(plan.speedup, PowerLaw):
-        earned = most_with_power_law(values, plan.speedup.p, plan.servers)
+    if isinstance(shared := plan.speedups.shared, PowerLaw):
+        earned = most_with_power_law(values, shared.p, plan.servers)
         worst = int(np.argmax(earned / enough))
         yield worst + 1, float(earned[worst])
         return
-    speedup = plan.speedup.reordered(present)
+    speedups = plan.speedups.take(present)
     # Of jobs with one speedup, those that are worth less than one that wants nothing want nothing.
-    rising = plan.workload.shared and bool(np.all(values[1:] >= values[:-1]))
+    rising = shared is not None and bool(np.all(values[1:] >= values[:-1]))
     value_before = np.concatenate(([0.0], np.cumsum(values)))
     most = Earnings(inf, float(enough[-1]) / plan.servers, len(present))
     for jobs in range(len(present), 0, -1):
         first = max(jobs - 2 * most.wanting - 8, 0) if rising else 0
         limit, price = float(enough[jobs - 1]), most.price
         most = most_earned(
-            speedup.first(jobs), plan.servers, values[first:jobs], limit, price, value_before[first]
+            speedups[first:jobs],
+            plan.servers,
+            values[first:jobs],
+            limit,
+            price,
+            value_before[first],
         )
         if first and most.wanting == jobs - first:
-            most = most_earned(speedup.first(jobs), plan.servers, values[:jobs], limit, price)
+            most = most_earned(speedups[:jobs], plan.servers, values[:jobs], limit, price)
         yield jobs, most.bound
 
 
@@ -195,7 +200,7 @@ def _check_record(plan: Plan) -> None:
         raise CertificateError("the phases of the plan do not follow each other in time")
     if not np.all(np.isfinite(plan.completion_times)):
         raise CertificateError("completion times must be finite")
-    power_law = isinstance(plan.speedup, PowerLaw)
+    power_law = isinstance(plan.speedups.shared, PowerLaw)
     if jobs * phases > (_REPLAY_LIMIT_POWER_LAW if power_law else _REPLAY_LIMIT):
         _check_sample(plan, lengths)
         return
@@ -204,7 +209,7 @@ def _check_record(plan: Plan) -> None:
         held = plan.timeline.servers(phase)
         _check_allocation(plan, held, phase)
         working = np.flatnonzero(held)
-        rates = plan.speedup.reordered(working).rate(held[working])
+        rates = plan.speedups.take(working).rate(held[working])
         done[working] += rates * lengths[phase]
         last_held[working] = ends[phase]
     _check_work(plan, np.arange(jobs), done, last_held)
@@ -220,11 +225,11 @@ def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
     done, last_held = np.empty(len(sample)), np.empty(len(sample))
     for place, job in enumerate(sample):
         held = plan.timeline.servers_of(int(job))
-        done[place] = plan.speedup.of(int(job)).rate(held) @ lengths
+        done[place] = plan.speedups[int(job)].rate(held) @ lengths
         last_held[place] = plan.timeline.ends[np.flatnonzero(held)[-1]] if held.any() else 0.0
     _check_work(plan, sample, done, last_held)
-    if isinstance(plan.speedup, PowerLaw) and plan.objective != "makespan":
-        _check_all_work(plan, plan.speedup.p, lengths)
+    if isinstance(shared := plan.speedups.shared, PowerLaw) and plan.objective != "makespan":
+        _check_all_work(plan, shared.p, lengths)
 
 
 def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
@@ -271,8 +276,8 @@ def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
 def _check_work(plan: Plan, jobs: IntArray, done: FloatArray, last_held: FloatArray) -> None:
     sizes, ends = plan.workload.sizes[jobs], plan.completion_times[jobs]
     # A tiny job may run for less than the clock can tell, when it runs late.
-    usable = plan.speedup.demand(np.zeros(len(plan.workload)), plan.servers)
-    fastest = plan.speedup.rate(usable)[jobs]
+    usable = plan.speedups.demand(np.zeros(len(plan.workload)), plan.servers)
+    fastest = plan.speedups.rate(usable)[jobs]
     tolerance = TOLERANCE * sizes + fastest * _CLOCK * ends
     # Holding servers for a moment longer than needed does no harm.
     for wrong, what, got, expected in (

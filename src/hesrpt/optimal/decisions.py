@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.recursion import Values, job_values
 from hesrpt.schedule import Timeline
-from hesrpt.speedups import Speedup
+from hesrpt.speedups import SpeedupVector
 
 # Departures this close together, relative to the time since the start, are at the same time.
 _SAME_TIME = 1e-12
@@ -64,10 +64,10 @@ class DecisionTimeline(Timeline):
             return self.first_values
         self._apply(due)
         weights = self.weights[self.last_to_first[places]]
-        reordered = self.first_values.speedup.reordered(places)
+        speedups = self.first_values.speedups.take(places)
         values, low, high = self._changed
         known = replace(self.first_values, values=values, low=low, high=high)
-        return job_values(reordered, known.servers, weights, keep=known, known=len(places))
+        return job_values(speedups, known.servers, weights, keep=known, known=len(places))
 
     def _apply(self, due: int) -> None:
         """Bring the values up to date with the first ``due`` changes, from where they stand."""
@@ -94,7 +94,7 @@ class Outcome:
 
 def decide(
     sizes: FloatArray,
-    speedup: Speedup,
+    speedups: SpeedupVector,
     servers: float,
     weights: FloatArray,
     first_to_last: IntArray,
@@ -107,7 +107,7 @@ def decide(
     place on, are found again.
     """
     present = first_to_last[::-1]
-    values = first_values = job_values(speedup.reordered(present), servers, weights[present])
+    values = first_values = job_values(speedups.take(present), servers, weights[present])
     remaining, now = sizes.copy(), 0.0
     completion = np.empty(len(sizes))
     ended: list[int] = []
@@ -115,7 +115,7 @@ def decide(
     changes: list[_Change] = []
     while len(present):
         start, held = values.allocation(len(present))
-        rates = values.speedup.first(len(present)).rate(held)
+        rates = values.speedups[start : len(present)].rate(held)
         left = remaining[present[start:]]
         place, until_end = _next_to_end(left, rates, now, in_order)
         remaining[present[start:]] = np.maximum(left - rates * until_end, 0.0)
@@ -128,7 +128,7 @@ def decide(
         if place < len(present) - 1:
             present = np.delete(present, place)
             values = job_values(
-                speedup.reordered(present), servers, weights[present], keep=values, known=place
+                speedups.take(present), servers, weights[present], keep=values, known=place
             )
             tails = (array[place:] for array in (values.values, values.low, values.high))
             changes.append(_Change(len(ended), place, *(tail.copy() for tail in tails)))

@@ -14,7 +14,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.schedule import Timeline
-from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, SpeedupVector
 
 # Jobs far smaller than the others need fewer servers than a float can tell from none. They get so
 # many, and end before the others.
@@ -30,34 +30,34 @@ class MakespanOptimum:
     job_values: FloatArray
 
 
-def solve(sizes: FloatArray, speedup: Speedup, servers: float) -> MakespanOptimum:
+def solve(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> MakespanOptimum:
     """Return the least makespan of jobs of these sizes."""
-    rate_alone = speedup.rate(speedup.demand(np.zeros(len(sizes)), servers))
+    rate_alone = speedups.rate(speedups.demand(np.zeros(len(sizes)), servers))
     times_alone = sizes / rate_alone
     slowest = int(np.argmax(times_alone))
     shortest = float(times_alone[slowest])
-    makespan, held = shortest, speedup.inverse(sizes / shortest, servers)
+    makespan, held = shortest, speedups.inverse(sizes / shortest, servers)
     if held.sum() > servers:
-        if isinstance(speedup, PowerLaw):
-            makespan = closed_form.makespan(sizes, servers, speedup.p)
-            held = servers * closed_form.makespan_shares(sizes, speedup.p)
+        if isinstance(shared := speedups.shared, PowerLaw):
+            makespan = closed_form.makespan(sizes, servers, shared.p)
+            held = servers * closed_form.makespan_shares(sizes, shared.p)
         else:
-            makespan = _search(sizes, speedup, servers, shortest, float(times_alone.sum()))
-            held = speedup.inverse(sizes / makespan, servers)
+            makespan = _search(sizes, speedups, servers, shortest, float(times_alone.sum()))
+            held = speedups.inverse(sizes / makespan, servers)
     held = np.maximum(held, _FEWEST)
     if held.sum() < servers * (1 - 1e-9):  # the slowest job sets the time, with all it can use
         values = np.zeros(len(sizes))
         values[slowest] = 1 / rate_alone[slowest]
         return MakespanOptimum(makespan, held, values)
     # A server has the same marginal value wherever it is, so a unit of work is worth 1/slope.
-    slopes = speedup.slope_before(held)
+    slopes = speedups.slope_before(held)
     least = slopes.min()  # 0 where a speedup has all but stopped growing
     values = np.where(slopes == least, 1.0, least / np.where(slopes > 0, slopes, 1.0))
-    return MakespanOptimum(makespan, held, values / (values @ speedup.rate(held)))
+    return MakespanOptimum(makespan, held, values / (values @ speedups.rate(held)))
 
 
 def _search(
-    sizes: FloatArray, speedup: Speedup, servers: float, shortest: float, one_by_one: float
+    sizes: FloatArray, speedups: SpeedupVector, servers: float, shortest: float, one_by_one: float
 ) -> float:
     """Return the least time for which there are enough servers, by bisection.
 
@@ -65,7 +65,7 @@ def _search(
     """
     low, high = shortest, one_by_one * (1 + 1e-12)
     while low < (middle := (low + high) / 2) < high:
-        enough = speedup.inverse(sizes / middle, servers).sum() <= servers
+        enough = speedups.inverse(sizes / middle, servers).sum() <= servers
         low, high = (low, middle) if enough else (middle, high)
     return high
 

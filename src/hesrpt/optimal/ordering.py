@@ -22,7 +22,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form import shortest_first
 from hesrpt.optimal.decisions import decide
 from hesrpt.optimal.recursion import Values, job_values
-from hesrpt.speedups import Mixed, PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, SpeedupVector
 
 # So many jobs have few enough orders to search them all.
 _FEW = 5
@@ -39,13 +39,13 @@ _MOST_TRIALS = 500
 
 
 def provably_shortest_first(
-    sizes: FloatArray, speedup: Speedup, weights: FloatArray | None
+    sizes: FloatArray, speedups: SpeedupVector, weights: FloatArray | None
 ) -> tuple[IntArray, FloatArray] | None:
     """Return the jobs shortest first and their sizes, or nothing where that is no proven order.
 
     Of jobs of the same size the heavier ends first, then the one given first.
     """
-    if isinstance(speedup, Mixed):
+    if speedups.shared is None:
         return None
     order, in_order = shortest_first(sizes)
     if weights is None or _falls(weights[order]):
@@ -59,17 +59,17 @@ def _falls(weights: FloatArray) -> bool:
 
 
 def promising_order(
-    sizes: FloatArray, speedup: Speedup, servers: float, weights: FloatArray
+    sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
 ) -> IntArray:
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
-    usable = speedup.demand(np.zeros(len(sizes)), servers)  # past its peak a job would slow down
-    time_alone = sizes / speedup.rate(usable)
+    usable = speedups.demand(np.zeros(len(sizes)), servers)  # past its peak a job would slow down
+    time_alone = sizes / speedups.rate(usable)
     start = np.argsort(time_alone / weights, kind="stable")[::-1]
-    batch = _Batch(sizes, speedup, servers, weights, time_alone)
+    batch = _Batch(sizes, speedups, servers, weights, time_alone)
     if len(sizes) <= _FEW:
         return _search_all(batch, start)[::-1]
-    if isinstance(speedup, PowerLaw):
-        return _exchange_neighbours(start, sizes, weights, speedup.p)[::-1]
+    if isinstance(speedups.shared, PowerLaw):
+        return _exchange_neighbours(start, sizes, weights, speedups.shared.p)[::-1]
     moved = _move_jobs(batch, start)
     return min(moved, start, key=batch.cost)[::-1]
 
@@ -80,24 +80,24 @@ class _Batch:
     def __init__(
         self,
         sizes: FloatArray,
-        speedup: Speedup,
+        speedups: SpeedupVector,
         servers: float,
         weights: FloatArray,
         time_alone: FloatArray,
     ) -> None:
-        self.sizes, self.speedup, self.servers, self.weights = sizes, speedup, servers, weights
+        self.sizes, self.speedups, self.servers, self.weights = sizes, speedups, servers, weights
         self.least_costs = weights * time_alone  # what each job costs at least
 
     def values(self, jobs: IntArray, keep: Values | None = None, known: int = 0) -> Values:
         """Return the values of jobs, of which the first ``known`` stand in ``keep``."""
-        reordered = self.speedup.reordered(jobs)
-        return job_values(reordered, self.servers, self.weights[jobs], keep, known)
+        speedups = self.speedups.take(jobs)
+        return job_values(speedups, self.servers, self.weights[jobs], keep, known)
 
     def cost(self, order: IntArray) -> float:
         """Return the weighted flow time that comes of an order."""
         first_to_last = order[::-1]
         outcome = decide(
-            self.sizes, self.speedup, self.servers, self.weights, first_to_last, in_order=False
+            self.sizes, self.speedups, self.servers, self.weights, first_to_last, in_order=False
         )
         return float(self.weights @ outcome.completion_times)
 
@@ -160,12 +160,10 @@ def _exchange_neighbours(
 def _move_jobs(batch: _Batch, start: IntArray) -> IntArray:
     """Return an order that no move of a job to another place nearby seems to improve."""
     order = start.copy()
-    horizon, kinds = _HORIZON_SHARED, 1
-    if isinstance(batch.speedup, Mixed):
-        horizon, kinds = _HORIZON_MIXED, batch.speedup.kinds
+    horizon = _HORIZON_MIXED if batch.speedups.shared is None else _HORIZON_SHARED
     reach = max(_REACH // len(order), 1)
     untried = np.ones(len(order) - 1, dtype=bool)
-    trials, most_trials = 0, _MOST_TRIALS // kinds
+    trials, most_trials = 0, _MOST_TRIALS // batch.speedups.passes
     for _ in range(_MOST_SWEEPS):  # a limited horizon may go round in circles
         values: Values | None = None
         known = 0  # how many of `values` hold for the present order

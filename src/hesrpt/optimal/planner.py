@@ -18,7 +18,7 @@ from hesrpt.optimal.ordering import promising_order, provably_shortest_first
 from hesrpt.optimal.power_law import PowerLawTimeline
 from hesrpt.optimal.recursion import job_values
 from hesrpt.schedule import Schedule, Timeline
-from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, SpeedupVector
 from hesrpt.validation import check_choice, check_flag, check_positive, check_same_length
 from hesrpt.workload import Workload
 
@@ -34,9 +34,9 @@ class Plan(Schedule):
     certificate: Certificate
 
     @cached_property
-    def speedup(self) -> Speedup:
-        """The speedup of the jobs as it was planned: functions of the user's by their tables."""
-        known = self.workload.speedup.known_on(self.servers)
+    def speedups(self) -> SpeedupVector:
+        """The speedups that the plan is computed with: tables in place of custom functions."""
+        known = self.workload.speedups.known_on(self.servers)
         return known.on_whole_servers() if self.whole else known
 
     @cached_property
@@ -86,17 +86,17 @@ def plan(
     array([1.11111111, 3.33333333, 5.55555556])
     """
     servers = _check(workload, servers, objective, whole)
-    speedup = workload.speedup.known_on(servers)
-    speedup = speedup.on_whole_servers() if whole else speedup
+    speedups = workload.speedups.known_on(servers)
+    speedups = speedups.on_whole_servers() if whole else speedups
     # What overflows, or is undefined because of it, shows in the cost.
     with np.errstate(over="ignore", invalid="ignore"):
         if objective == "makespan":
             if order is not None:
                 raise InputError("order has no meaning for the makespan: all jobs end together")
-            solved = _shortest_makespan(workload, speedup, servers, whole)
+            solved = _shortest_makespan(workload, speedups, servers, whole)
         else:
             wished = None if order is None else _permutation(order, len(workload))
-            solved = _least_flow_time(workload, speedup, servers, objective, wished)
+            solved = _least_flow_time(workload, speedups, servers, objective, wished)
         cost = _cost(solved.completion_times, objective, _weights(workload, objective))
     if not (np.isfinite(cost) and np.isfinite(solved.bound) and solved.bound > 0):
         raise InputError(
@@ -139,7 +139,7 @@ class _Solution:
 
 def _least_flow_time(
     workload: Workload,
-    speedup: Speedup,
+    speedups: SpeedupVector,
     servers: float,
     objective: Objective,
     wished: IntArray | None,
@@ -147,25 +147,25 @@ def _least_flow_time(
     sizes, weights = workload.sizes, _weights(workload, objective)
     # For the slowdown, smaller jobs weigh more by definition.
     agreed = None if objective == "slowdown" else weights
-    best = provably_shortest_first(sizes, speedup, agreed)
+    best = provably_shortest_first(sizes, speedups, agreed)
     if wished is not None:
         order, sizes_in_order = wished, sizes[wished]
         reason = _PROVEN if best is not None and np.array_equal(best[0], wished) else _WISHED
     elif best is not None:
         (order, sizes_in_order), reason = best, _PROVEN
     else:
-        order = promising_order(sizes, speedup, servers, _each(weights, sizes))
+        order = promising_order(sizes, speedups, servers, _each(weights, sizes))
         sizes_in_order = sizes[order]
-        reason = _WEIGHTS if workload.shared else _MIXED
+        reason = _MIXED if speedups.shared is None else _WEIGHTS
 
-    if isinstance(speedup, PowerLaw):
+    if isinstance(shared := speedups.shared, PowerLaw):
         if objective == "slowdown":
             weights_in_order: FloatArray | None = 1 / sizes_in_order
         else:
             weights_in_order = None if weights is None else weights[order]
-        optimum = closed_form.solve(sizes_in_order, order, servers, speedup.p, weights_in_order)
+        optimum = closed_form.solve(sizes_in_order, order, servers, shared.p, weights_in_order)
         if optimum.in_order or reason == _PROVEN:
-            timeline = PowerLawTimeline(servers, speedup.p, weights, optimum)
+            timeline = PowerLawTimeline(servers, shared.p, weights, optimum)
             return _Solution(
                 optimum.completion_times,
                 timeline,
@@ -176,14 +176,13 @@ def _least_flow_time(
             )
 
     each_weight = _each(weights, sizes)
-    outcome = decide(sizes, speedup, servers, each_weight, order, in_order=reason == _PROVEN)
+    outcome = decide(sizes, speedups, servers, each_weight, order, in_order=reason == _PROVEN)
     values = outcome.values
     if not np.array_equal(outcome.first_to_last, order):
         # The bound of an order holds for that order: take the one that came about.
         order = outcome.first_to_last
         last_to_first = order[::-1]
-        reordered = speedup.reordered(last_to_first)
-        values = job_values(reordered, servers, each_weight[last_to_first])
+        values = job_values(speedups.take(last_to_first), servers, each_weight[last_to_first])
     value = values.values[::-1]
     return _Solution(
         outcome.completion_times,
@@ -196,16 +195,16 @@ def _least_flow_time(
 
 
 def _shortest_makespan(
-    workload: Workload, speedup: Speedup, servers: float, whole: bool
+    workload: Workload, speedups: SpeedupVector, servers: float, whole: bool
 ) -> _Solution:
     sizes = workload.sizes
-    optimum = makespan.solve(sizes, speedup, servers)
+    optimum = makespan.solve(sizes, speedups, servers)
     timeline: Timeline
     if whole:
         timeline = makespan.SwitchingTimeline(optimum.makespan, optimum.held, servers)
         times = timeline.completion_times
     else:
-        early = sizes / speedup.rate(optimum.held)
+        early = sizes / speedups.rate(optimum.held)
         times = np.where(early < optimum.makespan * (1 - 1e-9), early, optimum.makespan)
         timeline = makespan.ConstantTimeline(optimum.held, times)
     order = np.argsort(times, kind="stable")
@@ -248,7 +247,7 @@ def _check(workload: Workload, servers: float, objective: str, whole: bool) -> f
             f"job {workload.names[job]} arrives at {workload.arrivals[job]:g}, but a plan is for "
             "jobs that are all present at time 0: use hesrpt.simulate for jobs that arrive later"
         )
-    workload.speedup.check(servers)
+    workload.speedups.check(servers)
     return servers
 
 

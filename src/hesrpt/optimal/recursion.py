@@ -24,7 +24,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, scalar
 from hesrpt.optimal import closed_form
-from hesrpt.speedups import Mixed, PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, SpeedupVector
 
 # Prices this close are one price: jobs whose marginal values lie between are tied.
 _SAME_PRICE = 1e-15
@@ -44,7 +44,7 @@ class Values:
     except where jobs with kinked speedups are tied for servers at that price.
     """
 
-    speedup: Speedup
+    speedups: SpeedupVector
     servers: float
     values: FloatArray
     low: FloatArray
@@ -66,8 +66,8 @@ class Values:
         low, high = float(self.low[last]), float(self.high[last])
         start = _worth_nothing(self.values[:last], low, self.steepest)
         values = self.values[start:jobs]
-        speedup = self.speedup.first(jobs)
-        held = speedup.demand(high / values, self.servers)
+        speedups = self.speedups[start:jobs]
+        held = speedups.demand(high / values, self.servers)
         if low == high:
             # The price leaves for the last job just what it wants, up to rounding.
             left = self.servers - float(held[:-1].sum())
@@ -76,8 +76,8 @@ class Values:
                 held = _hand_out(self.servers, held, held)
         else:
             # Who is tied at the price is decided a little above and below it, for rounding.
-            held = speedup.demand(high * (1 + _TIED) / values, self.servers)
-            wanted = speedup.demand(low * (1 - _TIED) / values, self.servers)
+            held = speedups.demand(high * (1 + _TIED) / values, self.servers)
+            wanted = speedups.demand(low * (1 - _TIED) / values, self.servers)
             held = _hand_out(self.servers, held, wanted)
         if self.rising and len(held) > 1 and held[-1] < held[-2]:
             held.sort()  # tied by rounding: the job that ends first must not have less
@@ -102,7 +102,7 @@ def _hand_out(servers: float, sure: FloatArray, wanted: FloatArray) -> FloatArra
 
 
 def job_values(
-    speedup: Speedup,
+    speedups: SpeedupVector,
     servers: float,
     weights: FloatArray,
     keep: Values | None = None,
@@ -119,35 +119,36 @@ def job_values(
             mine[:known] = kept[:known]
     cost = np.cumsum(weights)
     # With one speedup, values rise along the list if weights do. Rounding must not undo that.
-    rising = not isinstance(speedup, Mixed) and bool(np.all(weights[1:] >= weights[:-1]))
+    shared = speedups.shared
+    rising = shared is not None and bool(np.all(weights[1:] >= weights[:-1]))
     # Then the jobs that are worth no server stand at the head of the list and can be skipped.
-    steepest = speedup.steepest() if rising else inf
-    most = speedup.demand(np.zeros(jobs), servers)
+    steepest = shared.steepest() if shared is not None and rising else inf
+    most = speedups.demand(np.zeros(jobs), servers)
     waits = weights < _NEGLIGIBLE * cost
-    if isinstance(speedup, PowerLaw):  # what the recursion comes to, as U_k(n) = W_k (n/N)^p
-        p = speedup.p
+    if isinstance(shared, PowerLaw):  # what the recursion comes to, as U_k(n) = W_k (n/N)^p
+        p = shared.p
         rest = np.concatenate(([0.0], cost[:-1]))
         log_rest = closed_form.log_rest(weights[known:], cost[known:], rest[known:])
         own = closed_form.own_part(log_rest, p)
         values[known:] = own ** (1 - p) * cost[known:] / servers**p
         low[known:] = high[known:] = p * cost[known:] / servers
         waits[:] = False
-        return Values(speedup, servers, values, low, high, most, waits, rising, inf)
+        return Values(speedups, servers, values, low, high, most, waits, rising, inf)
     steepness = 1.0
     for k in range(known, jobs):
         if waits[k]:
             # So low a value is always right: even all servers would earn no more than the weight.
-            values[k] = weights[k] / float(speedup.of(k).rate(scalar(float(most[k]))))
+            values[k] = weights[k] / float(speedups[k].rate(scalar(float(most[k]))))
             low[k], high[k] = low[k - 1], high[k - 1]
             continue
-        phase = _Phase(speedup, servers, values[:k], float(cost[k]), float(most[k]), steepest)
+        phase = _Phase(speedups, servers, values[:k], float(cost[k]), float(most[k]), steepest)
         least = float(low[k - 1]) if k else 0.0
         guess = _extrapolated(low[max(k - 3, 0) : k].tolist())
         values[k], low[k], high[k] = phase.solve(least, guess, steepness)
         steepness = phase.steepness
         if rising and k:
             values[k] = max(values[k], values[k - 1])
-    return Values(speedup, servers, values, low, high, most, waits, rising, steepest)
+    return Values(speedups, servers, values, low, high, most, waits, rising, steepest)
 
 
 def _extrapolated(prices: list[float]) -> float:
@@ -174,16 +175,16 @@ class _Phase:
 
     def __init__(
         self,
-        speedup: Speedup,
+        speedups: SpeedupVector,
         servers: float,
         values: FloatArray,
         cost: float,
         most: float,
         steepest: float,
     ) -> None:
-        self.others, self.speedup = speedup.first(len(values)), speedup.of(len(values))
+        self.others, self.speedup = speedups[: len(values)], speedups[len(values)]
         self.servers, self.values, self.cost = servers, values, cost
-        self.precision = max(speedup.precision, self.speedup.precision)
+        self.precision = max(speedups.precision, self.speedup.precision)
         self.most, self.steepest, self.steepness = most, steepest, 1.0
 
     def solve(self, least: float, guess: float, steepness: float) -> tuple[float, float, float]:
@@ -236,10 +237,11 @@ class _Phase:
 
     def offer(self, price: float) -> _Offer:
         """Return what a price leads to."""
-        values = self.values[_worth_nothing(self.values, price, self.steepest) :]
-        wanted = self.others.demand(price / values, self.servers)
+        start = _worth_nothing(self.values, price, self.steepest)
+        values, others = self.values[start:], self.others[start:] if start else self.others
+        wanted = others.demand(price / values, self.servers)
         left = self.servers - float(wanted.sum())
-        earned = float(values @ self.others.rate(wanted))
+        earned = float(values @ others.rate(wanted))
         if left <= 0:
             return _Offer(left, earned, inf, -inf)
         taken = scalar(min(left, self.most))

@@ -10,7 +10,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup, SpeedupVector
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,14 @@ class Equi(RankedPolicy):
     """
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        equal = np.full(jobs, servers / jobs)
-        held = redistribute_excess(equal, usable_servers(speedup, servers, jobs))
-        return round_fairly(held, servers)[::-1] if whole else held
+        held = _share_equally(jobs, servers, speedup, whole)
+        return held[::-1] if whole else held
 
     def __call__(self, state: State) -> FloatArray:
-        row = self.row(len(state), state.servers, state.speedup, state.whole)
-        return row[::-1] if state.whole else row
+        return _share_equally(len(state), state.servers, state.speedups, state.whole)
 
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
-        if isinstance(speedup, Mixed) or float(usable_servers(speedup, servers, 1)[0]) < servers:
+        if float(usable_servers(speedup, servers, 1)[0]) < servers:
             return None
         m = np.arange(2, jobs + 1)
         held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
@@ -40,3 +38,12 @@ class Equi(RankedPolicy):
 
     def ranks_by_size(self, whole: bool) -> bool:
         return not whole
+
+
+def _share_equally(
+    jobs: int, servers: float, speedups: Speedup | SpeedupVector, whole: bool
+) -> FloatArray:
+    """Return the servers of the jobs, from the first to arrive to the last."""
+    equal = np.full(jobs, servers / jobs)
+    held = redistribute_excess(equal, usable_servers(speedups, servers, jobs))
+    return round_fairly(held, servers) if whole else held

@@ -16,6 +16,6 @@ class Fifo(Policy):
     """The job that arrived first gets all servers that it can use, the next one what is left."""
 
     def __call__(self, state: State) -> FloatArray:
-        speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
-        most = usable_servers(speedup, state.servers, len(state))
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
+        most = usable_servers(speedups, state.servers, len(state))
         return np.clip(state.servers - (np.cumsum(most) - most), 0.0, most)

@@ -15,7 +15,7 @@ from hesrpt.policies.sharing import (
     check_leftover_rule,
     round_fairly,
 )
-from hesrpt.speedups import Mixed, PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, Speedup
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class Hell(RankedPolicy):
         return jobs
 
     def __call__(self, state: State) -> FloatArray:
-        if not isinstance(state.speedup, Mixed):
+        if state.speedups.shared is not None:
             return super().__call__(state)
         left, held = state.servers, np.zeros(len(state))
         waiting = list(range(len(state)))
         order = []
         while waiting and left > 0:
-            wanted = {job: most_efficient(state.speedup.of(job), left) for job in waiting}
+            wanted = {job: most_efficient(state.speedups[job], left) for job in waiting}
             best = max(
                 waiting,
                 key=lambda job: (
-                    float(state.speedup.of(job)(wanted[job])) ** 2
+                    float(state.speedups[job](wanted[job])) ** 2
                     / wanted[job]
                     / state.remaining[job]
                 ),

@@ -17,4 +17,4 @@ class HeLrpt(Policy):
     """
 
     def __call__(self, state: State) -> FloatArray:
-        return makespan.solve(state.remaining, state.speedup, state.servers).held
+        return makespan.solve(state.remaining, state.speedups, state.servers).held

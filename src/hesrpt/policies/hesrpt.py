@@ -14,7 +14,7 @@ from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
-from hesrpt.speedups import Limited, Mixed, PowerLaw, Speedup, TimeShared
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
@@ -49,11 +49,11 @@ class HeSrpt(RankedPolicy):
         return self.objective == "flow"
 
     def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        p = power_of(workload.speedup, self) if self.p is None else self.p
+        p = power_of(workload.speedups, self) if self.p is None else self.p
         return replace(self, p=p)  # with a memory of its own: several may run at a time
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        if whole and not isinstance(speedup, Mixed):
+        if whole:
             return self._whole.row(jobs, servers, speedup, whole)
         held = servers * smallest_first_shares(jobs, self._power(speedup))
         if isinstance(speedup, PowerLaw):
@@ -73,33 +73,25 @@ class HeSrpt(RankedPolicy):
         return RowFactors(held, rate)
 
     def __call__(self, state: State) -> FloatArray:
-        if state.whole and not isinstance(state.speedup, Mixed):
+        if state.whole and state.speedups.shared is not None:
             return self._whole(state)
         weights = weights_of(state, self.objective)
         smallest_first = np.argsort(state.remaining / weights, kind="stable")
-        shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedup))[::-1]
-        most = usable_servers(state.speedup, state.servers, len(state))
+        shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedups))[::-1]
+        most = usable_servers(state.speedups, state.servers, len(state))
         held = np.empty(len(state))
         held[smallest_first] = redistribute_excess(state.servers * shares, most[smallest_first])
         return round_fairly(held, state.servers) if state.whole else held
 
-    def _power(self, speedup: Speedup) -> float:
+    def _power(self, speedup: Speedup | SpeedupVector) -> float:
         return power_of(speedup, self) if self.p is None else self.p
 
 
-def power_of(speedup: Speedup, policy: Policy) -> float:
+def power_of(speedup: Speedup | SpeedupVector, policy: Policy) -> float:
     """Return the p that all jobs have in common."""
-    members = speedup.members if isinstance(speedup, Mixed) else (speedup,)
-    powers = {_base_power(member) for member in set(members)}
-    if len(powers) == 1 and (p := powers.pop()) is not None:
+    if (p := speedup.exponent) is not None:
         return p
     raise InputError(
         f"policy {policy.name} needs one power law k^p for all jobs: use policy optimal, or give "
         f"p as in policies.{type(policy).__name__}(p=0.5)"
     )
-
-
-def _base_power(speedup: Speedup) -> float | None:
-    while isinstance(speedup, Limited | TimeShared):
-        speedup = speedup.base
-    return speedup.p if isinstance(speedup, PowerLaw) else None

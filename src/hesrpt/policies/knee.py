@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule
-from hesrpt.speedups import Amdahl, Mixed, PowerLaw, Speedup
 from hesrpt.validation import check_positive
 
 if TYPE_CHECKING:
@@ -65,7 +63,7 @@ class Knee(Policy):
 
     def __call__(self, state: State) -> FloatArray:
         assert self.alpha is not None, "prepare() finds alpha"
-        knees = knee(state.speedup, state.remaining / self.alpha, state.servers)
+        knees = state.speedups.knee(state.remaining / self.alpha, state.servers)
         if state.whole:
             knees = np.maximum(np.ceil(knees), 1.0)
         # Of jobs that could use all servers, or round up to as many, the smallest comes first.
@@ -77,32 +75,3 @@ class Knee(Policy):
         result = np.empty(len(state))
         result[order] = assign_leftover(held, state.servers, self.leftover)
         return result
-
-
-def knee(speedup: Speedup, saving: FloatArray, servers: float) -> FloatArray:
-    """Return where x s'(k)/s(k)² = alpha, at most ``servers``; ``saving`` is x / alpha."""
-    if isinstance(speedup, PowerLaw):
-        return np.minimum((speedup.p * saving) ** (1 / (1 + speedup.p)), servers)
-    if isinstance(speedup, Mixed):
-        knees = np.empty_like(saving)
-        for jobs, alike in speedup.parts:
-            knees[jobs] = knee(alike, saving[jobs], servers)
-        return knees
-    if isinstance(speedup, Amdahl):
-        return np.minimum(np.sqrt(speedup.parallel_fraction * saving), servers)
-
-    def saves(k: FloatArray) -> FloatArray:
-        return saving * speedup.slope_before(k) - speedup.rate(k) ** 2
-
-    return _last_positive(saves, np.full(len(saving), servers))
-
-
-def _last_positive(function: Callable[[FloatArray], FloatArray], high: FloatArray) -> FloatArray:
-    """Return the greatest k up to ``high`` at which a falling function is not negative."""
-    enough = function(high) >= 0
-    low, top = np.zeros_like(high), high.copy()
-    for _ in range(60):
-        middle = (low + top) / 2
-        positive_there = function(middle) >= 0
-        low, top = np.where(positive_there, middle, low), np.where(positive_there, top, middle)
-    return np.where(enough, high, low)

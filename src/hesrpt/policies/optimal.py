@@ -13,7 +13,7 @@ from hesrpt.optimal.recursion import Values, job_values
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.ranked import RankedPolicy
 from hesrpt.policies.sharing import usable_servers
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup, SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
@@ -41,7 +41,7 @@ class _Memory:
     def __init__(self) -> None:
         self.key: tuple[Speedup, float] | None = None
         self.values: Values | None = None
-        self.listed: tuple[IntArray, FloatArray, Speedup, float] | None = None
+        self.listed: tuple[IntArray, FloatArray, SpeedupVector, float] | None = None
 
     def by_rank(self, jobs: int, speedup: Speedup, servers: float) -> Values:
         """Return values of at least so many jobs of equal weight with one speedup."""
@@ -50,22 +50,23 @@ class _Memory:
         known = 0 if self.values is None else len(self.values.values)
         if self.values is None or known < jobs:
             weights = np.ones(max(jobs, 2 * known, 16))
-            self.values = job_values(speedup, servers, weights, self.values, known)
+            speedups = SpeedupVector.repeat(speedup, len(weights))
+            self.values = job_values(speedups, servers, weights, self.values, known)
         return self.values
 
     def of_list(
-        self, jobs: IntArray, weights: FloatArray, speedup: Speedup, servers: float
+        self, jobs: IntArray, weights: FloatArray, speedups: SpeedupVector, servers: float
     ) -> Values:
         """Return the values of jobs listed from the last to end to the first."""
         known = 0
         if self.values is not None and self.listed is not None and servers == self.listed[3]:
-            before, weights_before, speedup_before, _ = self.listed
+            before, weights_before, speedups_before, _ = self.listed
             same = min(len(jobs), len(before))
             differs = (jobs[:same] != before[:same]) | (weights[:same] != weights_before[:same])
-            differs |= [speedup.of(place) != speedup_before.of(place) for place in range(same)]
+            differs |= ~speedups.equals(speedups_before)
             known = int(np.argmax(differs)) if differs.any() else same
-        self.values = job_values(speedup, servers, weights, self.values, known)
-        self.key, self.listed = None, (jobs, weights, speedup, servers)
+        self.values = job_values(speedups, servers, weights, self.values, known)
+        self.key, self.listed = None, (jobs, weights, speedups, servers)
         return self.values
 
 
@@ -101,15 +102,15 @@ class Optimal(RankedPolicy):
         return values.allocation(jobs)[1][::-1]
 
     def __call__(self, state: State) -> FloatArray:
-        if self.is_ranked and not isinstance(state.speedup, Mixed):
+        if self.is_ranked and state.speedups.shared is not None:
             return super().__call__(state)
-        speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weights_of(state, self.objective)
-        rates = speedup.rate(usable_servers(speedup, state.servers, len(state)))
+        rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
         # Of jobs that take as long, the first to arrive ends first.
         order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]
-        reordered = speedup.reordered(order)
-        values = self._memory.of_list(state.jobs[order], weights[order], reordered, state.servers)
+        listed = state.jobs[order], weights[order], speedups.take(order)
+        values = self._memory.of_list(*listed, state.servers)
         start, allocation = values.allocation(len(order))
         held = np.zeros(len(state))
         held[order[start:]] = allocation

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.speedups import Speedup
+from hesrpt.speedups import SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.workload import Workload
@@ -29,7 +29,7 @@ class State:
     sizes: FloatArray  # sizes at arrival; estimates, likewise
     arrivals: FloatArray
     weights: FloatArray
-    speedup: Speedup  # of these jobs
+    speedups: SpeedupVector  # of these jobs
 
     def __len__(self) -> int:
         return len(self.jobs)

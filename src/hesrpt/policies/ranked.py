@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import Policy, State
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup, SpeedupVector
 
 
 class RowFactors(NamedTuple):
@@ -52,7 +52,9 @@ class RankedPolicy(Policy):
         return None
 
     def __call__(self, state: State) -> FloatArray:
-        row = self.row(len(state), state.servers, state.speedup, state.whole)
+        speedup = state.speedups.shared
+        assert speedup is not None, "rows are for jobs that share one speedup"
+        row = self.row(len(state), state.servers, speedup, state.whole)
         held = np.zeros(len(state))
         held[self.ranking(state)[: len(row)]] = row
         return held
@@ -64,8 +66,8 @@ class RankedPolicy(Policy):
         return np.argsort(state.remaining, kind="stable")
 
 
-def as_ranked(policy: object, speedup: Speedup) -> RankedPolicy | None:
-    """Return the policy if its rows define it completely for jobs with this speedup, or None."""
-    if isinstance(policy, RankedPolicy) and policy.is_ranked and not isinstance(speedup, Mixed):
+def as_ranked(policy: object, speedups: SpeedupVector) -> RankedPolicy | None:
+    """Return the policy if its rows define it completely for jobs with these speedups, or None."""
+    if isinstance(policy, RankedPolicy) and policy.is_ranked and speedups.shared is not None:
         return policy
     return None

@@ -8,14 +8,14 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.speedups import Speedup
+from hesrpt.speedups import Speedup, SpeedupVector
 
 Leftover = Literal["idle", "smallest", "equal"]
 #: A smaller fraction of all servers than this is the rounding error of a sum.
 ROUNDING = 1e-12
 
 
-def usable_servers(speedup: Speedup, servers: float, jobs: int) -> FloatArray:
+def usable_servers(speedup: Speedup | SpeedupVector, servers: float, jobs: int) -> FloatArray:
     """Return how many of ``servers`` each job can use: beyond that, more would not speed it up."""
     return speedup.demand(np.zeros(jobs), servers)
 

@@ -10,7 +10,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy
 from hesrpt.policies.sharing import usable_servers
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Srpt(RankedPolicy):
         return int(np.ceil(servers / _usable_by_one(speedup, servers, whole)))
 
     def __call__(self, state: State) -> FloatArray:
-        if not isinstance(state.speedup, Mixed):
+        if state.speedups.shared is not None:
             return super().__call__(state)
-        speedup = state.speedup.on_whole_servers() if state.whole else state.speedup
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         order = self.ranking(state)
-        usable = usable_servers(speedup, state.servers, len(state))[order]
+        usable = usable_servers(speedups, state.servers, len(state))[order]
         held = np.empty(len(state))
         held[order] = np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
         return held

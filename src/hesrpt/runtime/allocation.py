@@ -11,7 +11,7 @@ from hesrpt.errors import InputError
 from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy, round_fairly
 from hesrpt.runtime.jobs import ActiveJob, closest_power, common_power
 from hesrpt.runtime.learning import ItemDurations
-from hesrpt.speedups import Mixed
+from hesrpt.speedups import SpeedupVector
 
 # The assumed duration of an item, in seconds, before any item has finished.
 _DEFAULT_ITEM_SECONDS = 1.0
@@ -89,7 +89,6 @@ class Allocator:
         if servers == 0:
             return np.zeros(len(jobs))
         each = [job.speedup for job in jobs]
-        shared = all(speedup == each[0] for speedup in each)
         state = State(
             time=time,
             servers=float(servers),
@@ -99,7 +98,7 @@ class Allocator:
             sizes=np.array([remaining[job.name] for job in jobs]),
             arrivals=np.array([job.arrived for job in jobs]),
             weights=np.array([job.spec.weight for job in jobs]),
-            speedup=each[0] if shared else Mixed(each),
+            speedups=SpeedupVector.create(each),
         )
         policy = self.policy
         if isinstance(policy, HeSrpt) and policy.p is None:

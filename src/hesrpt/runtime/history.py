@@ -13,7 +13,7 @@ from hesrpt.policies import HeSrpt, Policy, PolicyLike, get_policy
 from hesrpt.runtime.jobs import common_power
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.simulator import simulate
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup
 from hesrpt.workload import Workload
 
 
@@ -84,7 +84,7 @@ class RecordedTimeline(Timeline):
         """Return the work that each job does in a phase, or in the part of it before a time."""
         length = min(float(self.ends[phase]), until) - float(self.starts[phase])
         running = self.starts[phase] < self.completion_times
-        work: FloatArray = workload.speedup.rate(self.table[phase]) * running * max(length, 0.0)
+        work: FloatArray = workload.speedups.rate(self.table[phase]) * running * max(length, 0.0)
         return work
 
 
@@ -134,7 +134,7 @@ def instead(
 def told(policy: PolicyLike, workload: Workload) -> Policy:
     """Return a policy that can serve jobs with different speedups."""
     chosen = get_policy(policy)
-    if isinstance(chosen, HeSrpt) and chosen.p is None and isinstance(workload.speedup, Mixed):
-        p = common_power(list(workload.speedup.members), workload.sizes)
+    if isinstance(chosen, HeSrpt) and chosen.p is None and workload.speedups.shared is None:
+        p = common_power(list(workload.speedups), workload.sizes)
         return HeSrpt(p=p, objective=chosen.objective)
     return chosen

@@ -43,7 +43,7 @@ def start_times(workload: Workload, servers: float, policy: Rigid) -> tuple[Floa
 def run_times(workload: Workload) -> FloatArray:
     """Return how long each job runs on the servers that it asked for."""
     assert workload.requested is not None
-    times = workload.sizes / workload.speedup.rate(workload.requested)
+    times = workload.sizes / workload.speedups.rate(workload.requested)
     # The last digit is lost in r·s(q)/s(q): what ends at the same time should do so.
     digits = 10.0 ** (12 - np.floor(np.log10(times)))
     return np.rint(times * digits) / digits

@@ -92,14 +92,14 @@ class _Engine:
     def __init__(self, run: Run, recording: bool) -> None:
         self.given, self.recording = run, recording
         workload, policy, jobs = run.workload, run.policy, run.jobs
-        self.row_policy = as_ranked(policy, workload.speedup)
+        self.row_policy = as_ranked(policy, workload.speedups)
         self.by_size = self.row_policy is not None and self.row_policy.ranks_by_size(run.whole)
         arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
         exact = run.estimates is None
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
         self.seen_sizes = workload.sizes if exact else workload.sizes * estimates
         self.weights = np.ones(jobs) if workload.weights is None else workload.weights
-        self.speedup = workload.speedup.known_on(run.servers)
+        self.speedups = workload.speedups.known_on(run.servers)
         # What a run has no use for takes no room.
         resized = jobs if run.resize_cost > 0 else 1
         asked = jobs if self.row_policy is None else 1
@@ -121,8 +121,8 @@ class _Engine:
         self.rows = self._empty_rows(exact)
         self.row_entries = 0
         self.settled: int | None = None
-        if self.row_policy is not None:
-            self.settled = self.row_policy.constant_from(run.servers, self.speedup, run.whole)
+        if self.row_policy is not None and (speedup := self.speedups.shared) is not None:
+            self.settled = self.row_policy.constant_from(run.servers, speedup, run.whole)
         room = 4096 if recording else 1
         self.record = kernel.Record(
             np.empty(room), np.zeros(room + 1, dtype=np.int64), np.empty(room, dtype=np.int64),
@@ -217,8 +217,9 @@ class _Engine:
     def _empty_rows(self, exact: bool) -> kernel.Rows:
         run, jobs = self.given, self.given.jobs
         factors = None
-        if self.row_policy is not None and exact and not run.whole and run.resize_cost == 0:
-            factors = self.row_policy.factors(jobs, run.servers, self.speedup)
+        scales = exact and not run.whole and run.resize_cost == 0
+        if self.row_policy is not None and scales and (speedup := self.speedups.shared) is not None:
+            factors = self.row_policy.factors(jobs, run.servers, speedup)
         none = np.zeros(jobs + 1)
         self.uniform = factors is not None and factors.uniform
         return kernel.Rows(
@@ -231,9 +232,11 @@ class _Engine:
         )
 
     def _add_row(self, present: int) -> None:
+        speedup = self.speedups.shared
         assert self.row_policy is not None
+        assert speedup is not None
         run, rows = self.given, self.rows
-        row = self.row_policy.row(present, run.servers, self.speedup, run.whole)
+        row = self.row_policy.row(present, run.servers, speedup, run.whole)
         self._check(row)
         if self.row_entries + len(row) > _MOST_ROW_ENTRIES:
             rows.start[:] = -1
@@ -243,7 +246,7 @@ class _Engine:
             held, rate = (np.concatenate((old, more)) for old in (rows.held, rows.rate))
             self.rows = rows = rows._replace(held=held, rate=rate)
         here = slice(self.row_entries, self.row_entries + len(row))
-        rows.held[here], rows.rate[here] = row, self.speedup.rate(row)
+        rows.held[here], rows.rate[here] = row, speedup.rate(row)
         alike: int | slice = present
         if self.settled is not None and present >= self.settled:
             alike = slice(self.settled, None)
@@ -259,7 +262,7 @@ class _Engine:
         remaining = jobs.left[who]
         if not self.exact:
             remaining = remaining * jobs.estimate[who]
-        speedup = self.speedup.reordered(who)
+        speedups = self.speedups.take(who)
         state = State(
             float(self.counters.clocks[kernel.NOW]),
             run.servers,
@@ -269,7 +272,7 @@ class _Engine:
             self.seen_sizes[who],
             jobs.arrivals[who],
             self.weights[who],
-            speedup,
+            speedups,
         )
         try:
             decision = run.policy(state)
@@ -290,7 +293,7 @@ class _Engine:
         elif held.dtype.kind != "f":
             held = held.astype(np.float64)
         np.maximum(held, 0.0, out=jobs.offered[:present])  # not below, by rounding
-        jobs.offered_rate[:present] = speedup.rate(jobs.offered[:present])
+        jobs.offered_rate[:present] = speedups.rate(jobs.offered[:present])
         self.counters.counts[kernel.STAGE] = kernel.OFFERED
 
     def _check(self, held: FloatArray) -> None:

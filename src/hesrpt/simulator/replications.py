@@ -34,7 +34,7 @@ def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
     asked = {
         key
         for key, (workload, _, policy, _) in tasks.items()
-        if as_ranked(get_policy(policy), workload.speedup) is None
+        if as_ranked(get_policy(policy), workload.speedups) is None
     }
     work = sum(_jobs(tasks[key]) for key in asked)
     stop = Event()
@@ -69,9 +69,8 @@ def _jobs(task: Task) -> int:
     workload, _, policy, _ = task
     made = get_policy(policy)
     # Under a power law, trials are compiled.
-    tunes = (
-        isinstance(made, Knee) and made.alpha is None and not isinstance(workload.speedup, PowerLaw)
-    )
+    compiled = isinstance(workload.speedups.shared, PowerLaw)
+    tunes = isinstance(made, Knee) and made.alpha is None and not compiled
     return len(workload) * (_TRIALS if tunes else 1)
 
 

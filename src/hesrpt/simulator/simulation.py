@@ -164,7 +164,7 @@ def prepared(
         )
     for name, value in (("resize_cost", resize_cost), ("size_error", size_error)):
         check_between(name, value, 0, _MOST[name])
-    workload.speedup.check(servers)
+    workload.speedups.check(servers)
     estimates = None
     seed = check_whole_number("seed", seed, minimum=0)
     if size_error > 0:
@@ -258,7 +258,8 @@ def is_overloaded(workload: Workload, servers: float, completion_times: FloatArr
     jobs = len(workload)
     if np.count_nonzero(completion_times > arrived[-1]) <= 10 + 0.01 * jobs + 2 * jobs**0.5:
         return False
-    steepest = workload.speedup.known_on(servers).steepest() if workload.shared else inf
+    speedup = workload.speedups.shared
+    steepest = inf if speedup is None else speedup.known_on(servers).steepest()
     span = float(arrived[-1] - arrived[0])
     offered = float(workload.sizes.sum()) / span
     if steepest < inf and offered > 1.02 * steepest * servers:

@@ -67,11 +67,12 @@ def _simulated(policy: Knee, workload: Workload, servers: float, whole: bool) ->
 
 def compiled(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial | None:
     """Return a quick trial where there is one."""
-    if not isinstance(workload.speedup, PowerLaw) or (whole and policy.leftover == "equal"):
+    speedup = workload.speedups.shared
+    if not isinstance(speedup, PowerLaw) or (whole and policy.leftover == "equal"):
         return None
     arrivals = _arrivals(workload)
     by_arrival, rule = np.lexsort((workload.sizes, arrivals)), knees.RULES[policy.leftover]
-    p = workload.speedup.p
+    p = speedup.p
 
     def trial(alpha: float, most: float) -> FloatArray:
         ends: FloatArray = knees.completion_times(
@@ -88,11 +89,12 @@ def _arrivals(workload: Workload) -> FloatArray:
 
 def _range(workload: Workload, servers: float) -> tuple[float, float]:
     """Return the values of α between which knees go from all servers to next to none."""
-    speedup = workload.speedup.known_on(servers)
+    speedups = workload.speedups.known_on(servers)
     jobs = len(workload)
     all_servers, few = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
     at_all, at_few = (
-        workload.sizes * speedup.slope_before(n) / speedup.rate(n) ** 2 for n in (all_servers, few)
+        workload.sizes * speedups.slope_before(n) / speedups.rate(n) ** 2
+        for n in (all_servers, few)
     )
     smallest = float(at_few[at_few > 0].max())
     low = float(at_all.min())

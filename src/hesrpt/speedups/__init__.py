@@ -12,16 +12,16 @@ from hesrpt.speedups.fitting import fit_amdahl, fit_power_law
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import Measured
 from hesrpt.speedups.speedup import Speedup
-from hesrpt.speedups.vector import Mixed
+from hesrpt.speedups.vector import SpeedupVector
 
 __all__ = [
     "Amdahl",
     "Custom",
     "Limited",
     "Measured",
-    "Mixed",
     "PowerLaw",
     "Speedup",
+    "SpeedupVector",
     "TimeShared",
     "WholeServers",
     "as_speedup",

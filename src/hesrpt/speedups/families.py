@@ -1,34 +1,29 @@
-"""The two families with a formula: the power law of the paper, and Amdahl's law."""
+"""The two families with a formula: the power law of the paper, and Amdahl's law.
+
+Each formula is written once, for a parameter that is a number (the speedup of one job) or an array
+(the stacked speedups of many jobs).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
+from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_number
 
 
-@dataclass(frozen=True)
-class PowerLaw(Speedup):
-    """s(k) = k^p with 0 < p < 1, the speedup of the paper.
+class PowerLawFormula(Elementwise):
+    """s(k) = k^p, for one p or an array with one p for each entry."""
 
-    >>> PowerLaw(0.5)([1, 4, 9])
-    array([1., 2., 3.])
-    """
-
-    p: float
-    r_squared: float | None = field(default=None, compare=False, repr=False)
+    p: float | FloatArray
 
     precision = 1e-7
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "p", check_number("p", self.p))
-        if not 0 < self.p < 1:
-            raise InputError(f"must lie in (0, 1), got {self.p!r}", argument="p")
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return servers**self.p
@@ -38,7 +33,7 @@ class PowerLaw(Speedup):
             return self.p * servers ** (self.p - 1)
 
     def gain(self, servers: FloatArray) -> FloatArray:
-        # The difference of the rates would lose most digits where there are many servers.
+        # With many servers, the difference of two rates would lose most digits.
         some = np.maximum(servers, 1.0)
         return np.where(servers > 0, some**self.p * np.expm1(self.p * np.log1p(1 / some)), 1.0)
 
@@ -50,25 +45,54 @@ class PowerLaw(Speedup):
         with np.errstate(over="ignore", under="ignore"):
             return rate ** (1 / self.p)
 
+    def knee(self, saving: FloatArray, most: float) -> FloatArray:
+        return np.minimum((self.p * saving) ** (1 / (1 + self.p)), most)
+
 
 @dataclass(frozen=True)
-class Amdahl(Speedup):
-    """s(k) = 1 / (1 − f + f/k): a fraction f of the work is parallel, the rest is serial.
+class PowerLaw(PowerLawFormula, Speedup):
+    """s(k) = k^p with 0 < p < 1, the speedup of the paper.
 
-    >>> Amdahl(0.9)(10)
-    5.26315789
+    >>> PowerLaw(0.5)([1, 4, 9])
+    array([1., 2., 3.])
     """
 
-    parallel_fraction: float
+    p: float
     r_squared: float | None = field(default=None, compare=False, repr=False)
 
-    precision = 1e-7
-
     def __post_init__(self) -> None:
-        f = check_number("parallel_fraction", self.parallel_fraction)
-        object.__setattr__(self, "parallel_fraction", f)
-        if not 0 < f <= 1:
-            raise InputError(f"must lie in (0, 1], got {f!r}", argument="parallel_fraction")
+        object.__setattr__(self, "p", check_number("p", self.p))
+        if not 0 < self.p < 1:
+            raise InputError(f"must lie in (0, 1), got {self.p!r}", argument="p")
+
+    @property
+    def exponent(self) -> float:
+        return self.p
+
+    def stack_key(self) -> Hashable:
+        return PowerLaw if type(self) is PowerLaw else self  # a subclass may change the formula
+
+    @classmethod
+    def stack(cls, speedups: Sequence[PowerLaw]) -> PowerLawStack:
+        return PowerLawStack(np.array([speedup.p for speedup in speedups]))
+
+
+@dataclass(frozen=True, eq=False)
+class PowerLawStack(PowerLawFormula):
+    """Power laws with an exponent for each entry."""
+
+    p: FloatArray
+
+    def entries(self, which: slice | IntArray) -> PowerLawStack:
+        return PowerLawStack(self.p[which])
+
+
+class AmdahlFormula(Elementwise):
+    """s(k) = 1 / (1 − f + f/k), for one f or an array with one f for each entry."""
+
+    parallel_fraction: float | FloatArray
+
+    precision = 1e-7
 
     def rate(self, servers: FloatArray) -> FloatArray:
         f = self.parallel_fraction
@@ -84,15 +108,51 @@ class Amdahl(Speedup):
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
         f = self.parallel_fraction
-        # A price of 0, or f = 1, asks for as many as there are: for more than any `most`.
-        wanted = (np.sqrt(f / np.maximum(price, 1e-300)) - f) / np.maximum(1 - f, 1e-150)
-        demand: FloatArray = np.minimum(np.maximum(wanted, 0.0), most)
+        # At a price of 0, or with f = 1, the demand is unlimited. The bounds avoid a division by 0.
+        unlimited = (np.sqrt(f / np.maximum(price, 1e-300)) - f) / np.maximum(1 - f, 1e-150)
+        demand: FloatArray = np.minimum(np.maximum(unlimited, 0.0), most)
         return demand
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         f = self.parallel_fraction
-        serial_time_left = 1 - (1 - f) * rate
+        parallel_time = 1 - (1 - f) * rate  # what remains of a unit of time after the serial part
         with np.errstate(divide="ignore"):
-            return np.where(
-                serial_time_left > 0, f * rate / np.maximum(serial_time_left, 0), np.inf
-            )
+            return np.where(parallel_time > 0, f * rate / np.maximum(parallel_time, 0), np.inf)
+
+    def knee(self, saving: FloatArray, most: float) -> FloatArray:
+        return np.minimum(np.sqrt(self.parallel_fraction * saving), most)
+
+
+@dataclass(frozen=True)
+class Amdahl(AmdahlFormula, Speedup):
+    """s(k) = 1 / (1 − f + f/k): a fraction f of the work is parallel, the rest is serial.
+
+    >>> Amdahl(0.9)(10)
+    5.26315789
+    """
+
+    parallel_fraction: float
+    r_squared: float | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        f = check_number("parallel_fraction", self.parallel_fraction)
+        object.__setattr__(self, "parallel_fraction", f)
+        if not 0 < f <= 1:
+            raise InputError(f"must lie in (0, 1], got {f!r}", argument="parallel_fraction")
+
+    def stack_key(self) -> Hashable:
+        return Amdahl if type(self) is Amdahl else self  # a subclass may change the formula
+
+    @classmethod
+    def stack(cls, speedups: Sequence[Amdahl]) -> AmdahlStack:
+        return AmdahlStack(np.array([speedup.parallel_fraction for speedup in speedups]))
+
+
+@dataclass(frozen=True, eq=False)
+class AmdahlStack(AmdahlFormula):
+    """Amdahl's law with a parallel fraction for each entry."""
+
+    parallel_fraction: FloatArray
+
+    def entries(self, which: slice | IntArray) -> AmdahlStack:
+        return AmdahlStack(self.parallel_fraction[which])

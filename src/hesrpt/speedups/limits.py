@@ -1,27 +1,35 @@
-"""Speedups made from other speedups: limited, time-shared, on whole servers."""
+"""Speedups made from other speedups: limited, time-shared, on whole servers.
+
+As in :mod:`hesrpt.speedups.families`, each formula is written once and serves one job as well as
+the stacked speedups of many.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
+from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_positive
 
 
-@dataclass(frozen=True)
-class Limited(Speedup):
-    """``base`` for a job that cannot use more than ``limit`` servers: flat beyond."""
+def stack(speedups: Sequence[Speedup]) -> Elementwise:
+    """Return speedups with the same stack key as one object, one entry for each of them."""
+    return type(speedups[0]).stack(speedups)
 
-    base: Speedup
-    limit: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", check_positive("the limit of a speedup", self.limit))
+class LimitedFormula(Elementwise):
+    """``base`` up to ``limit`` servers, and flat beyond."""
+
+    base: Elementwise
+    limit: float | FloatArray
 
     def rate(self, servers: FloatArray) -> FloatArray:
         return self.base.rate(np.minimum(servers, self.limit))
@@ -36,18 +44,36 @@ class Limited(Speedup):
         return np.where(servers + 1 <= self.limit, self.base.gain(servers), super().gain(servers))
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return np.minimum(self.base.demand(price, self._most(most)), self.limit)
-
-    def _most(self, most: float) -> float:
-        """Return the most that can be used; a stack of limits leaves that to the minimum."""
-        return min(most, self.limit) if np.ndim(self.limit) == 0 else most
+        return np.minimum(self.base.demand(price, self._most_usable(most)), self.limit)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         best = self.demand(np.zeros_like(rate), max(most, float(np.max(self.limit))))
-        # A rate within rounding of the greatest one is attained there.
-        attained = rate <= self.base.rate(best) * (1 + 4e-16)
-        servers = self.base.inverse(rate, self._most(most))
-        return np.where(attained, np.minimum(servers, best), np.inf)
+        # A rate that exceeds the greatest one only by rounding is reached there.
+        reached = rate <= self.base.rate(best) * (1 + 4e-16)
+        servers = self.base.inverse(rate, self._most_usable(most))
+        return np.where(reached, np.minimum(servers, best), np.inf)
+
+    def _most_usable(self, most: float) -> float:
+        return most
+
+
+@final
+@dataclass(frozen=True)
+class Limited(LimitedFormula, Speedup):
+    """``base`` for a job that cannot use more than ``limit`` servers: flat beyond."""
+
+    base: Speedup
+    limit: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", check_positive("the limit of a speedup", self.limit))
+
+    def _most_usable(self, most: float) -> float:
+        return min(most, self.limit)
+
+    @property
+    def exponent(self) -> float | None:
+        return self.base.exponent
 
     def check(self, servers: float) -> None:
         self.base.check(min(servers, self.limit))
@@ -56,12 +82,30 @@ class Limited(Speedup):
         known = self.base.known_on(min(servers, self.limit))
         return self if known is self.base else Limited(known, self.limit)
 
+    def stack_key(self) -> Hashable:
+        return Limited, self.base.stack_key()
 
-@dataclass(frozen=True)
-class TimeShared(Speedup):
-    """``base`` made linear below one server, where servers are shared in time."""
+    @classmethod
+    def stack(cls, speedups: Sequence[Limited]) -> LimitedStack:
+        limits = np.array([speedup.limit for speedup in speedups])
+        return LimitedStack(stack([speedup.base for speedup in speedups]), limits)
 
-    base: Speedup
+
+@dataclass(frozen=True, eq=False)
+class LimitedStack(LimitedFormula):
+    """Limited speedups of one family, with a limit for each entry."""
+
+    base: Elementwise
+    limit: FloatArray
+
+    def entries(self, which: slice | IntArray) -> LimitedStack:
+        return LimitedStack(self.base.entries(which), self.limit[which])
+
+
+class TimeSharedFormula(Elementwise):
+    """``base`` from one server on, and linear below."""
+
+    base: Elementwise
 
     @cached_property
     def _at_one(self) -> FloatArray:
@@ -94,27 +138,51 @@ class TimeShared(Speedup):
             np.maximum(self.base.inverse(np.maximum(rate, self._at_one), most), 1.0),
         )
 
+
+@final
+@dataclass(frozen=True)
+class TimeShared(TimeSharedFormula, Speedup):
+    """``base`` made linear below one server, where servers are shared in time."""
+
+    base: Speedup
+
+    @property
+    def exponent(self) -> float | None:
+        return self.base.exponent
+
     def check(self, servers: float) -> None:
         self.base.check(max(servers, 1.0))
-        if (at_one := float(np.min(self._at_one))) <= 0:
+        if (at_one := float(self._at_one)) <= 0:
             raise InputError(
-                f"a speedup shared in time must be greater than 0 on one server, got {at_one!r}"
+                f"a time-shared speedup must be greater than 0 on one server, got {at_one!r}"
             )
 
     def known_on(self, servers: float) -> Speedup:
         known = self.base.known_on(max(servers, 1.0))
         return self if known is self.base else TimeShared(known)
 
+    def stack_key(self) -> Hashable:
+        return TimeShared, self.base.stack_key()
 
-@dataclass(frozen=True)
-class WholeServers(Speedup):
-    """``base`` on whole servers, and its chords between them: switching back and forth in time.
+    @classmethod
+    def stack(cls, speedups: Sequence[TimeShared]) -> TimeSharedStack:
+        return TimeSharedStack(stack([speedup.base for speedup in speedups]))
 
-    The chords make it concave again, so the planner needs no second method for whole servers: its
-    demand is always a whole number, and so is every allocation that it leads to.
-    """
 
-    base: Speedup
+@dataclass(frozen=True, eq=False)
+class TimeSharedStack(TimeSharedFormula):
+    """Time-shared speedups of one family."""
+
+    base: Elementwise
+
+    def entries(self, which: slice | IntArray) -> TimeSharedStack:
+        return TimeSharedStack(self.base.entries(which))
+
+
+class WholeServersFormula(Elementwise):
+    """``base`` on whole servers, and its chords between them."""
+
+    base: Elementwise
 
     def rate(self, servers: FloatArray) -> FloatArray:
         below = np.floor(servers)
@@ -130,8 +198,8 @@ class WholeServers(Speedup):
         # By concavity the last worthwhile server is the one below or above the continuous demand.
         below = np.floor(self.base.demand(price, most))
         one_more = self.base.gain(below) > price
-        wanted: FloatArray = np.minimum(below + one_more, most)
-        return wanted
+        demand: FloatArray = np.minimum(below + one_more, most)
+        return demand
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         # A chord meets the function at its ends, so the interval is the one of the function.
@@ -141,9 +209,38 @@ class WholeServers(Speedup):
         part = (rate - self.base.rate(below)) / np.where(gain > 0, gain, 1.0)
         return np.where(np.isfinite(exact), below + np.clip(part, 0.0, 1.0), np.inf)
 
+
+@final
+@dataclass(frozen=True)
+class WholeServers(WholeServersFormula, Speedup):
+    """``base`` on whole servers, and its chords between them: switching back and forth in time.
+
+    The chords make it concave again, so the planner needs no second method for whole servers: its
+    demand is always a whole number, and so is every allocation that it leads to.
+    """
+
+    base: Speedup
+
     def check(self, servers: float) -> None:
         self.base.check(servers)
 
     def known_on(self, servers: float) -> Speedup:
         known = self.base.known_on(servers)
         return self if known is self.base else known.on_whole_servers()
+
+    def stack_key(self) -> Hashable:
+        return WholeServers, self.base.stack_key()
+
+    @classmethod
+    def stack(cls, speedups: Sequence[WholeServers]) -> WholeServersStack:
+        return WholeServersStack(stack([speedup.base for speedup in speedups]))
+
+
+@dataclass(frozen=True, eq=False)
+class WholeServersStack(WholeServersFormula):
+    """Speedups of one family on whole servers."""
+
+    base: Elementwise
+
+    def entries(self, which: slice | IntArray) -> WholeServersStack:
+        return WholeServersStack(self.base.entries(which))

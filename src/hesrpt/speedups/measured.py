@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +11,11 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
+from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_non_negative_vector, check_positive_vector
+
+_MOST_STACKED_CORNERS = 64
 
 
 class PiecewiseLinear(Speedup):
@@ -22,7 +25,8 @@ class PiecewiseLinear(Speedup):
     knots: tuple[FloatArray, FloatArray]
 
     @cached_property
-    def _slopes(self) -> FloatArray:
+    def slopes(self) -> FloatArray:
+        """The slope of each piece."""
         at, height = self.knots
         return np.diff(height) / np.diff(at)
 
@@ -36,7 +40,7 @@ class PiecewiseLinear(Speedup):
         return self._slope_of_piece(np.searchsorted(self.knots[0], servers, side="left"))
 
     def _slope_of_piece(self, piece: IntArray) -> FloatArray:
-        slopes: FloatArray = np.append(self._slopes, 0.0)[np.maximum(piece, 1) - 1]
+        slopes: FloatArray = np.append(self.slopes, 0.0)[np.maximum(piece, 1) - 1]
         return slopes
 
     def gain(self, servers: FloatArray) -> FloatArray:
@@ -44,13 +48,23 @@ class PiecewiseLinear(Speedup):
         return exact_gain(self, servers)
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        worthwhile = np.searchsorted(-self._slopes, -price, side="left")
+        worthwhile = np.searchsorted(-self.slopes, -price, side="left")
         return np.minimum(self.knots[0][worthwhile], most)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
         at, height = self.knots
-        # A rate within rounding of the peak is attained there.
+        # A rate that exceeds the peak only by rounding is reached there.
         return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
+
+    def stack_key(self) -> Hashable:
+        # Large tables take longer side by side than one after the other.
+        return PiecewiseLinear if len(self.knots[0]) <= _MOST_STACKED_CORNERS else self
+
+    @classmethod
+    def stack(cls, speedups: Sequence[PiecewiseLinear]) -> Elementwise:
+        if len(speedups[0].knots[0]) > _MOST_STACKED_CORNERS:
+            return speedups[0]
+        return PiecewiseLinearStack.create(speedups)
 
     def on_whole_servers(self) -> Speedup:
         # Chords between whole numbers only differ from one another beside a corner.
@@ -60,7 +74,7 @@ class PiecewiseLinear(Speedup):
         return Tabulated(*concave_hull(whole.tolist(), np.interp(whole, at, height).tolist()))
 
 
-def exact_gain(speedup: Speedup, servers: FloatArray) -> FloatArray:
+def exact_gain(speedup: Elementwise, servers: FloatArray) -> FloatArray:
     """Return s(k + 1) − s(k) of straight pieces: the slope, where both lie on one of them."""
     slope = speedup.slope(servers)
     difference = speedup.rate(servers + 1) - speedup.rate(servers)
@@ -118,24 +132,27 @@ class Measured(PiecewiseLinear):
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredStack(Speedup):
-    """Measured speedups of several jobs, evaluated together: a row of corners for each job."""
+class PiecewiseLinearStack(Elementwise):
+    """Piecewise linear speedups, evaluated together: row i has the corners of entry i."""
 
     at: FloatArray
     height: FloatArray
     slopes: FloatArray
 
     @classmethod
-    def of_all(cls, speedups: Iterable[PiecewiseLinear]) -> MeasuredStack:
-        speedups = list(speedups)
+    def create(cls, speedups: Sequence[PiecewiseLinear]) -> PiecewiseLinearStack:
+        """Return a stack of speedups."""
         shape = len(speedups), max(len(speedup.knots[0]) for speedup in speedups)
-        # Past the last corner the function is flat, and there is no further corner.
+        # Rows are padded: past its last corner a function is flat and has no further corner.
         at, height, slopes = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
-        for job, speedup in enumerate(speedups):
+        for row, speedup in enumerate(speedups):
             corners = len(speedup.knots[0])
-            at[job, :corners], height[job, :corners] = speedup.knots
-            slopes[job, : corners - 1] = speedup._slopes
+            at[row, :corners], height[row, :corners] = speedup.knots
+            slopes[row, : corners - 1] = speedup.slopes
         return cls(at, height, slopes)
+
+    def entries(self, which: slice | IntArray) -> PiecewiseLinearStack:
+        return PiecewiseLinearStack(self.at[which], self.height[which], self.slopes[which])
 
     def rate(self, servers: FloatArray) -> FloatArray:
         piece = self._piece(self.at <= self._column(servers))
@@ -157,7 +174,7 @@ class MeasuredStack(Speedup):
         return np.minimum(_pick(self.at, worthwhile)[:, 0], most)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        # A rate within rounding of the peak is attained there.
+        # A rate that exceeds the peak only by rounding is reached there.
         rates = self._column(rate)
         peak = np.max(self.height, axis=1, where=np.isfinite(self.height), initial=0.0)[:, None]
         piece = self._piece(self.height < np.minimum(rates, peak))
@@ -170,8 +187,8 @@ class MeasuredStack(Speedup):
     def _column(self, values: FloatArray) -> FloatArray:
         return np.broadcast_to(values, len(self.at))[:, None]
 
-    def _piece(self, begun: BoolArray) -> IntArray:
-        piece: IntArray = np.maximum(np.sum(begun, axis=1, keepdims=True) - 1, 0)
+    def _piece(self, has_begun: BoolArray) -> IntArray:
+        piece: IntArray = np.maximum(np.sum(has_begun, axis=1, keepdims=True) - 1, 0)
         return piece
 
 

@@ -1,31 +1,28 @@
-"""What every speedup answers: its rate, its slope, and how many servers are worth a price."""
+"""The speedup function of one job."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
+from hesrpt.speedups.elementwise import Elementwise
 
 if TYPE_CHECKING:
     from hesrpt.speedups.limits import Limited, TimeShared
 
 
-class Speedup(ABC):
+class Speedup(Elementwise):
     """A concave speedup function with s(0) = 0.
 
-    Call it to evaluate s. A family of one's own defines :meth:`rate`, :meth:`slope`,
-    :meth:`demand` and :meth:`inverse`, all vectorised; a plain function is wrapped by
+    Call it to evaluate s. To add a family, define :meth:`rate`, :meth:`slope`, :meth:`demand` and
+    :meth:`inverse`, all vectorised. A plain function needs none of this: it is wrapped in
     :class:`Custom`, which finds the other three numerically.
     """
-
-    #: How exactly the price of a server must be known. At the right price, values are at their
-    #: minimum: where s is smooth, their error is about the square of this.
-    precision = 1e-8
 
     def __call__(self, servers: ArrayLike) -> float | FloatArray:
         """Return the speedup s(k) on ``servers`` servers, a float for a number."""
@@ -38,54 +35,21 @@ class Speedup(ABC):
         rate = self.rate(checked)
         return rate if checked.ndim else float(rate)
 
-    @abstractmethod
-    def rate(self, servers: FloatArray) -> FloatArray:
-        """Return s(k), unchecked."""
-
-    @abstractmethod
-    def slope(self, servers: FloatArray) -> FloatArray:
-        """Return the gain per additional server, s'(k+)."""
-
-    def slope_before(self, servers: FloatArray) -> FloatArray:
-        """Return the loss per server taken away, s'(k−): the slope, except where s has a kink."""
-        return self.slope(servers)
-
-    def gain(self, servers: FloatArray) -> FloatArray:
-        """Return the gain of one more server, s(k + 1) − s(k), for whole numbers k."""
-        return self.rate(servers + 1) - self.rate(servers)
-
     def steepest(self) -> float:
-        """Return a bound on the slope: a job is worth no server at this price or above."""
+        """Return a bound on the slope: at this price or above, the demand is 0."""
         return float(self.slope(np.zeros(())))
 
-    @abstractmethod
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        """Return the fewest servers in [0, most] that maximise s(k) − price·k."""
-
-    @abstractmethod
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        """Return the fewest servers that give ``rate``; more than ``most`` if no fewer do."""
+    @property
+    def exponent(self) -> float | None:
+        """The p of a power law, also of one that is limited or time-shared; otherwise None."""
+        return None
 
     def check(self, servers: float) -> None:
-        """Raise an error if this is no concave speedup on [0, servers]."""
+        """Raise an error if the function is not concave on [0, servers]."""
         return  # the families are concave by construction
 
     def known_on(self, servers: float) -> Speedup:
-        """Return a speedup that is this one on [0, servers] and answers everything exactly."""
-        return self
-
-    # The speedup of a list of jobs: one and the same for all of them, unless it is `Mixed`.
-
-    def of(self, job: int) -> Speedup:
-        """Return the speedup of one job of the list."""
-        return self
-
-    def first(self, jobs: int) -> Speedup:
-        """Return the speedup of the first ``jobs`` jobs of the list."""
-        return self
-
-    def reordered(self, order: IntArray) -> Speedup:
-        """Return the speedup of the jobs in another order, or of some of them."""
+        """Return the same function on [0, servers], in a form whose answers are exact."""
         return self
 
     def on_whole_servers(self) -> Speedup:
@@ -115,3 +79,14 @@ class Speedup(ABC):
         from hesrpt.speedups.limits import TimeShared
 
         return TimeShared(self)
+
+    # A SpeedupVector evaluates speedups of one family together, with arrays for their parameters.
+
+    def stack_key(self) -> Hashable:
+        """Return a key that is equal for speedups that can be stacked."""
+        return self
+
+    @classmethod
+    def stack(cls, speedups: Sequence[Self]) -> Elementwise:
+        """Return speedups with the same stack key as one object, one entry for each of them."""
+        return speedups[0]  # by default only equal speedups have the same key

@@ -1,145 +1,259 @@
-"""A different speedup for each job, evaluated together in a few vector passes."""
+"""The speedups of a list of jobs, evaluated together in a few vector passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple, overload
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.speedups.families import Amdahl, PowerLaw
-from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
-from hesrpt.speedups.measured import MeasuredStack, PiecewiseLinear
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
+from hesrpt.speedups.elementwise import Elementwise
+from hesrpt.speedups.limits import stack
 from hesrpt.speedups.speedup import Speedup
 
 
-class Mixed(Speedup):
-    """The speedups of a list of jobs; its arrays have one entry for each job.
+class SpeedupVector(Elementwise):
+    """The speedups of a list of jobs: arrays have one entry for each job.
 
-    >>> Mixed([PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.25)])([16, 10, 16])
+    Jobs that share one speedup are evaluated by it directly, and the list takes no memory per job.
+    Different speedups are grouped by family, and each family is evaluated in one vector pass.
+
+    >>> from hesrpt import Amdahl, PowerLaw
+    >>> speedups = SpeedupVector.create([PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.25)])
+    >>> speedups.rate(np.array([16.0, 10.0, 16.0]))
     array([4.        , 5.26315789, 2.        ])
+    >>> speedups[2]
+    PowerLaw(p=0.25)
     """
 
-    def __init__(self, members: Sequence[Speedup]) -> None:
-        self.members = tuple(members)
+    #: The speedup that all jobs have in common; None if the list was created from different ones.
+    #: A part of such a list keeps None, even if the speedups in that part are all equal.
+    shared: Speedup | None
+
+    def __init__(self, distinct: _Distinct, which: IntArray | None, jobs: int) -> None:
+        """Job i has speedup ``which[i]`` of ``distinct``; without ``which``, all have the first."""
+        self.shared = distinct.speedups[0] if which is None else None
+        self._distinct, self._which, self._jobs = distinct, which, jobs
+
+    @classmethod
+    def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
+        """Return the speedups of a list of jobs."""
+        listed = list(speedups)
+        if len({id(speedup) for speedup in listed}) == 1:
+            return cls.repeat(listed[0], len(listed))
+        numbers: dict[Speedup, int] = {}
+        which = [numbers.setdefault(speedup, len(numbers)) for speedup in listed]
+        if len(numbers) == 1:
+            return cls.repeat(listed[0], len(listed))
+        return cls(_Distinct(list(numbers)), np.array(which, dtype=np.int64), len(listed))
+
+    @classmethod
+    def repeat(cls, speedup: Speedup, jobs: int) -> SpeedupVector:
+        """Return the speedups of ``jobs`` jobs that share one speedup."""
+        return cls(_Distinct([speedup]), None, jobs)
+
+    def __len__(self) -> int:
+        return self._jobs
 
     def __repr__(self) -> str:
-        kinds = sorted({type(member).__name__ for member in self.members})
-        return f"Mixed({len(self.members)} of {', '.join(kinds)})"
+        if self.shared is not None:
+            return f"SpeedupVector({self._jobs} × {self.shared!r})"
+        families = sorted({type(speedup).__name__ for speedup in self})
+        return f"SpeedupVector({self._jobs} of {', '.join(families)})"
 
-    @cached_property
-    def parts(self) -> list[tuple[IntArray, Speedup]]:
-        """The jobs of each kind of speedup, and that speedup with arrays for its parameters."""
-        by_shape: dict[object, list[int]] = {}
-        for job, speedup in enumerate(self.members):
-            by_shape.setdefault(_shape(speedup), []).append(job)
-        return [
-            (np.array(jobs), _stack([self.members[job] for job in jobs]))
-            for jobs in by_shape.values()
-        ]
+    def __iter__(self) -> Iterator[Speedup]:
+        return (self[job] for job in range(self._jobs))
 
-    def _each(
-        self, values: FloatArray, method: Callable[[Speedup, FloatArray], FloatArray]
-    ) -> FloatArray:
-        result = np.empty_like(values)
-        for jobs, speedup in self.parts:
-            result[jobs] = method(speedup, values[jobs])
-        return result
+    @overload
+    def __getitem__(self, key: int) -> Speedup: ...
+    @overload
+    def __getitem__(self, key: slice) -> SpeedupVector: ...
+    def __getitem__(self, key: int | slice) -> Speedup | SpeedupVector:
+        """Return the speedup of one job, or the speedups of consecutive jobs."""
+        if isinstance(key, slice):
+            start, stop, _ = key.indices(self._jobs)
+            if self._which is None:
+                return SpeedupVector(self._distinct, None, max(stop - start, 0))
+            part = SpeedupVector(self._distinct, self._which[key], max(stop - start, 0))
+            # Cut the groups of this list rather than group the jobs again.
+            part.__dict__["_groups"] = self._groups.cut(start, stop)
+            return part
+        return self._distinct.speedups[0 if self._which is None else int(self._which[key])]
+
+    def take(self, jobs: IntArray) -> SpeedupVector:
+        """Return the speedups of some jobs, or of all jobs in another order."""
+        which = None if self._which is None else self._which[jobs]
+        return SpeedupVector(self._distinct, which, len(jobs))
+
+    def equals(self, other: SpeedupVector) -> BoolArray:
+        """Return for each job whether ``other`` has an equal speedup in its place.
+
+        If one list is longer, its additional jobs are left out.
+        """
+        jobs = min(self._jobs, other._jobs)
+        if self.shared is not None and other.shared is not None:
+            return np.full(jobs, self.shared == other.shared)
+        if self._distinct is other._distinct and self._which is not None:
+            return np.equal(self._which[:jobs], other._which[:jobs])  # type: ignore[index]
+        return np.array([mine == theirs for mine, theirs in zip(self, other, strict=False)])
+
+    # --- the same operations as those of one speedup -----------------------------------------
 
     @property
-    def kinds(self) -> int:
-        """How many vector passes an evaluation takes: one for each kind of speedup."""
-        return len(self.parts)
+    def exponent(self) -> float | None:
+        """The p of the power law that all jobs have in common (see :attr:`Speedup.exponent`)."""
+        exponents = {speedup.exponent for speedup in self._distinct.speedups}
+        return exponents.pop() if len(exponents) == 1 else None
+
+    def check(self, servers: float) -> None:
+        """Raise an error if any function is not concave on [0, servers]."""
+        for speedup in self._distinct.speedups:
+            speedup.check(servers)
+
+    def known_on(self, servers: float) -> SpeedupVector:
+        """Return the same functions on [0, servers], in a form whose answers are exact."""
+        known = [speedup.known_on(servers) for speedup in self._distinct.speedups]
+        if all(new is old for new, old in zip(known, self._distinct.speedups, strict=True)):
+            return self
+        return SpeedupVector(_Distinct(known), self._which, self._jobs)
+
+    def on_whole_servers(self) -> SpeedupVector:
+        """Return these speedups on whole servers, linear between them."""
+        return SpeedupVector(self._distinct.on_whole_servers, self._which, self._jobs)
+
+    # --- evaluation --------------------------------------------------------------------------
+
+    @cached_property
+    def _groups(self) -> _Groups:
+        assert self._which is not None, "jobs that share one speedup need no groups"
+        return self._distinct.group(self._which)
+
+    @property
+    def _functions(self) -> Elementwise:
+        return self._groups if self.shared is None else self.shared
+
+    @property
+    def passes(self) -> int:
+        """The number of vector passes that an evaluation takes: one for each family."""
+        return len(self._groups.groups) if self.shared is None else 1
 
     @property
     def precision(self) -> float:  # type: ignore[override]
-        return max(speedup.precision for _, speedup in self.parts)
+        return self._functions.precision
 
     def rate(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda speedup, n: speedup.rate(n))
+        return self._functions.rate(servers)
 
     def slope(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda speedup, n: speedup.slope(n))
+        return self._functions.slope(servers)
 
     def slope_before(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda speedup, n: speedup.slope_before(n))
+        return self._functions.slope_before(servers)
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return self._functions.gain(servers)
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return self._each(price, lambda speedup, each: speedup.demand(each, most))
+        return self._functions.demand(price, most)
 
     def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        return self._each(rate, lambda speedup, each: speedup.inverse(each, most))
+        return self._functions.inverse(rate, most)
 
-    def check(self, servers: float) -> None:
-        for speedup in set(self.members):
-            speedup.check(servers)
+    def knee(self, saving: FloatArray, most: float) -> FloatArray:
+        return self._functions.knee(saving, most)
 
-    def known_on(self, servers: float) -> Mixed:
-        known = {speedup: speedup.known_on(servers) for speedup in set(self.members)}
-        if all(speedup is one for speedup, one in known.items()):
-            return self
-        return Mixed([known[speedup] for speedup in self.members])
 
-    def of(self, job: int) -> Speedup:
-        return self.members[job]
+class _Distinct:
+    """The distinct speedups of a list of jobs, stacked by family."""
 
-    def first(self, jobs: int) -> Mixed:
-        part = Mixed(self.members[:jobs])
+    def __init__(self, speedups: Sequence[Speedup]) -> None:
+        self.speedups = tuple(speedups)
+
+    @cached_property
+    def on_whole_servers(self) -> _Distinct:
+        return _Distinct([speedup.on_whole_servers() for speedup in self.speedups])
+
+    @cached_property
+    def _stacks(self) -> tuple[list[Elementwise], IntArray, IntArray]:
+        """The stack of each family; the family of each speedup; its entry in that stack."""
+        families: dict[Hashable, list[int]] = {}
+        for number, speedup in enumerate(self.speedups):
+            families.setdefault(speedup.stack_key(), []).append(number)
+        family = np.empty(len(self.speedups), dtype=np.int64)
+        entry = np.empty(len(self.speedups), dtype=np.int64)
+        for place, numbers in enumerate(families.values()):
+            family[numbers], entry[numbers] = place, np.arange(len(numbers))
+        stacks = [stack([self.speedups[n] for n in numbers]) for numbers in families.values()]
+        return stacks, family, entry
+
+    def group(self, which: IntArray) -> _Groups:
+        """Return the speedups numbered ``which``, grouped by family."""
+        stacks, family, entry = self._stacks
+        families = family[which]
         groups = []
-        for members, speedup in self.parts:
-            count = int(np.searchsorted(members, jobs))
-            if count:
-                groups.append((members[:count], _first(speedup, count)))
-        part.__dict__["parts"] = groups  # cut from these, rather than stacked again
-        return part
-
-    def reordered(self, order: IntArray) -> Mixed:
-        return Mixed([self.members[job] for job in order])
-
-    def on_whole_servers(self) -> Mixed:
-        return Mixed([speedup.on_whole_servers() for speedup in self.members])
+        for place, stacked in enumerate(stacks):
+            jobs = np.flatnonzero(families == place)
+            if len(jobs):
+                groups.append(_Group(jobs, stacked.entries(entry[which[jobs]])))
+        return _Groups(groups)
 
 
-_MOST_CORNERS = 64
-_DERIVED = Limited, TimeShared, WholeServers
-_STACKABLE = Amdahl, MeasuredStack, PowerLaw, *_DERIVED
+class _Group(NamedTuple):
+    """The jobs whose speedups are of one family, in ascending order."""
+
+    jobs: IntArray
+    functions: Elementwise
 
 
-def _shape(speedup: Speedup) -> tuple[object, ...]:
-    """Return what speedups must have in common to be one formula with arrays for parameters."""
-    if isinstance(speedup, _DERIVED):
-        return type(speedup), *_shape(speedup.base)
-    # What has no numbers for parameters can only be stacked with its equals.
-    # Large tables take longer side by side than one after the other.
-    small = isinstance(speedup, PiecewiseLinear) and len(speedup.knots[0]) <= _MOST_CORNERS
-    if small:
-        return (PiecewiseLinear,)
-    stackable = isinstance(speedup, Amdahl | PowerLaw)
-    return (type(speedup),) if stackable else (speedup,)
+class _Groups(Elementwise):
+    """Different speedups, evaluated one family after the other."""
 
+    def __init__(self, groups: list[_Group]) -> None:
+        self.groups = groups
+        self.precision = max(
+            (group.functions.precision for group in groups), default=Elementwise.precision
+        )
 
-def _stack(speedups: Sequence[Speedup]) -> Speedup:
-    return _combine(speedups, lambda parameters: np.array(parameters, dtype=np.float64))
+    def cut(self, start: int, stop: int) -> _Groups:
+        """Return the groups of the jobs from ``start`` to ``stop``."""
+        groups = []
+        for jobs, functions in self.groups:
+            first, last = np.searchsorted(jobs, (start, stop))
+            if first < last:
+                groups.append(
+                    _Group(jobs[first:last] - start, functions.entries(slice(first, last)))
+                )
+        return _Groups(groups)
 
+    def _each(
+        self, values: FloatArray, method: Callable[[Elementwise, FloatArray], FloatArray]
+    ) -> FloatArray:
+        if len(self.groups) == 1:
+            return method(self.groups[0].functions, values)
+        result = np.empty_like(values)
+        for jobs, functions in self.groups:
+            result[jobs] = method(functions, values[jobs])
+        return result
 
-def _first(stacked: Speedup, count: int) -> Speedup:
-    return _combine([stacked], lambda parameters: parameters[0][:count])
+    def rate(self, servers: FloatArray) -> FloatArray:
+        return self._each(servers, lambda functions, n: functions.rate(n))
 
+    def slope(self, servers: FloatArray) -> FloatArray:
+        return self._each(servers, lambda functions, n: functions.slope(n))
 
-def _combine(speedups: Sequence[Speedup], join: Callable[[Sequence[Any]], Any]) -> Speedup:
-    model = speedups[0]
-    if isinstance(model, PiecewiseLinear):
-        if len(model.knots[0]) > _MOST_CORNERS:
-            return model
-        return MeasuredStack.of_all(one for one in speedups if isinstance(one, PiecewiseLinear))
-    if not isinstance(model, _STACKABLE):
-        return model
-    combined: Speedup = object.__new__(type(model))
-    for parameter in fields(model):
-        values = [getattr(speedup, parameter.name) for speedup in speedups]
-        joined = _combine(values, join) if isinstance(values[0], Speedup) else join(values)
-        object.__setattr__(combined, parameter.name, joined)  # unchecked: the members were
-    return combined
+    def slope_before(self, servers: FloatArray) -> FloatArray:
+        return self._each(servers, lambda functions, n: functions.slope_before(n))
+
+    def gain(self, servers: FloatArray) -> FloatArray:
+        return self._each(servers, lambda functions, n: functions.gain(n))
+
+    def demand(self, price: FloatArray, most: float) -> FloatArray:
+        return self._each(price, lambda functions, each: functions.demand(each, most))
+
+    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+        return self._each(rate, lambda functions, each: functions.inverse(each, most))
+
+    def knee(self, saving: FloatArray, most: float) -> FloatArray:
+        return self._each(saving, lambda functions, each: functions.knee(each, most))

@@ -248,7 +248,7 @@ def as_workload(log: Log, assumed: Assumption, seed: int) -> Workload:
     unit = Workload(np.ones(len(log)), speedup)
     estimates = np.fmax(log.estimate, log.runtime)  # where none is known, what it took
     return Workload(
-        log.runtime * unit.speedup.rate(log.servers),
+        log.runtime * unit.speedups.rate(log.servers),
         speedup,
         arrivals=log.submit,
         names=log.names,
