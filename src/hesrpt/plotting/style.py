@@ -43,7 +43,6 @@ RC_PARAMS: Any = {
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
-    "lines.linewidth": 1.3,
     "lines.markersize": 4.5,
 }
 
@@ -56,6 +55,7 @@ class Style:
     colour: str
     marker: str = "o"
     line: str = "-"
+    width: float = 1.3
 
     @property
     def line_options(self) -> dict[str, Any]:
@@ -64,11 +64,13 @@ class Style:
             "color": self.colour,
             "marker": self.marker,
             "linestyle": self.line,
+            "linewidth": self.width,
             "label": self.title,
         }
 
 
-_RECORDED_STYLE = Style(RECORDED, "#444444", ".")
+# Wide and pale, since a simulated discipline may agree with the record.
+_RECORDED_STYLE = Style(RECORDED, "#B5B5B5", "X", width=3.5)
 # For policies that are not in the registry, such as a user's own.
 _OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#AA4499")
 

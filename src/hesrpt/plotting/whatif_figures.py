@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +44,7 @@ _SHOWN_OVER_TIME = (RECORDED, "easy", "equi", "hesrpt")
 # A trace that is longer than this is drawn in days, a shorter one in hours.
 _LONG_TRACE = 3 * 86400
 _SWEPT_LABELS = {
-    "p": "p of the speedup k^p",
+    "p": "p of the speedup $k^p$",
     "resize_cost": "cost of a resize (s)",
     "size_error": "size error (σ of ln size)",
 }
@@ -57,7 +58,7 @@ def draw_overview(study: WhatIf) -> Figure:
     _draw_flow_times(left, study)
     _draw_jobs(right, study)
     add_legend_below(figure, left, columns=4)
-    figure.suptitle(study.sentence, wrap=True)
+    figure.suptitle(study.sentence[0].upper() + study.sentence[1:], wrap=True)
     return figure
 
 
@@ -81,32 +82,24 @@ def draw_jobs_over_time(study: WhatIf) -> Figure:
 
 @with_house_style
 def draw_servers_over_time(study: WhatIf) -> Figure:
-    """Draw the number of servers in use over time."""
-    figure, axes = _create_panel()
+    """Draw the number of servers in use over time, in one panel for each policy."""
+    averages = {}
     for policy in _select_policies(study):
-        try:
-            times, used = _average_servers(study.runs[policy])
-        except InputError:
-            continue  # this simulation has too many phases to list
+        with suppress(InputError):  # this simulation has too many phases to list
+            averages[policy] = _average_servers(study.runs[policy])
+    figure = Figure(figsize=(FULL_WIDTH, 0.8 + 1.0 * len(averages)), layout="constrained")
+    panels = figure.subplots(len(averages), sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (policy, (times, used)) in zip(panels, averages.items(), strict=True):
         style = get_style(policy)
-        axes.plot(
-            times / _time_unit(study), used, label=style.title, color=style.colour, linewidth=1
+        axes.fill_between(
+            times / _time_unit(study), used, step="mid", color=style.colour, linewidth=0
         )
-    axes.axhline(study.servers, color=REFERENCE_COLOUR, linewidth=0.8, linestyle="--")
-    axes.annotate(
-        f"all {study.servers:,} servers",
-        (1, study.servers),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        color=REFERENCE_COLOUR,
-        fontsize=8,
-    )
-    axes.set(xlabel=_time_label(study), ylabel="servers in use")
-    axes.set_ylim(0, study.servers * 1.08)
-    add_legend_below(figure, axes)
+        axes.set_title(style.title, loc="left")
+        axes.set_ylim(0, study.servers)
+        axes.set_yticks([0, study.servers / 2, study.servers])
+        axes.margins(x=0)
+    panels[-1].set_xlabel(_time_label(study))
+    figure.supylabel("servers in use", fontsize="medium")
     return figure
 
 
@@ -182,7 +175,7 @@ def _draw_flow_times(axes: Axes, study: WhatIf) -> None:
     for policy, run in study.runs.items():
         style = get_style(policy)
         times = np.maximum(np.quantile(run.flow_times, parts), min(_TIME_LABELS))
-        axes.plot(times, parts, style.line, label=style.title, color=style.colour)
+        axes.plot(times, parts, **style.line_options | {"marker": None})
     axes.set(xscale="log", xlabel="flow time t", ylabel="part of the jobs with flow time ≤ t")
     low, high = axes.get_xlim()
     shown = [seconds for seconds in _TIME_LABELS if low <= seconds <= high]
@@ -202,7 +195,12 @@ def _draw_jobs(axes: Axes, study: WhatIf) -> None:
         present = arrived - np.searchsorted(completions, times, "right")
         style = get_style(policy)
         axes.plot(
-            times / _time_unit(study), present, label=style.title, color=style.colour, linewidth=1
+            times / _time_unit(study),
+            present,
+            label=style.title,
+            color=style.colour,
+            linewidth=max(style.width - 0.3, 1),
+            drawstyle="steps-post",
         )
     axes.set(xlabel=_time_label(study), ylabel="jobs in the system")
     axes.set_ylim(bottom=0)
