@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import cluster, live, logs, orders, simulation, speed
+from benchmarks import cluster, live, orders, simulation, speed, traces
 
 BENCHMARKS = {
     "sort": speed.against_sort,
@@ -20,8 +20,8 @@ BENCHMARKS = {
     "decisions": live.decisions,
     "ray": cluster.throughput,
     "sharing": cluster.sharing,
-    "replays": logs.replays,
-    "reading": logs.reading,
+    "replays": traces.replays,
+    "reading": traces.reading,
 }
 
 

@@ -1,4 +1,4 @@
-"""A log in each format, and what is true of all that are read."""
+"""A trace in each format, and what is true of all that are read."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from pathlib import Path
 
 import numpy as np
 
-from hesrpt.traces import Log
+from hesrpt.traces import Trace
 
 NAN = math.nan
 
 
-def written(directory: Path, data: str | bytes, name: str = "log") -> Path:
+def write_file(directory: Path, data: str | bytes, name: str = "trace") -> Path:
     path = directory / name
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
 
-def assert_jobs(log: Log, **expected: Sequence[float]) -> None:
+def assert_jobs(trace: Trace, **expected: Sequence[float]) -> None:
     for column, values in expected.items():
-        np.testing.assert_array_equal(getattr(log, column), np.array(values, float), column)
+        np.testing.assert_array_equal(getattr(trace, column), np.array(values, float), column)
 
 
-def assert_sane(log: Log) -> None:
-    assert len(log) == len(log.names) >= 1
-    assert log.read == len(log) + sum(log.dropped.values())
-    assert log.submit[0] == 0
-    assert np.isfinite(log.submit).all()
-    assert (np.diff(log.submit) >= 0).all()
-    assert (np.isfinite(log.runtime) & (log.runtime > 0)).all()
-    assert (np.isfinite(log.servers) & (log.servers >= 1)).all()
-    assert (log.servers == np.ceil(log.servers)).all()
-    assert (np.isnan(log.start) | (log.start >= log.submit)).all()
-    assert (np.isnan(log.estimate) | (log.estimate > 0)).all()
-    assert not np.isinf(log.start).any()
-    assert not np.isinf(log.estimate).any()
+def assert_sane(trace: Trace) -> None:
+    assert len(trace) == len(trace.names) >= 1
+    assert trace.jobs_read == len(trace) + sum(trace.dropped.values())
+    assert trace.submit_times[0] == 0
+    assert np.isfinite(trace.submit_times).all()
+    assert (np.diff(trace.submit_times) >= 0).all()
+    assert (np.isfinite(trace.runtimes) & (trace.runtimes > 0)).all()
+    assert (np.isfinite(trace.servers) & (trace.servers >= 1)).all()
+    assert (trace.servers == np.ceil(trace.servers)).all()
+    assert (np.isnan(trace.start_times) | (trace.start_times >= trace.submit_times)).all()
+    assert (np.isnan(trace.estimates) | (trace.estimates > 0)).all()
+    assert not np.isinf(trace.start_times).any()
+    assert not np.isinf(trace.estimates).any()
 
 
 SWF = """\

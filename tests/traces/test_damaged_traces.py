@@ -17,101 +17,113 @@ from support.trace_samples import (
     SWF_ZIPPED,
     assert_jobs,
     assert_sane,
-    written,
+    write_file,
 )
 
 from hesrpt import InputError
-from hesrpt.traces import read_log
+from hesrpt.traces import read_trace
 
 
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
-        ("a,b\n1,2\n", {}, "log:1: no column for submit (submit, submittime,"),
-        ("a,b\n1,2\n", {}, "columns are: a, b. Say which it is: columns={'submit': ...}"),
-        ("\nsubmit,run\n1,2\n", {}, "log:2: no column for servers"),
-        ("submit,nodes,end\n1,2,3\n", {}, "log:1: no column for runtime"),
-        ("submit,run,gpus,nodes\n", {}, "is servers in column 'gpus' or 'nodes'? Say it"),
-        ("submit,run,gpus\n", {"size": "run"}, "columns: unknown 'size'; ours are: submit,"),
-        ("submit,run,gpus\n", {"runtime": "x"}, "column 'x' is not there; columns are: submit"),
-        ("submit,x,x,gpus\n", {"runtime": "x"}, "column 'x' stands twice; columns are"),
-        ("submit,run,gpus\n", {}, "log: holds no jobs"),
-        ("; a comment\n", {}, "log: holds no jobs"),
-        (SWF, {"submit": "x"}, "log: is in SWF, whose columns have no names"),
-        ("Submit|Elapsed|NCPUS\n", {}, "log:1: no column jobid, which tells job steps apart"),
-        ("submit,run,gpus\n1,0,1\n2,0,1\n3,1,0\n", {},
-         "log: has no job that can be used: 0 of 3 jobs used; 2 had run time 0; 1 had no servers"),
-        ("", {}, "log: is empty"),
-        (" \n\n", {}, "log: is empty"),
-        (b"\xef\xbb\xbf", {}, "log: is empty"),
-        (gzip.compress(b"", mtime=0), {}, "log: is empty"),
-        (SWF_ZIPPED[:-12], {}, "log: the gzip data is damaged after line "),
+        ("a,b\n1,2\n", {}, "trace:1 holds 'submit': none has a usual name (submit, submittime,"),
+        ("a,b\n1,2\n", {}, "its columns are: a, b"),
+        ("\nsubmit,run\n1,2\n", {}, "trace:2 holds 'servers': none has a usual name"),
+        ("submit,nodes,end\n1,2,3\n", {}, "trace:1 holds 'runtime': none has a usual name"),
+        ("submit,run,gpus,nodes\n", {}, "trace:1 holds 'servers': 'gpus' or 'nodes'"),
+        ("submit,run,gpus\n", {"size": "run"}, "columns must map some of submit, runtime,"),
+        ("submit,run,gpus\n", {"runtime": "x"}, "column 'x', which does not exist in"),
+        ("submit,x,x,gpus\n", {"runtime": "x"}, "column 'x', which appears more than once in"),
+        ("submit,run,gpus\n", {}, "trace: contains no jobs"),
+        ("; a comment\n", {}, "trace: contains no jobs"),
+        (SWF, {"submit": "x"}, "trace: the columns of SWF have no names"),
+        (
+            "Submit|Elapsed|NCPUS\n",
+            {},
+            "trace:1: has no column jobid, which tells jobs from job steps",
+        ),
+        (
+            "submit,run,gpus\n1,0,1\n2,0,1\n3,1,0\n",
+            {},
+            "trace: contains no usable job: 0 of 3 jobs used; 2 had run time 0; 1 had no servers",
+        ),
+        ("", {}, "trace: is empty"),
+        (" \n\n", {}, "trace: is empty"),
+        (b"\xef\xbb\xbf", {}, "trace: is empty"),
+        (gzip.compress(b"", mtime=0), {}, "trace: is empty"),
+        (SWF_ZIPPED[:-12], {}, "trace: the gzip data is damaged after line "),
         (SWF_ZIPPED + b"more", {}, "the gzip data is damaged after line 10"),
-        (b"\x1f\x8bnonsense", {}, "log: the gzip data is damaged after line 0"),
-        (CSV.encode() + b"\xff,\n", {}, "log:6: is not UTF-8 text"),
-        (CSV.encode() + b"\0,\n", {}, "log:6: is not text: it contains a zero byte"),
-        (CSV.encode("utf-16"), {}, "log:1: is not"),
-        (CSV + '"' + "x" * 140_000 + "\n", {}, "log:6: field larger than field limit"),
-        (CSV + "x" * 2_200_000, {}, "log:6: the line is longer than 1,048,576 bytes"),
+        (b"\x1f\x8bnonsense", {}, "trace: the gzip data is damaged after line 0"),
+        (CSV.encode() + b"\xff,\n", {}, "trace:6: is not UTF-8 text"),
+        (CSV.encode() + b"\0,\n", {}, "trace:6: is not text: it contains a zero byte"),
+        (CSV.encode("utf-16"), {}, "trace:1: is not"),
+        (CSV + '"' + "x" * 140_000 + "\n", {}, "trace:6: field larger than field limit"),
+        (CSV + "x" * 2_200_000, {}, "trace:6: the line is longer than 1,048,576 bytes"),
         ("\x01\x02\n", {}, r"columns are: '\x01\x02'"),
     ],
-)  # fmt: skip
+)
 def test_bad_files_get_clear_errors(
     tmp_path: Path, text: str | bytes, columns: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        read_log(written(tmp_path, text), columns=columns)
+        read_trace(write_file(tmp_path, text), columns=columns)
     assert message in str(caught.value)
-    assert str(tmp_path) in str(caught.value) or message.startswith("columns: ")
+    assert str(tmp_path) in str(caught.value) or message.startswith("columns must map")
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing: cannot be read: No such file"):
-        read_log(tmp_path / "missing")
+        read_trace(tmp_path / "missing")
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        read_log(tmp_path)
+        read_trace(tmp_path)
     with pytest.raises(InputError, match="cannot be read: embedded null"):
-        read_log("a\0b")
-    with pytest.raises(InputError, match="unknown format 'xls'; formats are: swf, sacct, csv"):
-        read_log(tmp_path, format="xls")
+        read_trace("a\0b")
+    with pytest.raises(InputError, match="format must be"):
+        read_trace(tmp_path, format="xls")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (SWF, "log:8: job '3' had run time 0, got '0'"),
-        ("\n1 5 5 7 2\n\n2 5 5 y 2\n3 5 5 0 2\n", "log:4: line could not be read, got '2 5 5 y 2'"),
-        ("1 5 5 7 2\n2 5 5 0 2\n3 5 x 0 2\n", "log:2: job '2' had run time 0, got '0'"),
-        (SACCT, "log:6: job '12' had not ended, got '12, RUNNING, 2024-05-01T12:01:00,"),
-        (CSV, "log:4: job 'c' had no run time, got 'nan'"),
-        ("submit,start,end,gpus\n1,2,2,1\n", "log:2: job '1' had run time 0, got '2 to 2'"),
-        ("submit,run,gpus\n1,2,-1\n", "had a number of servers that makes no sense, got '-1'"),
+        (SWF, "trace:8: job '3' had run time 0, got '0'"),
+        (
+            "\n1 5 5 7 2\n\n2 5 5 y 2\n3 5 5 0 2\n",
+            "trace:4: line could not be read, got '2 5 5 y 2'",
+        ),
+        ("1 5 5 7 2\n2 5 5 0 2\n3 5 x 0 2\n", "trace:2: job '2' had run time 0, got '0'"),
+        (SACCT, "trace:6: job '12' had not ended, got '12, RUNNING, 2024-05-01T12:01:00,"),
+        (CSV, "trace:4: job 'c' had no run time, got 'nan'"),
+        ("submit,start,end,gpus\n1,2,2,1\n", "trace:2: job '1' had run time 0, got '2 to 2'"),
+        ("submit,run,gpus\n1,2,-1\n", "had an invalid number of servers, got '-1'"),
     ],
 )
 def test_strict(tmp_path: Path, text: str, message: str) -> None:
     first = text.lstrip()[0]
     with pytest.raises(InputError) as caught:
-        read_log(written(tmp_path, text), strict=True, format="swf" if first == "1" else None)
+        read_trace(write_file(tmp_path, text), strict=True, format="swf" if first == "1" else None)
     assert message in str(caught.value)
 
 
 def test_strict_is_content_with_good_logs(tmp_path: Path) -> None:
-    assert len(read_log(written(tmp_path, "\n".join(CSV.split("\n")[:3])), strict=True)) == 2
+    assert len(read_trace(write_file(tmp_path, "\n".join(CSV.split("\n")[:3])), strict=True)) == 2
 
 
 def assert_read_or_refused(directory: Path, data: bytes) -> None:
-    path = written(directory, data)
+    path = write_file(directory, data)
     for name in (None, "swf", "sacct", "csv"):
         for strict in (False, True):
             try:
-                log = read_log(path, format=name, strict=strict)
+                trace = read_trace(path, format=name, strict=strict)
             except InputError:
                 continue
-            assert_sane(log)
+            assert_sane(trace)
 
 
-@given(data=st.binary(max_size=200), before=st.sampled_from([b"", b"\x1f\x8b\x08", *map(
-    str.encode, GOOD.values())]))  # fmt: skip
+@given(
+    data=st.binary(max_size=200),
+    before=st.sampled_from([b"", b"\x1f\x8b\x08", *map(str.encode, GOOD.values())]),
+)
 def test_no_bytes_make_the_reader_crash(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, before: bytes
 ) -> None:
@@ -180,13 +192,13 @@ def test_round_trips(
     order = sorted(range(len(jobs)), key=lambda k: jobs[k][0])
     first = jobs[order[0]][0]
     for text in (sacct, table, lines):
-        log = read_log(written(directory, text), strict=True)
+        trace = read_trace(write_file(directory, text), strict=True)
         assert_jobs(
-            log,
-            submit=[jobs[k][0] - first for k in order],
-            runtime=[jobs[k][1] for k in order],
+            trace,
+            submit_times=[jobs[k][0] - first for k in order],
+            runtimes=[jobs[k][1] for k in order],
             servers=[jobs[k][2] for k in order],
         )
-        assert log.names == tuple(map(str, order))
-        if log.began is not None:
-            assert (log.began - zero).total_seconds() == first
+        assert trace.names == tuple(map(str, order))
+        if trace.start_date is not None:
+            assert (trace.start_date - zero).total_seconds() == first

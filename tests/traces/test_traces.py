@@ -22,55 +22,59 @@ from support.trace_samples import (
     SWF_DAMAGED,
     assert_jobs,
     assert_sane,
-    written,
+    write_file,
 )
 
 from hesrpt import InputError
-from hesrpt.traces import Log, read_log, swf
+from hesrpt.traces import Trace, read_trace, swf
 
 
 def test_swf(tmp_path: Path) -> None:
-    path = written(tmp_path, SWF)
-    log = read_log(path)
+    path = write_file(tmp_path, SWF)
+    trace = read_trace(path)
     assert_jobs(
-        log,
-        submit=[0, 5, 10],
-        runtime=[60, 10, 30.5],
+        trace,
+        submit_times=[0, 5, 10],
+        runtimes=[60, 10, 30.5],
         servers=[4, 2, 8],  # those asked for where it is not known which were allocated
-        start=[5, 14, NAN],
-        estimate=[120, 10, NAN],
+        start_times=[5, 14, NAN],
+        estimates=[120, 10, NAN],
     )
-    assert log.names == ("1", "5", "2")
-    assert log.machine == 1024
-    assert log.began == datetime.fromtimestamp(1_000_000_100, UTC)
-    assert log.place == str(path)
-    assert log.read == 5
-    assert log.dropped == {"had no run time": 1, "had run time 0": 1}
-    assert log.told == "3 of 5 jobs used; 1 had no run time; 1 had run time 0"
-    assert_sane(log)
+    assert trace.names == ("1", "5", "2")
+    assert trace.machine_servers == 1024
+    assert trace.start_date == datetime.fromtimestamp(1_000_000_100, UTC)
+    assert trace.source == str(path)
+    assert trace.jobs_read == 5
+    assert trace.dropped == {"had no run time": 1, "had run time 0": 1}
+    assert trace.summary == "3 of 5 jobs used; 1 had no run time; 1 had run time 0"
+    assert_sane(trace)
 
 
 def test_damaged_and_short_lines_of_swf(tmp_path: Path) -> None:
-    log = read_log(written(tmp_path, SWF_DAMAGED))
-    assert log.names == ("1", "5", "2", "6")
-    assert_jobs(log, servers=[4, 2, 8, 2], runtime=[60, 10, 30.5, 7], start=[5, 14, NAN, 30])
-    assert log.dropped == {
+    trace = read_trace(write_file(tmp_path, SWF_DAMAGED))
+    assert trace.names == ("1", "5", "2", "6")
+    assert_jobs(
+        trace, servers=[4, 2, 8, 2], runtimes=[60, 10, 30.5, 7], start_times=[5, 14, NAN, 30]
+    )
+    assert trace.dropped == {
         "line could not be read": 2,
         "had no run time": 1,
         "had run time 0": 1,
         "had no servers": 1,
     }
-    assert log.told.startswith("4 of 9 jobs used; 2 lines could not be read; 1 had no run time")
-    assert_sane(log)
+    assert trace.summary.startswith(
+        "4 of 9 jobs used; 2 lines could not be read; 1 had no run time"
+    )
+    assert_sane(trace)
 
 
 def test_ties_stay_in_order_and_a_header_is_not_needed(tmp_path: Path) -> None:
     row = "{} {} 0 5 1 -1 -1 1 -1 -1 1 1 1 1 1 -1 -1 -1\r\n"
     text = "".join(row.format(k, t) for k, t in [(4, 7), (2, 7), (9, 6), (1, 7)])
-    log = read_log(written(tmp_path, text))
-    assert log.names == ("9", "4", "2", "1")
-    assert (log.machine, log.began) == (None, None)
-    assert log.told == "4 of 4 jobs used"
+    trace = read_trace(write_file(tmp_path, text))
+    assert trace.names == ("9", "4", "2", "1")
+    assert (trace.machine_servers, trace.start_date) == (None, None)
+    assert trace.summary == "4 of 4 jobs used"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_ties_stay_in_order_and_a_header_is_not_needed(tmp_path: Path) -> None:
     [("MaxNodes: 12", 12), ("maxprocs: 0", None), ("MaxProcs: -1\n; MaxNodes: 7 (of 9)", 7)],
 )
 def test_machine(tmp_path: Path, header: str, machine: int | None) -> None:
-    assert read_log(written(tmp_path, f"; {header}\n1 0 0 5 1\n")).machine == machine
+    assert read_trace(write_file(tmp_path, f"; {header}\n1 0 0 5 1\n")).machine_servers == machine
 
 
 SWF_FIELDS = st.sampled_from(["-1", "0", "3", "7.25", "1e3", "12", "x", "9" * 30, "nan", ""])
@@ -87,25 +91,27 @@ SWF_FIELDS = st.sampled_from(["-1", "0", "3", "7.25", "1e3", "12", "x", "9" * 30
 @given(st.lists(st.lists(SWF_FIELDS, min_size=17, max_size=19), min_size=1, max_size=4))
 def test_whole_blocks_are_read_as_lines_are(rows: list[list[str]]) -> None:
     texts = ["8 " + " ".join(row) for row in rows]
-    for quick, careful in zip(swf._table(texts), swf._line_by_line(texts), strict=True):
+    for quick, careful in zip(
+        swf._parse_fields(texts), swf._parse_line_by_line(texts), strict=True
+    ):
         np.testing.assert_array_equal(quick, careful)
 
 
 def test_sacct(tmp_path: Path) -> None:
-    log = read_log(written(tmp_path, SACCT))
-    assert log.names == ("11_4", "10", "15")
+    trace = read_trace(write_file(tmp_path, SACCT))
+    assert trace.names == ("11_4", "10", "15")
     assert_jobs(
-        log,
-        submit=[0, 60, 300],
-        runtime=[90.5, 3600, 330],  # the first one from its start and end
+        trace,
+        submit_times=[0, 60, 300],
+        runtimes=[90.5, 3600, 330],  # the first one from its start and end
         servers=[1, 16, 2],
-        start=[660, 90, NAN],
-        estimate=[NAN, 86400, 300],
+        start_times=[660, 90, NAN],
+        estimates=[NAN, 86400, 300],
     )
-    assert log.began == datetime(2024, 5, 1, 11, 59)
-    assert log.machine is None
-    assert log.told == "3 of 6 jobs used; 2 had not ended; 1 had run time 0"
-    assert_sane(log)
+    assert trace.start_date == datetime(2024, 5, 1, 11, 59)
+    assert trace.machine_servers is None
+    assert trace.summary == "3 of 6 jobs used; 2 had not ended; 1 had run time 0"
+    assert_sane(trace)
 
 
 def test_sacct_with_raw_columns_in_any_order_and_case(tmp_path: Path) -> None:
@@ -115,25 +121,27 @@ def test_sacct_with_raw_columns_in_any_order_and_case(tmp_path: Path) -> None:
         "10|3|2024-05-01T12:00:00|50|Unknown|2|still running|\n"
         "Timelimitraw|x\n   \n"
     )
-    log = read_log(written(tmp_path, text))
-    assert_jobs(log, estimate=[600], servers=[3], runtime=[50])
-    assert log.dropped == {"had not ended": 1, "line could not be read": 1}
+    trace = read_trace(write_file(tmp_path, text))
+    assert_jobs(trace, estimates=[600], servers=[3], runtimes=[50])
+    assert trace.dropped == {"had not ended": 1, "line could not be read": 1}
 
 
 def test_columns_of_sacct_can_be_chosen(tmp_path: Path) -> None:
     text = "JobID|Submit|Elapsed|AllocCPUS|NNodes\n1|2024-05-01T12:00:00|10:00|64|2\n"
-    path = written(tmp_path, text)
-    assert_jobs(read_log(path), servers=[64])
-    assert_jobs(read_log(path, columns={"servers": "nnodes"}), servers=[2])
+    path = write_file(tmp_path, text)
+    assert_jobs(read_trace(path), servers=[64])
+    assert_jobs(read_trace(path, columns={"servers": "nnodes"}), servers=[2])
 
 
 def test_csv(tmp_path: Path) -> None:
-    log = read_log(written(tmp_path, CSV))
-    assert log.names == ("b", "a")
-    assert_jobs(log, submit=[0, 100], runtime=[86401, 60], servers=[1, 4], start=[NAN, NAN])
-    assert log.began is None
-    assert log.dropped == {"had no run time": 1, "had no servers": 1}
-    assert_sane(log)
+    trace = read_trace(write_file(tmp_path, CSV))
+    assert trace.names == ("b", "a")
+    assert_jobs(
+        trace, submit_times=[0, 100], runtimes=[86401, 60], servers=[1, 4], start_times=[NAN, NAN]
+    )
+    assert trace.start_date is None
+    assert trace.dropped == {"had no run time": 1, "had no servers": 1}
+    assert_sane(trace)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -143,64 +151,85 @@ def test_any_separator_and_spelling(tmp_path: Path, separator: str) -> None:
         ["2024-05-01 12:00:00+02:00", "2024-05-01T10:00:10Z", "2024-05-01T10:01", "2", "1:00:00"],
         ["2024-05-01T10:00:05.5", "", "", "2", ""],
     ]
-    log = read_log(written(tmp_path, "\n".join(separator.join(row) for row in rows)))
-    assert_jobs(log, submit=[0], runtime=[50], servers=[2], start=[10], estimate=[3600])
-    assert log.began == datetime(2024, 5, 1, 10, tzinfo=UTC)
-    assert log.names == ("1",)
-    assert log.dropped == {"had no run time": 1}
+    trace = read_trace(write_file(tmp_path, "\n".join(separator.join(row) for row in rows)))
+    assert_jobs(
+        trace, submit_times=[0], runtimes=[50], servers=[2], start_times=[10], estimates=[3600]
+    )
+    assert trace.start_date == datetime(2024, 5, 1, 10, tzinfo=UTC)
+    assert trace.names == ("1",)
+    assert trace.dropped == {"had no run time": 1}
 
 
 def test_starts_from_waits_and_none_before_the_submission(tmp_path: Path) -> None:
     text = "time,run,nodes,wait\n0,9,1,30\n5,9,1,0:10\n6,9,1,-4\n"
-    assert_jobs(read_log(written(tmp_path, text)), start=[30, 15, NAN])
+    assert_jobs(read_trace(write_file(tmp_path, text)), start_times=[30, 15, NAN])
     text = "time,run,nodes,start\n10,9,1,9\n10,9,1,2024-05-01\n10,9,1,11\n"
-    assert_jobs(read_log(written(tmp_path, text)), start=[NAN, NAN, 1])
+    assert_jobs(read_trace(write_file(tmp_path, text)), start_times=[NAN, NAN, 1])
 
 
 def test_strange_values_are_counted(tmp_path: Path) -> None:
     rows = [
-        "0,1,1", "-5,1,1", "1e16,1,1", "inf,1,1", "2024-05-01,1,1", "soon,1,1", ",1,1",
-        "1,-1,1", "1,1e16,1", "1,long,1", "1,2024-05-01,1", "1,none,1", "1,0:00,1",
-        "1,1,-1", "1,1,inf", "1,1,all", "1,1,1:00", "1,1,N/A", "1,1", "1,1,1,1", "2,2,2,", ",,",
-    ]  # fmt: skip
-    log = read_log(written(tmp_path, "submit,runtime,servers\n" + "\n".join(rows)))
-    assert_jobs(log, submit=[0, 2], runtime=[1, 2], servers=[1, 2])
-    assert log.dropped == {
+        "0,1,1",
+        "-5,1,1",
+        "1e16,1,1",
+        "inf,1,1",
+        "2024-05-01,1,1",
+        "soon,1,1",
+        ",1,1",
+        "1,-1,1",
+        "1,1e16,1",
+        "1,long,1",
+        "1,2024-05-01,1",
+        "1,none,1",
+        "1,0:00,1",
+        "1,1,-1",
+        "1,1,inf",
+        "1,1,all",
+        "1,1,1:00",
+        "1,1,N/A",
+        "1,1",
+        "1,1,1,1",
+        "2,2,2,",
+        ",,",
+    ]
+    trace = read_trace(write_file(tmp_path, "submit,runtime,servers\n" + "\n".join(rows)))
+    assert_jobs(trace, submit_times=[0, 2], runtimes=[1, 2], servers=[1, 2])
+    assert trace.dropped == {
         "line could not be read": 2,
         "had no submit time": 1,
-        "had a submit time that makes no sense": 5,
+        "had an invalid submit time": 5,
         "had no run time": 1,
         "had run time 0": 1,
-        "had a run time that makes no sense": 4,
+        "had an invalid run time": 4,
         "had no servers": 1,
-        "had a number of servers that makes no sense": 4,
+        "had an invalid number of servers": 4,
     }
-    assert log.read == 21
+    assert trace.jobs_read == 21
 
 
 def test_a_stray_quotation_mark_costs_as_many_jobs_as_lines(tmp_path: Path) -> None:
     text = 'submit,runtime,servers\n0,1,1\n"1,1,1\n2,1,1\n"3,1,1\n4,1,1\n'
-    log = read_log(written(tmp_path, text))
-    assert_jobs(log, submit=[0, 4])
-    assert log.dropped == {"line could not be read": 3}
-    first = read_log(written(tmp_path, text.replace("0,1,1\n", "", 1)))
+    trace = read_trace(write_file(tmp_path, text))
+    assert_jobs(trace, submit_times=[0, 4])
+    assert trace.dropped == {"line could not be read": 3}
+    first = read_trace(write_file(tmp_path, text.replace("0,1,1\n", "", 1)))
     assert first.dropped == {"line could not be read": 3}
     quoted = 'submit,runtime,servers,name\n0,1,1,"two\nlines"\n'
-    assert len(read_log(written(tmp_path, quoted))) == 1
+    assert len(read_trace(write_file(tmp_path, quoted))) == 1
 
 
 def test_files_may_be_appended_to_each_other(tmp_path: Path) -> None:
-    assert read_log(written(tmp_path, CSV + CSV)).read == 8
+    assert read_trace(write_file(tmp_path, CSV + CSV)).jobs_read == 8
     twice = gzip.compress(SACCT.encode(), mtime=0) + gzip.compress(SACCT.encode())
-    assert read_log(written(tmp_path, twice)).read == 12
+    assert read_trace(write_file(tmp_path, twice)).jobs_read == 12
 
 
 def test_columns_are_named_by_the_user(tmp_path: Path) -> None:
-    path = written(tmp_path, "When,took,gpus,nodes,time\n7,2,8,1,5\n")
+    path = write_file(tmp_path, "When,took,gpus,nodes,time\n7,2,8,1,5\n")
     columns = {"submit": "when", "runtime": "took", "servers": "nodes"}
-    assert_jobs(read_log(path, columns=columns), runtime=[2], servers=[1])
-    log = read_log(path, columns={"runtime": "took", "start": "When", "servers": "gpus"})
-    assert_jobs(log, start=[2], servers=[8])  # so When is not the time of the submission
+    assert_jobs(read_trace(path, columns=columns), runtimes=[2], servers=[1])
+    trace = read_trace(path, columns={"runtime": "took", "start": "When", "servers": "gpus"})
+    assert_jobs(trace, start_times=[2], servers=[8])  # so When is not the time of the submission
 
 
 class Typed:
@@ -216,62 +245,66 @@ class Typed:
 def test_gzip_and_standard_input_make_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    plain = read_log(written(tmp_path, text))
+    plain = read_trace(write_file(tmp_path, text))
 
-    def readings() -> Iterator[Log]:
+    def readings() -> Iterator[Trace]:
         zipped = gzip.compress(text.encode(), mtime=0)
-        yield read_log(written(tmp_path, zipped))
-        yield read_log(written(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r").encode()))
+        yield read_trace(write_file(tmp_path, zipped))
+        yield read_trace(write_file(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r").encode()))
         for data in (text.encode(), zipped):
             typed = Typed(data)
             monkeypatch.setattr(sys, "stdin", typed)
-            log = read_log("-")
+            trace = read_trace("-")
             assert not typed.buffer.closed
-            assert log.place == "standard input"
-            yield log
+            assert trace.source == "standard input"
+            yield trace
 
-    for log in readings():
-        for column in ("submit", "runtime", "servers", "start", "estimate"):
-            np.testing.assert_array_equal(getattr(log, column), getattr(plain, column))
-        assert (log.names, log.machine, log.began) == (plain.names, plain.machine, plain.began)
-        assert log.told == plain.told
+    for trace in readings():
+        for column in ("submit_times", "runtimes", "servers", "start_times", "estimates"):
+            np.testing.assert_array_equal(getattr(trace, column), getattr(plain, column))
+        assert (trace.names, trace.machine_servers, trace.start_date) == (
+            plain.names,
+            plain.machine_servers,
+            plain.start_date,
+        )
+        assert trace.summary == plain.summary
 
 
 def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="standard input is closed"):
-        read_log("-")
+        read_trace("-")
 
 
 def test_long_logs_come_in_blocks_and_progress_is_told(tmp_path: Path) -> None:
     row = "{} {} 0 5 1 -1 -1 1 -1 -1 1 1 1 1 1 -1 -1 -1 \n"
     text = "".join(row.format(k, k) for k in range(40_000)) + "oops\n"
     told: list[int] = []
-    log = read_log(written(tmp_path, text), progress=told.append)
-    assert_jobs(log, submit=range(40_000))
-    assert log.names[-1] == "39999"
-    assert log.dropped == {"line could not be read": 1}
+    trace = read_trace(write_file(tmp_path, text), progress=told.append)
+    assert_jobs(trace, submit_times=range(40_000))
+    assert trace.names[-1] == "39999"
+    assert trace.dropped == {"line could not be read": 1}
     assert len(told) > 1
     assert told[-1] == 40_001
-    with pytest.raises(InputError, match="log:40001: line could not be read, got 'oops'"):
-        read_log(tmp_path / "log", strict=True)
+    with pytest.raises(InputError, match="trace:40001: line could not be read, got 'oops'"):
+        read_trace(tmp_path / "trace", strict=True)
     rows = "".join(f"{k},1,1\n" for k in range(25_000))
-    log = read_log(written(tmp_path, "submit,run,cpus\n" + rows))
-    assert log.names[-1] == "25000"
-    assert_jobs(log, submit=range(25_000))
+    trace = read_trace(write_file(tmp_path, "submit,run,cpus\n" + rows))
+    assert trace.names[-1] == "25000"
+    assert_jobs(trace, submit_times=range(25_000))
 
 
 def test_select(tmp_path: Path) -> None:
-    log = read_log(written(tmp_path, SWF))
-    late = log.select(log.submit > 0, "came too early")
-    assert_jobs(late, submit=[5, 10], runtime=[10, 30.5], start=[14, NAN])
+    trace = read_trace(write_file(tmp_path, SWF))
+    late = trace.select(trace.submit_times > 0, "came too early")
+    assert_jobs(late, submit_times=[5, 10], runtimes=[10, 30.5], start_times=[14, NAN])
     assert late.names == ("5", "2")
-    assert late.began == log.began
-    assert late.told == log.told.replace("3 of", "2 of") + "; 1 came too early"
+    assert late.start_date == trace.start_date
+    assert late.summary == trace.summary.replace("3 of", "2 of") + "; 1 came too early"
     fewer = late.select(np.array([True, False]), "came too early")
     assert fewer.dropped["came too early"] == 2
-    assert log.select(np.ones(3, bool), "never").dropped == log.dropped
-    with pytest.raises(InputError, match=r"no job is left: 0 of 5 jobs used; .*; 3 were dull"):
-        log.select(np.zeros(3, bool), "were dull")
-    with pytest.raises(InputError, match="keep must have one truth value per job: 3 expected"):
-        log.select(np.ones(2, bool), "too few")
+    assert trace.select(np.ones(3, bool), "never").dropped == trace.dropped
+    with pytest.raises(InputError, match=r"no job remains: 0 of 5 jobs used; .*; 3 were dull"):
+        trace.select(np.zeros(3, bool), "were dull")
+    with pytest.raises(InputError, match="keep must have True or False for each of 3 jobs"):
+        trace.select(np.ones(2, bool), "too few")

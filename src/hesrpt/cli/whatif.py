@@ -14,7 +14,7 @@ from hesrpt.cli.terminal import check_plot, check_targets, progress_bar, say_whe
 from hesrpt.policies import POLICIES
 
 if TYPE_CHECKING:
-    from hesrpt.whatif import Sensitivity, WhatIf
+    from hesrpt.whatif import Sensitivity, Study
 
 
 def whatif(
@@ -89,20 +89,20 @@ def whatif(
 ) -> None:
     """Replay a cluster's log: as recorded, rigid, and with servers that the system hands out."""
     from hesrpt.errors import InputError
-    from hesrpt.traces import read_log
-    from hesrpt.whatif import assumption
-    from hesrpt.whatif import sensitivity as sweep
-    from hesrpt.whatif import whatif as study
+    from hesrpt.traces import read_trace
+    from hesrpt.whatif import assume_speedup, run_sensitivity, run_study
 
     check_plot(plot)
     check_plot(sensitivity)
     check_targets(log, plot, sensitivity, report, csv)
     powers = [None] if p is None else _several(p)
-    assumed = [assumption(power, speedups, max_servers) for power in powers]
-    if len(assumed) > 1 and (sensitivity or report or plot or csv):
+    assumptions = [
+        assume_speedup(power, curves=speedups, max_servers=max_servers) for power in powers
+    ]
+    if len(assumptions) > 1 and (sensitivity or report or plot or csv):
         raise InputError("several p: --plot, --csv, --report and --sensitivity are for one of them")
     with progress_bar("reading", as_json) as progress:
-        read = read_log(
+        trace = read_trace(
             log, format=log_format, columns=_mapped(columns), strict=strict,
             progress=lambda lines: progress(lines, 0),
         )  # fmt: skip
@@ -112,13 +112,15 @@ def whatif(
     }  # fmt: skip
     chosen = None if policies is None else [one.strip() for one in policies.split(",")]
     studies = []
-    for one in assumed:
+    for assumption in assumptions:
         with progress_bar("policies", as_json) as progress:
-            studies.append(study(read, servers, one, policies=chosen, progress=progress, **options))
+            studies.append(
+                run_study(trace, servers, assumption, policies=chosen, progress=progress, **options)
+            )
     swept = None
     if sensitivity is not None:
         with progress_bar("sensitivity", as_json) as progress:
-            swept = sweep(read, servers, assumed[0], progress=progress, **options)
+            swept = run_sensitivity(trace, servers, assumptions[0], progress=progress, **options)
     _write(studies[0], swept, csv, plot, report, sensitivity)
     if as_json:
         told: Any = [one.as_json() for one in studies]
@@ -157,7 +159,7 @@ def _mapped(text: str | None) -> dict[str, str] | None:
 
 
 def _write(
-    study: WhatIf,
+    study: Study,
     swept: Sensitivity | None,
     csv: Path | None,
     plot: Path | None,
@@ -174,19 +176,19 @@ def _write(
 
         if plot is not None:
             plotting.save_figure(
-                whatif_figures.draw_overview(study), plot, description=study.sentence
+                whatif_figures.draw_overview(study), plot, description=study.conclusion
             )
         if chart is not None and swept is not None:
             plotting.save_figure(
-                whatif_figures.draw_sensitivity(swept), chart, description=study.sentence
+                whatif_figures.draw_sensitivity(swept), chart, description=study.conclusion
             )
     if report is not None:
-        from hesrpt.whatif import report as page
+        from hesrpt.whatif.report import write_report
 
-        page.write(study, report)
+        write_report(study, report)
 
 
-def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
+def _print(studies: list[Study], swept: Sensitivity | None) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -197,7 +199,7 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     first = studies[0]
     load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
-    console.print(f"{first.log.told}; {first.servers:,} servers, {load}\n")
+    console.print(f"{first.trace.summary}; {first.servers:,} servers, {load}\n")
     kinds = ("mean", "median", "p95", "p99")
     for study in studies:
         flow_times, slowdowns = Table(box=None, pad_edge=False), Table(box=None, pad_edge=False)
@@ -223,10 +225,10 @@ def _print(studies: list[WhatIf], swept: Sensitivity | None) -> None:
         console.print()
         for note in study.notes:
             console.print(Text(note))
-        console.print(Text(study.sentence, style="bold"))
+        console.print(Text(study.conclusion, style="bold"))
         if study is not studies[-1] or swept is not None:
             console.print()
-    for line in swept.limits() if swept is not None else ():
+    for line in swept.describe_limits() if swept is not None else ():
         console.print(line)
 
 

@@ -23,7 +23,7 @@ from hesrpt.simulator import Simulation
 from hesrpt.traces.trace import RECORDED
 
 if TYPE_CHECKING:
-    from hesrpt.whatif import Sensitivity, WhatIf
+    from hesrpt.whatif import Sensitivity, Study
 
 # Curves are drawn through this many points.
 _POINTS = 600
@@ -51,19 +51,19 @@ _SWEPT_LABELS = {
 
 
 @with_house_style
-def draw_overview(study: WhatIf) -> Figure:
+def draw_overview(study: Study) -> Figure:
     """Draw the distribution of flow times, and the number of jobs in the system over time."""
     figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_flow_times(left, study)
     _draw_jobs(right, study)
     add_legend_below(figure, left, columns=4)
-    figure.suptitle(study.sentence[0].upper() + study.sentence[1:], wrap=True)
+    figure.suptitle(study.conclusion[0].upper() + study.conclusion[1:], wrap=True)
     return figure
 
 
 @with_house_style
-def draw_flow_times(study: WhatIf) -> Figure:
+def draw_flow_times(study: Study) -> Figure:
     """Draw the part of the jobs whose flow time is at most t, over t."""
     figure, axes = _create_panel()
     _draw_flow_times(axes, study)
@@ -72,7 +72,7 @@ def draw_flow_times(study: WhatIf) -> Figure:
 
 
 @with_house_style
-def draw_jobs_over_time(study: WhatIf) -> Figure:
+def draw_jobs_over_time(study: Study) -> Figure:
     """Draw the number of jobs in the system over time."""
     figure, axes = _create_panel()
     _draw_jobs(axes, study)
@@ -81,7 +81,7 @@ def draw_jobs_over_time(study: WhatIf) -> Figure:
 
 
 @with_house_style
-def draw_servers_over_time(study: WhatIf) -> Figure:
+def draw_servers_over_time(study: Study) -> Figure:
     """Draw the number of servers in use over time, in one panel for each policy."""
     averages = {}
     for policy in _select_policies(study):
@@ -104,10 +104,10 @@ def draw_servers_over_time(study: WhatIf) -> Figure:
 
 
 @with_house_style
-def draw_size_classes(study: WhatIf) -> Figure:
+def draw_size_classes(study: Study) -> Figure:
     """Draw mean flow times by size of the jobs."""
     figure, axes = _create_panel()
-    rows, policies = study.by_class(), list(study.runs)
+    rows, policies = study.rows_by_size(), list(study.runs)
     for place, policy in enumerate(policies):
         offset = 0.7 * ((place + 0.5) / len(policies) - 0.5)
         style = get_style(policy)
@@ -136,7 +136,7 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
     gains = [point.gain(other) for point in sensitivity.points for other in others]
     low, high = min(*gains, 0.8) / 1.1, max(*gains, 1.25) * 1.1
     for axes, (what, label) in zip(panels, _SWEPT_LABELS.items(), strict=True):
-        points = sensitivity.of(what)
+        points = sensitivity.select(what)
         values = [point.value for point in points]
         for other in others:
             ratios = [point.gain(other) for point in points]
@@ -157,7 +157,7 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
     )
     panels[0].set_ylabel("mean flow time relative to heSRPT")
     add_legend_below(figure, panels[0])
-    figure.suptitle(f"Assumed where not swept: {sensitivity.study.assumed.text}")
+    figure.suptitle(f"Assumed where not swept: {sensitivity.study.assumption.text}")
     return figure
 
 
@@ -166,11 +166,11 @@ def _create_panel() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _select_policies(study: WhatIf) -> list[str]:
+def _select_policies(study: Study) -> list[str]:
     return [policy for policy in _SHOWN_OVER_TIME if policy in study.runs] or list(study.runs)
 
 
-def _draw_flow_times(axes: Axes, study: WhatIf) -> None:
+def _draw_flow_times(axes: Axes, study: Study) -> None:
     parts = np.linspace(0, 1, _POINTS)
     for policy, run in study.runs.items():
         style = get_style(policy)
@@ -184,8 +184,8 @@ def _draw_flow_times(axes: Axes, study: WhatIf) -> None:
     axes.set_ylim(0, 1)
 
 
-def _draw_jobs(axes: Axes, study: WhatIf) -> None:
-    arrivals = study.log.submit
+def _draw_jobs(axes: Axes, study: Study) -> None:
+    arrivals = study.trace.submit_times
     shown = _select_policies(study)
     end = max(study.runs[policy].makespan for policy in shown)
     times = np.linspace(0, end, _POINTS)
@@ -215,13 +215,13 @@ def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
     return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)
 
 
-def _is_long(study: WhatIf) -> bool:
-    return float(study.log.submit[-1]) > _LONG_TRACE
+def _is_long(study: Study) -> bool:
+    return float(study.trace.submit_times[-1]) > _LONG_TRACE
 
 
-def _time_unit(study: WhatIf) -> float:
+def _time_unit(study: Study) -> float:
     return 86400.0 if _is_long(study) else 3600.0
 
 
-def _time_label(study: WhatIf) -> str:
+def _time_label(study: Study) -> str:
     return f"time since the start of the trace ({'days' if _is_long(study) else 'h'})"

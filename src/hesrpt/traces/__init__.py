@@ -1,6 +1,6 @@
-"""The logs of clusters, read as they are: SWF, Slurm's sacct, and CSV, plain or gzipped."""
+"""Traces of clusters: SWF, Slurm's sacct and CSV files, plain or gzipped."""
 
-from hesrpt.traces.formats import read_log
-from hesrpt.traces.trace import Log
+from hesrpt.traces.formats import read_trace
+from hesrpt.traces.trace import Trace
 
-__all__ = ["Log", "read_log"]
+__all__ = ["Trace", "read_trace"]

@@ -1,4 +1,4 @@
-"""Which columns of a table are meant, from their names or from what the user says."""
+"""Finding the columns of a table, by their usual names or as the user maps them."""
 
 from __future__ import annotations
 
@@ -7,77 +7,102 @@ from collections.abc import Collection, Mapping, Sequence
 
 from hesrpt.errors import InputError
 
-OURS = ("submit", "runtime", "servers", "start", "end", "wait", "estimate", "name")
+#: Our names for the columns of a trace.
+COLUMNS = ("submit", "runtime", "servers", "start", "end", "wait", "estimate", "name")
 
 
-def plain(name: str) -> str:
-    """Return a column's name without what tells spellings apart.
+def normalise_name(name: str) -> str:
+    """Return the name of a column without capitals, spaces, underscores and hyphens.
 
-    >>> plain(" Submit_Time"), plain("submit time"), plain("SubmitTime")
+    >>> normalise_name(" Submit_Time"), normalise_name("submit time"), normalise_name("SubmitTime")
     ('submittime', 'submittime', 'submittime')
     """
     return re.sub(r"[\s_-]+", "", name).lower()
 
 
 def check_columns(columns: Mapping[str, str]) -> None:
-    """Check that the user's names for columns are given for columns that there can be."""
+    """Check that the user's mapping has only keys that are names of ours."""
     for ours in columns:
-        if ours not in OURS:
-            raise InputError(f"columns: unknown {ours!r}; ours are: {', '.join(OURS)}")
+        if ours not in COLUMNS:
+            raise InputError(
+                f"must map some of {', '.join(COLUMNS)} to columns of the trace, got {ours!r}",
+                argument="columns",
+            )
 
 
 def find_columns(
     place: str,
     header: Sequence[str],
-    known: Mapping[str, Sequence[str]],
+    known_names: Mapping[str, Sequence[str]],
     columns: Mapping[str, str],
     ranked: Collection[str],
 ) -> dict[str, int]:
-    """Return where our columns stand in the header.
+    """Return the position in the header of each of our columns that it has.
 
-    Of several columns that could be meant, the one named first in ``known`` is taken if ours is one
-    of the ``ranked``; otherwise that is an error. ``columns`` are what the user says.
+    ``columns`` is the user's mapping. For the others, ``known_names`` lists the normalised names
+    under which a column may appear. If several appear, the first one listed is used for columns in
+    ``ranked``; for others the choice is left to the user.
     """
-    spelled = [plain(name) for name in header]
-    found = {ours: _named(place, header, spelled, theirs) for ours, theirs in columns.items()}
+    normalised = [normalise_name(name) for name in header]
+    found = {
+        ours: _find_mapped_column(place, header, normalised, theirs)
+        for ours, theirs in columns.items()
+    }
     taken = set(found.values())
-    for ours, names in known.items():
+    for ours, names in known_names.items():
         if ours in found:
             continue
-        free = [k for name in names for k, s in enumerate(spelled) if s == name and k not in taken]
-        if len(free) > 1 and ours not in ranked:
-            choices = " or ".join(repr(header[k]) for k in sorted(free))
+        candidates = [
+            position
+            for name in names
+            for position, theirs in enumerate(normalised)
+            if theirs == name and position not in taken
+        ]
+        if len(candidates) > 1 and ours not in ranked:
+            choices = " or ".join(repr(header[position]) for position in sorted(candidates))
             raise InputError(
-                f"{place}: is {ours} in column {choices}? Say it: columns={{{ours!r}: ...}}"
+                f"must say which column of {place} holds {ours!r}: {choices}", argument="columns"
             )
-        if free:
-            found[ours] = free[0]
-    _check_enough(place, header, known, found)
+        if candidates:
+            found[ours] = candidates[0]
+    _check_required(place, header, known_names, found)
     return found
 
 
-def _named(place: str, header: Sequence[str], spelled: Sequence[str], name: str) -> int:
-    exact = [k for k, theirs in enumerate(header) if theirs == name]
-    found = exact or [k for k, theirs in enumerate(spelled) if theirs == plain(name)]
+def _find_mapped_column(
+    place: str, header: Sequence[str], normalised: Sequence[str], name: str
+) -> int:
+    exact = [position for position, theirs in enumerate(header) if theirs == name]
+    found = exact or [
+        position for position, theirs in enumerate(normalised) if theirs == normalise_name(name)
+    ]
     if len(found) != 1:
-        trouble = "stands twice" if found else "is not there"
-        raise InputError(f"{place}: column {name!r} {trouble}; columns are: {_listed(header)}")
+        problem = "appears more than once" if found else "does not exist"
+        raise InputError(
+            f"names the column {name!r}, which {problem} in {place}; "
+            f"its columns are: {_list_names(header)}",
+            argument="columns",
+        )
     return found[0]
 
 
-def _check_enough(
-    place: str, header: Sequence[str], known: Mapping[str, Sequence[str]], found: Collection[str]
+def _check_required(
+    place: str,
+    header: Sequence[str],
+    known_names: Mapping[str, Sequence[str]],
+    found: Collection[str],
 ) -> None:
-    timed = "end" in found and ("start" in found or "wait" in found)
+    has_runtime = "runtime" in found or ("end" in found and ("start" in found or "wait" in found))
     for ours in ("submit", "runtime", "servers"):
-        if ours not in found and not (ours == "runtime" and timed):
+        if ours not in found and not (ours == "runtime" and has_runtime):
             raise InputError(
-                f"{place}: no column for {ours} ({', '.join(known[ours])}); "
-                f"columns are: {_listed(header)}. Say which it is: columns={{{ours!r}: ...}}"
+                f"must say which column of {place} holds {ours!r}: none has a usual name "
+                f"({', '.join(known_names[ours])}); its columns are: {_list_names(header)}",
+                argument="columns",
             )
 
 
-def _listed(header: Sequence[str], most: int = 300) -> str:
+def _list_names(header: Sequence[str], longest: int = 300) -> str:
     text = ", ".join(header)
-    text = text if len(text) <= most else text[: most - 1] + "…"
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
     return text if text.isprintable() else repr(text)

@@ -1,36 +1,48 @@
-"""``read_log()``: finds out what kind of log a file holds, and has it read."""
+"""The trace formats that can be read, and ``read_trace()``, which recognises them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.files import describe_source, read_blocks
-from hesrpt.traces import sacct
-from hesrpt.traces.cleaning import Sieve
+from hesrpt.files import Block, describe_source, read_blocks
+from hesrpt.traces import delimited, sacct, swf
+from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.columns import check_columns
-from hesrpt.traces.delimited import CSV
-from hesrpt.traces.swf import FIELDS, read_swf
-from hesrpt.traces.table import read_table
-from hesrpt.traces.trace import Log
-from hesrpt.validation import is_number
-
-_TABLES = {"sacct": sacct.SACCT, "csv": CSV}
-FORMATS = ("swf", *_TABLES)
+from hesrpt.traces.trace import Trace
+from hesrpt.validation import check_choice
 
 
-def read_log(
+@dataclass(frozen=True)
+class TraceFormat:
+    """How to recognise a format by its first line that is not blank, and how to read it."""
+
+    recognises: Callable[[str], bool]
+    #: Given the text from that line on, a builder, and the user's mapping of columns.
+    read: Callable[[Iterable[Block], TraceBuilder, Mapping[str, str]], Trace]
+
+
+#: The first format that recognises a trace reads it.
+FORMATS = {
+    "swf": TraceFormat(swf.is_swf, swf.read_swf),
+    "sacct": TraceFormat(sacct.is_sacct, sacct.read_sacct),
+    "csv": TraceFormat(delimited.is_delimited, delimited.read_delimited),
+}
+
+
+def read_trace(
     path: str | Path,
     *,
     format: str | None = None,  # noqa: A002
     columns: Mapping[str, str] | None = None,
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> Log:
-    """Return the jobs in the log of a cluster.
+) -> Trace:
+    """Read the trace of a cluster.
 
     Parameters
     ----------
@@ -38,43 +50,31 @@ def read_log(
         The file, plain or gzipped. "-" reads standard input.
     format
         "swf" (Standard Workload Format), "sacct" (Slurm's ``sacct --parsable2``) or "csv" (a table
-        with a header, separated by commas, semicolons or tabs). Found out if not given.
+        with a header, separated by commas, semicolons, tabs or vertical bars). Recognised from the
+        first line by default.
     columns
-        Where columns have other names than we know: our names, and what they are called there, such
-        as ``{"servers": "num_gpus"}``. Ours are submit, runtime, servers, start, end, wait,
+        Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``, for
+        those that are not recognised. Our names are submit, runtime, servers, start, end, wait,
         estimate and name.
     strict
-        Whether the first job that cannot be used is an error. Otherwise such jobs are counted, in
-        :attr:`Log.dropped`.
+        Raise an error for the first unusable job. By default, unusable jobs are dropped and counted
+        in :attr:`Trace.dropped`.
     progress
-        Called now and then with how many lines have been read.
+        Called now and then with the number of lines read.
     """
-    if format is not None and format not in FORMATS:
-        raise InputError(f"unknown format {format!r}; formats are: {', '.join(FORMATS)}")
+    if format is not None:
+        check_choice("format", format, tuple(FORMATS))
     columns = columns or {}
     check_columns(columns)
-    sieve = Sieve(describe_source(path), strict)
+    builder = TraceBuilder(describe_source(path), strict)
     with closing(read_blocks(path, progress)) as blocks:
-        # What comes before the first line that is not blank tells nothing.
-        begin = next((block for block in blocks if any(map(str.strip, block.lines))), None)
-        if begin is None:
-            raise InputError(f"{sieve.place}: is empty; a log was expected")
-        text = chain([begin], blocks)
-        kind = format or _format_of(next(filter(str.strip, begin.lines)))
-        if kind != "swf":
-            return read_table(text, sieve, _TABLES[kind], columns)
-        if columns:
-            raise InputError(f"{sieve.place}: is in SWF, whose columns have no names to be given")
-        return read_swf(text, sieve)
+        first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
+        if first is None:
+            raise InputError(f"{builder.source}: is empty; a trace was expected")
+        if format is None:
+            format = _recognise_format(next(filter(str.strip, first.lines)))  # noqa: A001
+        return FORMATS[format].read(chain([first], blocks), builder, columns)
 
 
-def _format_of(line: str) -> str:
-    """Return the format of a log that begins with this line."""
-    names = [name.strip().lower() for name in line.split("|")]
-    known = sum(name in sacct.NAMES for name in names)
-    if len(names) > 1 and (names[0].startswith("jobid") or known > 1):
-        return "sacct"
-    fields = line.split()
-    if line.lstrip().startswith(";") or (len(fields) == FIELDS and all(map(is_number, fields))):
-        return "swf"
-    return "csv"
+def _recognise_format(line: str) -> str:
+    return next(name for name, known in FORMATS.items() if known.recognises(line))

@@ -1,44 +1,64 @@
-"""The Standard Workload Format: lines of 18 numbers, and a header of comments.
+"""The Standard Workload Format: a header of comments, then 18 numbers per line.
 
-The format is that of the Parallel Workloads Archive (Chapin et al., "Benchmarks and standards for
-the evaluation of parallel job schedulers", 1999).
+The format of the Parallel Workloads Archive (Chapin et al., "Benchmarks and standards for the
+evaluation of parallel job schedulers", 1999).
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.errors import InputError
 from hesrpt.files import Block
-from hesrpt.traces.cleaning import DAMAGED, Rows, Sieve
-from hesrpt.traces.trace import Log
+from hesrpt.traces.building import UNREADABLE, RawJobs, TraceBuilder
+from hesrpt.traces.trace import Trace
+from hesrpt.validation import is_number
 
-FIELDS = 18
-_FEWEST = 5  # up to the allocated processors
+_FIELDS = 18
+_FEWEST_FIELDS = 5  # up to the allocated processors
 _SUBMIT, _WAIT, _RUNTIME, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS = 1, 2, 3, 4, 7, 8, 10
-_COLUMNS = {"submit": _SUBMIT, "runtime": _RUNTIME, "servers": _ALLOCATED}
-_PARTS_OF_JOBS = (2, 3, 4)  # status of a line about a stretch of a job that has its own line
+_FIELD_OF_COLUMN = {"submit": _SUBMIT, "runtime": _RUNTIME, "servers": _ALLOCATED}
+_PARTIAL_STATUSES = (2, 3, 4)  # the line is a part of a job that has a line of its own
 _HEADER = re.compile(r";\s*(\w+)\s*:\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15})")
 
 
-def read_swf(text: Iterable[Block], sieve: Sieve) -> Log:
-    """Return the jobs of a log in the Standard Workload Format."""
+def is_swf(line: str) -> bool:
+    """Return whether a line is a comment or a job in the Standard Workload Format."""
+    fields = line.split()
+    return line.lstrip().startswith(";") or (len(fields) == _FIELDS and all(map(is_number, fields)))
+
+
+def read_swf(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
+    """Read a trace in the Standard Workload Format."""
+    if columns:
+        raise InputError(
+            f"does not apply to {builder.source}: the columns of SWF have no names",
+            argument="columns",
+        )
     header: dict[str, int] = {}
-    for first, lines in text:
-        numbered = [(n, line) for n, line in enumerate(lines, first) if line and not line.isspace()]
-        jobs = [(n, line) for n, line in numbered if line.lstrip()[0] != ";"]
+    for first_line, lines in text:
+        numbered = [
+            (number, line)
+            for number, line in enumerate(lines, first_line)
+            if line and not line.isspace()
+        ]
+        jobs = [(number, line) for number, line in numbered if line.lstrip()[0] != ";"]
         if len(jobs) < len(numbered):
             _read_header(lines, header)
         if jobs:
             numbers, texts = zip(*jobs, strict=True)
-            sieve.add(_rows(numbers, texts))
-    machine = header.get("maxprocs") or header.get("maxnodes") or None
-    return sieve.log(machine, header.get("unixstarttime") or None, zoned=True)
+            builder.add(_read_jobs(numbers, texts))
+    return builder.build(
+        machine_servers=header.get("maxprocs") or header.get("maxnodes") or None,
+        epoch=header.get("unixstarttime") or None,
+        is_zoned=True,
+    )
 
 
 def _read_header(lines: Sequence[str], header: dict[str, int]) -> None:
@@ -48,57 +68,58 @@ def _read_header(lines: Sequence[str], header: dict[str, int]) -> None:
             header.setdefault(match[1].lower(), int(match[2].replace(",", "")))
 
 
-def _rows(lines: Sequence[int], texts: Sequence[str]) -> Rows:
-    table, damaged = _table(texts)
-    table[table == -1] = np.nan
-    whole_jobs = ~np.isin(table[:, _STATUS], _PARTS_OF_JOBS)
-    if not whole_jobs.all():
-        table, damaged = table[whole_jobs], damaged[whole_jobs]
-        lines, texts = list(compress(lines, whole_jobs)), list(compress(texts, whole_jobs))
-    submit, wait = table[:, _SUBMIT], table[:, _WAIT]
+def _read_jobs(lines: Sequence[int], texts: Sequence[str]) -> RawJobs:
+    fields, unreadable = _parse_fields(texts)
+    fields[fields == -1] = np.nan
+    is_job = ~np.isin(fields[:, _STATUS], _PARTIAL_STATUSES)
+    if not is_job.all():
+        fields, unreadable = fields[is_job], unreadable[is_job]
+        lines, texts = list(compress(lines, is_job)), list(compress(texts, is_job))
+    submit, wait = fields[:, _SUBMIT], fields[:, _WAIT]
     submit[submit < 0] = np.inf
-    allocated = table[:, _ALLOCATED]
+    allocated = fields[:, _ALLOCATED]
 
-    def quote(row: int, column: str) -> str:
-        return texts[row].split()[_COLUMNS[column]] if column else texts[row].strip()
+    def quote(job: int, column: str) -> str:
+        text = texts[job]
+        return text.split()[_FIELD_OF_COLUMN[column]] if column else text.strip()
 
-    return Rows(
+    return RawJobs(
         lines=lines,
         names=[text.split(None, 1)[0] for text in texts],
-        submit=submit,
-        runtime=table[:, _RUNTIME],
-        # Nothing runs on 0 processors, so 0 allocated ones are taken as not known.
-        servers=np.where(allocated > 0, allocated, table[:, _REQUESTED]),
-        start=submit + np.where(wait >= 0, wait, np.nan),
-        estimate=table[:, _ESTIMATE],
-        troubles={DAMAGED: damaged},
+        submit_times=submit,
+        runtimes=fields[:, _RUNTIME],
+        # No job runs on 0 processors, so an allocation of 0 means unknown.
+        servers=np.where(allocated > 0, allocated, fields[:, _REQUESTED]),
+        start_times=submit + np.where(wait >= 0, wait, np.nan),
+        estimates=fields[:, _ESTIMATE],
+        defects={UNREADABLE: unreadable},
         quote=quote,
     )
 
 
-def _table(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
-    """Return the fields of lines, NaN where there are fewer than 18, and which are damaged."""
-    for kind in (np.int64, np.float64):  # whole numbers are read five times faster
+def _parse_fields(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
+    """Return the fields of each line, NaN where a line is short, and which lines are unreadable."""
+    for dtype in (np.int64, np.float64):  # integers are parsed five times faster
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # NumPy warns of decimals among whole numbers
-                table = np.loadtxt(texts, dtype=kind, comments=None, ndmin=2)
+                warnings.simplefilter("error")  # NumPy warns of decimals among integers
+                fields = np.loadtxt(texts, dtype=dtype, comments=None, ndmin=2)
         except (ValueError, Warning):
             continue
-        if table.shape == (len(texts), FIELDS):
-            return table.astype(np.float64), np.zeros(len(texts), np.bool_)
-    return _line_by_line(texts)
+        if fields.shape == (len(texts), _FIELDS):
+            return fields.astype(np.float64), np.zeros(len(texts), np.bool_)
+    return _parse_line_by_line(texts)
 
 
-def _line_by_line(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
-    table = np.full((len(texts), FIELDS), np.nan)
-    damaged = np.zeros(len(texts), np.bool_)
+def _parse_line_by_line(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
+    fields = np.full((len(texts), _FIELDS), np.nan)
+    unreadable = np.zeros(len(texts), np.bool_)
     for row, text in enumerate(texts):
-        fields = text.split()
+        values = text.split()
         try:
-            if not _FEWEST <= len(fields) <= FIELDS:
+            if not _FEWEST_FIELDS <= len(values) <= _FIELDS:
                 raise ValueError
-            table[row, : len(fields)] = [float(value) for value in fields]
+            fields[row, : len(values)] = [float(value) for value in values]
         except ValueError:
-            damaged[row] = True
-    return table, damaged
+            unreadable[row] = True
+    return fields, unreadable

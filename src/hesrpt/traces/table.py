@@ -1,93 +1,106 @@
-"""Logs that are tables with a header: what sacct and CSV have in common."""
+"""Reading traces that are tables with a header: what sacct and CSV files have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.files import Block, Row, parse_csv
+from hesrpt.traces.building import UNFINISHED, UNREADABLE, RawJobs, TraceBuilder
 from hesrpt.traces.cells import TimeKind, parse_durations, parse_numbers, parse_times
-from hesrpt.traces.cleaning import DAMAGED, UNENDED, Rows, Sieve
-from hesrpt.traces.columns import find_columns, plain
-from hesrpt.traces.trace import Log
+from hesrpt.traces.columns import find_columns, normalise_name
+from hesrpt.traces.trace import Trace
 
-_BATCH = 10_000  # rows that are turned into numbers at a time
-Cells = Mapping[str, Sequence[str]]  # of our columns, as far as there are any
+_BATCH = 10_000  # rows that are parsed at a time
+Cells = Mapping[str, Sequence[str]]  # by our names of the columns that the table has
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What tells one kind of table from another."""
+    """What distinguishes one kind of table from another."""
 
-    #: The names that our columns may have there, plainly spelled.
-    known: Mapping[str, Sequence[str]]
-    #: Those of ours of which the first in ``known`` is taken if there are several.
+    #: The normalised names that each of our columns may have.
+    known_names: Mapping[str, Sequence[str]]
+    #: Our columns for which the first of several known names is used.
     ranked: Sequence[str]
-    #: Of the format, for Python's csv module; given the header's line.
-    options: Callable[[str], Mapping[str, Any]]
-    #: By what the numbers in a column are multiplied, given its plain name.
-    units: Mapping[str, float]
-    #: Whether a row that bears this name is no job.
-    is_part: Callable[[str], bool]
-    #: Which rows are of jobs that had not ended.
-    is_unended: Callable[[Cells], list[bool]] | None = None
-    #: Whether jobs must have names.
-    named: bool = False
+    #: Options of Python's csv module, given the header line.
+    csv_options: Callable[[str], Mapping[str, Any]]
+    #: Seconds per unit of the durations in a column, by its normalised name.
+    units: Mapping[str, float] = field(default_factory=dict)
+    #: Whether the row with this name is a part of a job that has a row of its own.
+    is_part_of_job: Callable[[str], bool] = lambda name: False
+    #: Which rows are jobs that had not ended.
+    find_unfinished: Callable[[Cells], list[bool]] | None = None
+    #: Whether the table must have a column with names of jobs.
+    needs_names: bool = False
+
+
+class _TableRow(NamedTuple):
+    line: int
+    cells: list[str]
+    is_readable: bool
 
 
 def read_table(
-    text: Iterable[Block], sieve: Sieve, dialect: Dialect, columns: Mapping[str, str]
-) -> Log:
-    """Return the jobs in a table; ``columns`` are the names of columns that the user gives."""
-    lines = ((n, line) for first, block in text for n, line in enumerate(block, first))
-    top, header_line = next(((n, line) for n, line in lines if line.strip()), (1, ""))
+    text: Iterable[Block], builder: TraceBuilder, dialect: Dialect, columns: Mapping[str, str]
+) -> Trace:
+    """Read the jobs in a table; ``columns`` is the user's mapping of columns."""
+    numbered = ((n, line) for first, lines in text for n, line in enumerate(lines, first))
+    header_line, header_text = next(((n, line) for n, line in numbered if line.strip()), (1, ""))
     rows = parse_csv(
-        chain([header_line], (line for _, line in lines)),
-        sieve.place,
-        first_line=top,
-        **dialect.options(header_line),
+        chain([header_text], (line for _, line in numbered)),
+        builder.source,
+        first_line=header_line,
+        **dialect.csv_options(header_text),
     )
-    last, names = next(rows)  # the header's line is not blank
+    last_header_line, names = next(rows)
     header = [name.strip() for name in names]
-    place = f"{sieve.place}:{top}"
-    found = find_columns(place, header, dialect.known, columns, dialect.ranked)
-    if dialect.named and "name" not in found:
+    place = f"{builder.source}:{header_line}"
+    positions = find_columns(place, header, dialect.known_names, columns, dialect.ranked)
+    if dialect.needs_names and "name" not in positions:
         raise InputError(
-            f"{place}: no column {dialect.known['name'][0]}, which tells job steps apart"
+            f"{place}: has no column {dialect.known_names['name'][0]}, "
+            "which tells jobs from job steps"
         )
-    table = _Table(dialect, header, found)
-    for batch in _batches(rows, table, last):
-        sieve.add(table.rows(batch))
-    zoned = table.kind == TimeKind.ZONED_DATE
-    return sieve.log(None, None if table.kind in (None, TimeKind.NUMBER) else 0.0, zoned)
+    parser = _RowParser(dialect, header, positions)
+    for batch in _batch_rows(rows, parser, last_header_line):
+        builder.add(parser.parse(batch))
+    has_dates = parser.time_kind not in (None, TimeKind.NUMBER)
+    return builder.build(
+        epoch=0.0 if has_dates else None, is_zoned=parser.time_kind == TimeKind.ZONED_DATE
+    )
 
 
-Batch = list[tuple[int, list[str], bool]]  # line, cells, and whether they are fit for use
+def _batch_rows(
+    rows: Iterator[Row], parser: _RowParser, previous: int
+) -> Iterator[list[_TableRow]]:
+    """Yield the rows that describe jobs, many at a time."""
+    width, name_position = len(parser.header), parser.positions.get("name")
+    is_part_of_job = parser.dialect.is_part_of_job
+    batch: list[_TableRow] = []
 
-
-def _batches(rows: Iterator[Row], table: _Table, previous: int) -> Iterator[Batch]:
-    """Yield the rows that are about jobs, many at a time."""
-    width, named = len(table.header), table.found.get("name")
-    batch: Batch = []
-
-    def torn(cells: Sequence[str]) -> bool:  # only names may have several lines
-        return any("\n" in cells[k] for ours, k in table.found.items() if ours != "name")
+    def spans_lines(cells: Sequence[str]) -> bool:
+        return any(
+            "\n" in cells[position]
+            for ours, position in parser.positions.items()
+            if ours != "name"  # names may contain line breaks
+        )
 
     for line, cells in rows:
         before, previous = previous, line
-        if not any(map(str.strip, cells)) or table.is_header(cells):
-            continue  # the header may be that of a second file, appended to the first
-        if len(cells) < width or any(cells[width:]) or (line > before + 1 and torn(cells)):
-            # A stray quotation mark makes one row of several lines: as many jobs are lost.
-            batch += [(n, cells, False) for n in range(before + 1, line + 1)]
-        elif named is None or not table.dialect.is_part(cells[named]):
-            batch.append((line, cells, True))
+        if not any(map(str.strip, cells)) or parser.is_header(cells):
+            continue  # concatenated files repeat the header
+        if len(cells) < width or any(cells[width:]) or (line > before + 1 and spans_lines(cells)):
+            # A stray quotation mark joins several lines into one row: each counts as a lost job.
+            batch += [_TableRow(n, cells, False) for n in range(before + 1, line + 1)]
+        elif name_position is None or not is_part_of_job(cells[name_position]):
+            batch.append(_TableRow(line, cells, True))
         if len(batch) >= _BATCH:
             yield batch
             batch = []
@@ -95,76 +108,77 @@ def _batches(rows: Iterator[Row], table: _Table, previous: int) -> Iterator[Batc
         yield batch
 
 
-class _Table:
-    """Turns the cells of rows into numbers."""
+class _RowParser:
+    """Parses the cells of rows."""
 
-    def __init__(self, dialect: Dialect, header: list[str], found: Mapping[str, int]) -> None:
+    def __init__(self, dialect: Dialect, header: list[str], positions: Mapping[str, int]) -> None:
         self.dialect = dialect
         self.header = header
-        self.found = found
-        self.kind: int | None = None  # of the first submission: of a number or a date
+        self.positions = positions  # of our columns in the header
+        self.time_kind: TimeKind | None = None  # of the first submit time
         self._jobs = 0
 
     def is_header(self, cells: Sequence[str]) -> bool:
         return cells[0].strip() == self.header[0] and [c.strip() for c in cells] == self.header
 
-    def rows(self, batch: Batch) -> Rows:
+    def parse(self, batch: list[_TableRow]) -> RawJobs:
+        jobs = len(batch)
         cells: dict[str, list[str]] = {
-            ours: [row[column] if fit else "" for _, row, fit in batch]
-            for ours, column in self.found.items()
+            ours: [row.cells[position] if row.is_readable else "" for row in batch]
+            for ours, position in self.positions.items()
         }
-        fit = np.array([fit for _, _, fit in batch])
-        submit = self._moments(cells, "submit", len(batch))
-        start = self._moments(cells, "start", len(batch))
-        troubles = {DAMAGED: ~fit}
-        if self.dialect.is_unended is not None:
-            troubles[UNENDED] = np.array(self.dialect.is_unended(cells))
-        with np.errstate(invalid="ignore"):  # infinite less infinite: both are nonsense
-            wait = self._durations(cells, "wait", len(batch))
+        submit = self._parse_times(cells, "submit", jobs)
+        start = self._parse_times(cells, "start", jobs)
+        defects = {UNREADABLE: np.array([not row.is_readable for row in batch])}
+        if self.dialect.find_unfinished is not None:
+            defects[UNFINISHED] = np.array(self.dialect.find_unfinished(cells))
+        with np.errstate(invalid="ignore"):  # infinity minus infinity: both values are invalid
+            wait = self._parse_durations(cells, "wait", jobs)
             start = np.where(np.isnan(start) & (wait >= 0), submit + wait, start)
-            ran = self._moments(cells, "end", len(batch)) - start
-        runtime = self._durations(cells, "runtime", len(batch))
+            start_to_end = self._parse_times(cells, "end", jobs) - start
+        runtime = self._parse_durations(cells, "runtime", jobs)
 
-        def quote(row: int, ours: str) -> str:
+        def quote(job: int, ours: str) -> str:
             if ours == "runtime" and "runtime" not in cells:
-                return " to ".join(cells[k][row] for k in ("start", "end") if k in cells)
-            return cells[ours][row] if ours else ", ".join(batch[row][1])
+                return " to ".join(cells[k][job] for k in ("start", "end") if k in cells)
+            return cells[ours][job] if ours else ", ".join(batch[job].cells)
 
-        return Rows(
-            lines=[line for line, _, _ in batch],
-            names=self._names(cells, len(batch)),
-            submit=submit,
-            runtime=np.where(np.isnan(runtime), ran, runtime),
+        return RawJobs(
+            lines=[row.line for row in batch],
+            names=self._get_names(cells, jobs),
+            submit_times=submit,
+            runtimes=np.where(np.isnan(runtime), start_to_end, runtime),
             servers=parse_numbers(cells["servers"]),
-            start=start,
-            estimate=self._durations(cells, "estimate", len(batch)),
-            troubles=troubles,
+            start_times=start,
+            estimates=self._parse_durations(cells, "estimate", jobs),
+            defects=defects,
             quote=quote,
         )
 
-    def _names(self, cells: Cells, jobs: int) -> Sequence[str]:
+    def _get_names(self, cells: Cells, jobs: int) -> Sequence[str]:
+        first = self._jobs + 1
         self._jobs += jobs
         if "name" in cells:
             return [name.strip() for name in cells["name"]]
-        return [str(job) for job in range(self._jobs - jobs + 1, self._jobs + 1)]
+        return [str(job) for job in range(first, first + jobs)]
 
-    def _durations(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
+    def _parse_durations(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
         if ours not in cells:
             return np.full(jobs, np.nan)
-        unit = self.dialect.units.get(plain(self.header[self.found[ours]]), 1.0)
-        return parse_durations(cells[ours]) * unit
+        name = normalise_name(self.header[self.positions[ours]])
+        return parse_durations(cells[ours]) * self.dialect.units.get(name, 1.0)
 
-    def _moments(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
-        """Return when jobs were submitted, began or ended: all as numbers or all as dates."""
+    def _parse_times(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
+        """Return the times in a column: all numbers, or all dates, as the first submit time is."""
         if ours not in cells:
             return np.full(jobs, np.nan)
         times, kinds = parse_times(cells[ours])
-        if ours == "submit" and self.kind is None and np.isfinite(times).any():
-            self.kind = int(kinds[np.isfinite(times)][0])
-        dated = self.kind not in (None, TimeKind.NUMBER)
-        # Numbers among dates, or the reverse, are on a clock that we do not know.
-        strange = np.isfinite(times) & ((kinds != TimeKind.NUMBER) != dated)
+        if ours == "submit" and self.time_kind is None and np.isfinite(times).any():
+            self.time_kind = TimeKind(kinds[np.isfinite(times)][0])
+        has_dates = self.time_kind not in (None, TimeKind.NUMBER)
+        # The clock of a number among dates, or of a date among numbers, is unknown.
+        is_odd = np.isfinite(times) & ((kinds != TimeKind.NUMBER) != has_dates)
         if ours == "submit":
-            strange |= (kinds == TimeKind.NUMBER) & (times < 0)
-        times[strange] = np.inf
+            is_odd |= (kinds == TimeKind.NUMBER) & (times < 0)
+        times[is_odd] = np.inf
         return times

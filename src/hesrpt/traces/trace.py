@@ -1,4 +1,4 @@
-"""What is left of a log once it is read: the jobs, and how many could not be used and why."""
+"""The jobs of a cluster's trace, with a count of the jobs that were dropped and why."""
 
 from __future__ import annotations
 
@@ -12,82 +12,84 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 
-#: The name of the schedule that a trace records, where it stands beside those of policies.
+#: The name of the schedule that the trace itself records, next to the names of policies.
 RECORDED = "as recorded"
 
 
-@dataclass(frozen=True, eq=False)
-class Log:
-    """What the log of a cluster says of its jobs, as they were submitted."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trace:
+    """The usable jobs of a trace, in order of submission; one entry per job in each array."""
 
-    #: The file, or "standard input".
-    place: str
-    #: Seconds since the first submission of a job that could be used, in ascending order.
-    submit: FloatArray
+    #: The path of the file, or "standard input".
+    source: str
+    #: Seconds since the first submission of a usable job, in ascending order.
+    submit_times: FloatArray
     #: Seconds, greater than 0.
-    runtime: FloatArray
+    runtimes: FloatArray
     #: Whole numbers of at least 1.
     servers: FloatArray
-    #: By the same clock as ``submit``; NaN where the log does not say.
-    start: FloatArray
-    #: Of the run time, by the user, in seconds; NaN where the log does not say.
-    estimate: FloatArray
-    #: The numbers or ids of the jobs.
+    #: On the same clock as ``submit_times``; NaN if the trace does not say.
+    start_times: FloatArray
+    #: The users' estimates of the run times in seconds; NaN if the trace does not say.
+    estimates: FloatArray
+    #: Job numbers or ids.
     names: tuple[str, ...]
-    #: How many servers the log says that there are.
-    machine: int | None
-    #: The date of time 0, where it is known; with a time zone if the log gives one.
-    began: datetime | None
-    #: How many jobs the log holds.
-    read: int
-    #: Why jobs could not be used, and how many for each reason.
+    #: The number of servers of the machine, if the trace says so.
+    machine_servers: int | None = None
+    #: The date of time 0, if it is known; with a time zone if the trace has one.
+    start_date: datetime | None = None
+    #: The number of jobs in the file, usable or not.
+    jobs_read: int
+    #: The number of dropped jobs for each reason.
     dropped: Mapping[str, int]
 
     def __len__(self) -> int:
-        return len(self.submit)
+        return len(self.submit_times)
 
     @property
-    def told(self) -> str:
-        """How many jobs are used, and why the others are not, in words."""
-        return told(len(self), self.read, self.dropped)
+    def summary(self) -> str:
+        """A sentence on how many jobs are used, and why the others are not."""
+        return summarise_jobs(len(self), self.jobs_read, self.dropped)
 
-    def select(self, keep: BoolArray, reason: str) -> Log:
-        """Return a log of some of the jobs; the others are counted under that reason.
+    def select(self, keep: BoolArray, reason: str) -> Trace:
+        """Return a trace of the jobs to keep; the others count as dropped for this reason.
 
-        Submissions stay on the same clock, so the first one need no longer be at time 0.
+        Submit times stay on the same clock, so the first one may be later than 0.
         """
-        chosen = np.asarray(keep)
-        if chosen.dtype != np.bool_ or chosen.shape != self.submit.shape:
+        mask = np.asarray(keep)
+        if mask.dtype != np.bool_ or mask.shape != self.submit_times.shape:
             raise InputError(
-                f"keep must have one truth value per job: {len(self)} expected, "
-                f"got {chosen.size} of type {chosen.dtype}"
+                f"must have True or False for each of {len(self)} jobs, "
+                f"got {mask.size} values of type {mask.dtype}",
+                argument="keep",
             )
-        left_out = int(np.count_nonzero(~chosen))
+        removed = int(np.count_nonzero(~mask))
         dropped = dict(self.dropped)
-        if left_out:
-            dropped[reason] = dropped.get(reason, 0) + left_out
-        if left_out == len(self):
-            raise InputError(f"{self.place}: no job is left: {told(0, self.read, dropped)}")
+        if removed:
+            dropped[reason] = dropped.get(reason, 0) + removed
+        if removed == len(self):
+            counts = summarise_jobs(0, self.jobs_read, dropped)
+            raise InputError(f"{self.source}: no job remains: {counts}")
         return replace(
             self,
-            submit=self.submit[chosen],
-            runtime=self.runtime[chosen],
-            servers=self.servers[chosen],
-            start=self.start[chosen],
-            estimate=self.estimate[chosen],
-            names=tuple(compress(self.names, chosen)),
+            submit_times=self.submit_times[mask],
+            runtimes=self.runtimes[mask],
+            servers=self.servers[mask],
+            start_times=self.start_times[mask],
+            estimates=self.estimates[mask],
+            names=tuple(compress(self.names, mask)),
             dropped=dropped,
         )
 
 
-def told(used: int, read: int, dropped: Mapping[str, int]) -> str:
-    """Return in words how many jobs are used, and why the others are not.
+def summarise_jobs(used: int, jobs_read: int, dropped: Mapping[str, int]) -> str:
+    """Return a sentence on how many jobs are used, and why the others are not.
 
-    >>> told(18_066, 18_239, {"had run time 0": 171, "line could not be read": 2})
+    >>> summarise_jobs(18_066, 18_239, {"had run time 0": 171, "line could not be read": 2})
     '18,066 of 18,239 jobs used; 171 had run time 0; 2 lines could not be read'
     """
-    parts = [f"{used:,} of {read:,} job{'' if read == 1 else 's'} used"]
+    parts = [f"{used:,} of {jobs_read:,} job{'' if jobs_read == 1 else 's'} used"]
     for reason, count in dropped.items():
-        several = reason.startswith("line ") and count != 1
-        parts.append(f"{count:,} {'lines' + reason[4:] if several else reason}")
+        is_plural = reason.startswith("line ") and count != 1
+        parts.append(f"{count:,} {'lines' + reason[4:] if is_plural else reason}")
     return "; ".join(parts)

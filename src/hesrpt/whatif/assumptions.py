@@ -1,123 +1,133 @@
-"""How jobs speed up, which a log does not say: it is assumed, for all jobs or for each."""
+"""How jobs speed up: traces do not record it, so a study assumes it, for all jobs or for each."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
 from hesrpt.errors import FitError, InputError
 from hesrpt.readers import Curve, read_curves
 from hesrpt.speedups import PowerLaw, Speedup, fit_power_law
+from hesrpt.validation import check_at_least
 
-# Powers outside of these are next to none and next to perfect scaling.
-_LEAST, _MOST = 0.02, 0.98
-# Powers are drawn as so many different ones, evenly: jobs with the same p are dealt with at once.
-_KINDS = 16
+# Powers are kept between these: beyond them, jobs scale almost not at all or almost perfectly.
+_LOWEST_P, _HIGHEST_P = 0.02, 0.98
+# A distribution of p is represented by this many equally likely values: jobs with the same p are
+# simulated together.
+_VALUES_OF_P = 16
 _NUMBER = r"\s*(\d+\.?\d*|\.\d+)\s*"
-_DRAWN = re.compile(rf"(uniform|normal)\({_NUMBER},{_NUMBER}\)")
+_DISTRIBUTION = re.compile(rf"(uniform|normal)\({_NUMBER},{_NUMBER}\)")
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """A speedup for each job: one of some kinds, all equally likely."""
+    """The speedups that jobs may have, all equally likely."""
 
-    text: str  # for people
-    kinds: tuple[Speedup, ...]
-    p: float  # a power law that is close to all of them, for policies that need one
-    limit: float | None = None  # no job can use more servers
-    _limited: tuple[Speedup, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        limited = self.kinds
-        if self.limit is not None:
-            limited = tuple(kind.limited(self.limit) for kind in self.kinds)
-        object.__setattr__(self, "_limited", limited)
+    text: str  # a description for people
+    speedups: tuple[Speedup, ...]
+    p: float  # of a power law close to all of them, for policies that need one
+    max_servers: float | None = None  # the most servers that a job can use
 
     @property
-    def shared(self) -> bool:
-        """Whether all jobs speed up alike."""
-        return len(self.kinds) == 1
+    def is_shared(self) -> bool:
+        """Whether all jobs have the same speedup."""
+        return len(self.speedups) == 1
 
-    def drawn(self, jobs: int, seed: int) -> Speedup | list[Speedup]:
-        """Return the speedup of all jobs, or of each."""
-        if self.shared:
-            return self._limited[0]
-        which = np.random.default_rng(seed).integers(len(self.kinds), size=jobs)
-        return [self._limited[kind] for kind in which]
+    def draw(self, jobs: int, seed: int) -> Speedup | list[Speedup]:
+        """Return the speedup that all jobs share, or a list with one for each."""
+        if self.is_shared:
+            return self.speedups[0]
+        drawn = np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
+        return [self.speedups[kind] for kind in drawn]
 
 
-def assumption(
+def assume_speedup(
     p: float | str | None = None,
+    *,
     curves: str | Path | None = None,
     max_servers: float | None = None,
 ) -> Assumption:
-    """Return what is assumed of speedups.
+    """Return an assumption about the speedups of jobs.
 
-    ``p`` is a number, or a distribution over jobs: "uniform(0.4, 0.9)" or "normal(0.7, 0.1)";
-    ``curves`` is a file of measured speedups (see :func:`hesrpt.readers.read_curves`). Each job
-    gets one of them, made concave.
+    Parameters
+    ----------
+    p
+        The power of the speedup k^p: a number, or a distribution over jobs, "uniform(0.4, 0.9)" or
+        "normal(0.7, 0.1)".
+    curves
+        Instead of ``p``, a file of measured speedups (see :func:`hesrpt.readers.read_curves`). Each
+        job gets the concave hull of one of them.
+    max_servers
+        The most servers that a job can use.
 
-    >>> assumption(0.7).text
+    >>> assume_speedup(0.7).text
     's(k) = k^0.7'
-    >>> assumption("uniform(0.4, 0.9)").p
+    >>> assume_speedup("uniform(0.4, 0.9)").p
     0.65
     """
-    if (p is None) == (curves is None):
-        raise InputError(
-            "how do jobs speed up? Give either p (a number, or a distribution as in "
-            "uniform(0.4, 0.9)) or measured speedups"
-        )
-    if max_servers is not None and not max_servers >= 1:
-        raise InputError(f"must be at least 1, got {max_servers!r}", argument="max_servers")
-    tail = "" if max_servers is None else f", on at most {max_servers:g} servers"
-    if curves is not None:
-        found = read_curves(curves)
-        powers = [_power(curve) for curve in found]
-        text = f"speedups drawn from {len(found)} measured curves{tail}"
-        measured = tuple(curve.concave for curve in found)
-        return Assumption(text, measured, round(float(np.mean(powers)), 3), max_servers)
-    powers, text = _powers(p)
-    laws = tuple(PowerLaw(power) for power in powers)
-    return Assumption(text + tail, laws, round(float(np.mean(powers)), 6), max_servers)
+    if max_servers is not None:
+        check_at_least("max_servers", max_servers, 1)
+    if p is not None and curves is None:
+        powers, text = _parse_powers(p)
+        speedups: tuple[Speedup, ...] = tuple(PowerLaw(power) for power in powers)
+        mean_p = round(float(np.mean(powers)), 6)
+    elif p is None and curves is not None:
+        measured = read_curves(curves)
+        text = f"speedups drawn from {len(measured)} measured curves"
+        speedups = tuple(curve.concave for curve in measured)
+        mean_p = round(float(np.mean([_fit_power(curve) for curve in measured])), 3)
+    else:
+        raise InputError("choose either p or curves: how do jobs speed up?")
+    if max_servers is not None:
+        text += f", on at most {max_servers:g} servers"
+        speedups = tuple(speedup.limited(max_servers) for speedup in speedups)
+    return Assumption(text=text, speedups=speedups, p=mean_p, max_servers=max_servers)
 
 
-def _powers(p: float | str | None) -> tuple[list[float], str]:
-    """Return equally likely powers, and what was assumed."""
-    if isinstance(p, str):
-        middles = (np.arange(_KINDS) + 0.5) / _KINDS
-        found = _DRAWN.fullmatch(p.strip().lower())
-        if found and found.group(1) == "uniform":
-            low, high = map(float, found.groups()[1:])
-            if not 0 < low < high < 1:
-                raise InputError(f"p: {p!r}: 0 < lowest < highest < 1 is wanted")
-            powers = (low + (high - low) * middles).tolist()
-            return powers, f"s(k) = k^p, p uniform on ({low:g}, {high:g}) over jobs"
-        if found:
-            from statistics import NormalDist
-
-            mean, deviation = map(float, found.groups()[1:])
-            if not 0 < mean < 1 or not deviation > 0:
-                raise InputError(f"p: {p!r}: a mean in (0, 1) and a deviation > 0 are wanted")
-            normal = NormalDist(mean, deviation)
-            powers = [min(max(normal.inv_cdf(q), _LEAST), _MOST) for q in middles]
-            return powers, f"s(k) = k^p, p normal with {mean:g} ± {deviation:g} over jobs"
+def _parse_powers(p: float | str) -> tuple[list[float], str]:
+    """Return equally likely powers, and a description of them."""
+    if not isinstance(p, str):
+        return [PowerLaw(p).p], f"s(k) = k^{p:g}"
+    match = _DISTRIBUTION.fullmatch(p.strip().lower())
+    if match is None:
         try:
-            p = float(p)
-        except ValueError:
+            return _parse_powers(float(p))
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(
-                f"p must be a number in (0, 1), uniform(a, b) or normal(mean, deviation), got {p!r}"
+                f"must be a number in (0, 1), uniform(LOW, HIGH) or normal(MEAN, DEVIATION), "
+                f"got {p!r}",
+                argument="p",
             ) from None
-    assert p is not None
-    power = PowerLaw(p).p
-    return [power], f"s(k) = k^{power:g}"
+    probabilities = (np.arange(_VALUES_OF_P) + 0.5) / _VALUES_OF_P
+    first, second = float(match[2]), float(match[3])
+    if match[1] == "uniform":
+        low, high = first, second
+        if not 0 < low < high < 1:
+            raise InputError(
+                f"must be uniform(LOW, HIGH) with 0 < LOW < HIGH < 1, got {p!r}", argument="p"
+            )
+        powers = (low + (high - low) * probabilities).tolist()
+        return powers, f"s(k) = k^p, p uniform on ({low:g}, {high:g}) over jobs"
+    mean, deviation = first, second
+    if not 0 < mean < 1 or not deviation > 0:
+        raise InputError(
+            f"must be normal(MEAN, DEVIATION) with 0 < MEAN < 1 and DEVIATION > 0, got {p!r}",
+            argument="p",
+        )
+    quantiles = [NormalDist(mean, deviation).inv_cdf(q) for q in probabilities]
+    powers = np.clip(quantiles, _LOWEST_P, _HIGHEST_P).tolist()
+    return powers, f"s(k) = k^p, p normal with {mean:g} ± {deviation:g} over jobs"
 
 
-def _power(curve: Curve) -> float:
+def _fit_power(curve: Curve) -> float:
     """Return the p of the power law closest to a curve."""
     try:
-        return float(np.clip(fit_power_law(curve.servers, curve.speedups).p, _LEAST, _MOST))
-    except FitError:  # it does not grow with the servers
-        return _LEAST
+        return float(np.clip(fit_power_law(curve.servers, curve.speedups).p, _LOWEST_P, _HIGHEST_P))
+    except FitError:  # the curve does not grow with the servers
+        return _LOWEST_P

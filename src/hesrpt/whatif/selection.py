@@ -1,4 +1,4 @@
-"""Which part of a log to look at, and with how much load."""
+"""Selecting the part of a trace to study, and scaling its load."""
 
 from __future__ import annotations
 
@@ -8,79 +8,91 @@ from datetime import UTC, datetime
 import numpy as np
 
 from hesrpt.errors import InputError
-from hesrpt.traces import Log
+from hesrpt.traces import Trace
 from hesrpt.units import parse_duration
 from hesrpt.validation import check_at_least, check_between
 
 
-def selected(
-    log: Log,
+def select_jobs(
+    trace: Trace,
     servers: int,
     *,
     window: str | None = None,
     min_runtime: float = 0.0,
     load: float | None = None,
     strict: bool = False,
-) -> Log:
-    """Return the part of a log that is to be looked at, on a machine with so many servers."""
+) -> Trace:
+    """Return the part of a trace to study on a machine with ``servers``; see :func:`run_study`."""
     if window is not None:
-        log = _within(log, window)
+        trace = _select_window(trace, window)
     check_at_least("min_runtime", min_runtime, 0)
     if min_runtime > 0:
-        log = log.select(log.runtime >= min_runtime, f"ran for less than {min_runtime:g} s")
-    fits = log.servers <= servers
+        trace = trace.select(trace.runtimes >= min_runtime, f"ran for less than {min_runtime:g} s")
+    fits = trace.servers <= servers
     if strict and not fits.all():
         job = int(np.argmin(fits))
         raise InputError(
-            f"{log.place}: job {log.names[job]} asked for {log.servers[job]:g} servers, and there "
-            f"are {servers}"
+            f"{trace.source}: job {trace.names[job]} asked for {trace.servers[job]:g} servers, "
+            f"but the machine has {servers}"
         )
-    log = log.select(fits, f"asked for more than {servers} servers")
-    log = replace(log, submit=log.submit - log.submit[0], start=log.start - log.submit[0])
-    if load is not None:
-        check_between("load", load, 0.001, 100)
-        stretch = offered_load(log, servers) / load
-        if not 0 < stretch < np.inf:
-            raise InputError("load: all jobs were submitted at once, so that there is no load")
-        # Waiting times of another load are not those of the log.
-        unknown = np.full(len(log), np.nan)
-        log = replace(log, submit=log.submit * stretch, start=unknown)
-    return log
+    trace = trace.select(fits, f"asked for more than {servers} servers")
+    first = trace.submit_times[0]
+    trace = replace(
+        trace, submit_times=trace.submit_times - first, start_times=trace.start_times - first
+    )
+    return trace if load is None else _scale_load(trace, servers, load)
 
 
-def offered_load(log: Log, servers: int) -> float:
-    """Return the server-seconds that were submitted, for each that there was."""
-    span = float(log.submit[-1] - log.submit[0])
-    return float(log.servers @ log.runtime) / (servers * span) if span > 0 else np.inf
+def offered_load(trace: Trace, servers: int) -> float:
+    """Return the server-seconds of the jobs over those available while jobs were submitted."""
+    span = float(trace.submit_times[-1] - trace.submit_times[0])
+    return float(trace.servers @ trace.runtimes) / (servers * span) if span > 0 else np.inf
 
 
-def _within(log: Log, window: str) -> Log:
-    """Return the jobs submitted in a window: from..to, each like 10d or 2024-05-01, or nothing."""
-    first, found, last = (part.strip() for part in window.partition(".."))
-    if not found:
+def _scale_load(trace: Trace, servers: int, load: float) -> Trace:
+    """Stretch the submit times so that the offered load is ``load``."""
+    check_between("load", load, 0.001, 100)
+    stretch = offered_load(trace, servers) / load
+    if not 0 < stretch < np.inf:
+        raise InputError("cannot be scaled: all jobs were submitted at once", argument="load")
+    # The recorded waits do not apply to another load.
+    unknown = np.full(len(trace), np.nan)
+    return replace(trace, submit_times=trace.submit_times * stretch, start_times=unknown)
+
+
+def _select_window(trace: Trace, window: str) -> Trace:
+    """Return the jobs submitted in a window FROM..TO, of which either may be missing."""
+    start, separator, end = (part.strip() for part in window.partition(".."))
+    if not separator:
         raise InputError(
-            f"window {window!r}: FROM..TO is wanted, as in 10d..40d, 30d.. or "
-            "2024-05-01..2024-06-01"
+            f"must be FROM..TO, such as 10d..40d, 30d.. or 2024-05-01..2024-06-01, got {window!r}",
+            argument="window",
         )
-    low = _moment(log, first, window) if first else -np.inf
-    high = _moment(log, last, window) if last else np.inf
+    low = _parse_window_time(trace, start) if start else -np.inf
+    high = _parse_window_time(trace, end) if end else np.inf
     if low >= high:
-        raise InputError(f"window {window!r}: ends before it begins")
-    return log.select((low <= log.submit) & (log.submit < high), "were not in the window")
+        raise InputError(f"must start before it ends, got {window!r}", argument="window")
+    is_inside = (low <= trace.submit_times) & (trace.submit_times < high)
+    return trace.select(is_inside, "were not in the window")
 
 
-def _moment(log: Log, text: str, window: str) -> float:
-    """Return a time of the log's clock: after so long, or at a date."""
+def _parse_window_time(trace: Trace, text: str) -> float:
+    """Return the time on the trace's clock that a duration since its start, or a date, means."""
     try:
         if "-" not in text:
             return parse_duration(text)
         date = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"window {window!r}: {text!r} is neither like 10d (s, m, h, d, w) nor a date"
+            f"must have times such as 10d (units: s, m, h, d, w) or dates such as 2024-05-01, "
+            f"got {text!r}",
+            argument="window",
         ) from None
-    if log.began is None:
-        raise InputError(f"window {window!r}: the log does not say at what date it began")
-    began = log.began if log.began.tzinfo else log.began.replace(tzinfo=UTC)
-    date = date if date.tzinfo else date.replace(tzinfo=began.tzinfo)
-    return (date - began).total_seconds()
+    if trace.start_date is None:
+        raise InputError(
+            f"cannot have dates, got {text!r}: {trace.source} does not say when it starts",
+            argument="window",
+        )
+    start = trace.start_date if trace.start_date.tzinfo else trace.start_date.replace(tzinfo=UTC)
+    date = date if date.tzinfo else date.replace(tzinfo=start.tzinfo)
+    return (date - start).total_seconds()

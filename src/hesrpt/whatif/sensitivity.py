@@ -1,74 +1,83 @@
-"""Where heSRPT stops paying: other speedups, resizes that cost time, sizes that are not known."""
+"""Where heSRPT stops paying: other speedups, costly resizes, and sizes known with an error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from hesrpt.traces import Log
-from hesrpt.whatif.assumptions import Assumption, assumption
-from hesrpt.whatif.study import WhatIf, whatif
+from hesrpt.traces import Trace
+from hesrpt.whatif.assumptions import Assumption, assume_speedup
+from hesrpt.whatif.study import Study, run_study
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 RESIZE_COSTS = (0.0, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)  # seconds
 SIZE_ERRORS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
+#: The policies that heSRPT is compared with.
 OTHERS = ("easy", "equi")
+_PARAMETER_LABELS = {"p": "p", "resize_cost": "resize cost (s)", "size_error": "size error"}
 
 
 @dataclass(frozen=True)
 class Point:
-    """Mean flow times under one setting."""
+    """Mean flow times for one value of one parameter."""
 
-    what: str  # "p", "resize_cost" or "size_error"
+    parameter: str  # "p", "resize_cost" or "size_error"
     value: float
     flow_times: dict[str, float]  # by policy
 
     def gain(self, other: str) -> float:
-        """Return how many times as long jobs take under another policy."""
+        """Return the mean flow time under another policy, relative to heSRPT."""
         return self.flow_times[other] / self.flow_times["hesrpt"]
 
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """What is left of the advantage as one thing after the other gets worse."""
+    """The gain of heSRPT as one parameter at a time moves away from what a study assumes."""
 
-    study: WhatIf  # where all is as assumed
+    study: Study  # with every parameter as assumed
     points: tuple[Point, ...]
 
-    def of(self, what: str) -> list[Point]:
-        """Return the points of one sweep."""
-        return [point for point in self.points if point.what == what]
+    def select(self, parameter: str) -> list[Point]:
+        """Return the points of one parameter."""
+        return [point for point in self.points if point.parameter == parameter]
 
-    def limits(self) -> list[str]:
-        """Return for each sweep and other policy up to where heSRPT pays, in words."""
-        names = {"p": "p", "resize_cost": "resize cost (s)", "size_error": "size error"}
-        told = []
-        for what, name in names.items():
+    def describe_limits(self) -> list[str]:
+        """Return a sentence for each parameter and other policy: where heSRPT pays."""
+        sentences = []
+        for parameter, label in _PARAMETER_LABELS.items():
+            points = self.select(parameter)
             for other in OTHERS:
-                pays = [point.value for point in self.of(what) if point.gain(other) > 1]
-                tried = [point.value for point in self.of(what)]
-                against = f"against {other.upper()}, {name}"
-                if len(pays) == len(tried):
-                    told.append(f"{against} {tried[0]:g} to {tried[-1]:g}: heSRPT pays throughout")
-                elif not pays:
-                    told.append(f"{against} {tried[0]:g} to {tried[-1]:g}: heSRPT never pays")
+                subject = f"against {other.upper()}, {label}"
+                span = f"{points[0].value:g} to {points[-1].value:g}"
+                paying = [f"{point.value:g}" for point in points if point.gain(other) > 1]
+                if len(paying) == len(points):
+                    sentences.append(f"{subject} {span}: heSRPT pays throughout")
+                elif not paying:
+                    sentences.append(f"{subject} {span}: heSRPT never pays")
                 else:
-                    shown = ", ".join(f"{value:g}" for value in pays)
-                    told.append(f"{against}: heSRPT pays at {shown}")
-        return told
+                    sentences.append(f"{subject}: heSRPT pays at {', '.join(paying)}")
+        return sentences
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each setting."""
+        """Return a row for each point."""
         return [
-            {"swept": point.what, "value": point.value, **point.flow_times} for point in self.points
+            {"parameter": point.parameter, "value": point.value, **point.flow_times}
+            for point in self.points
         ]
 
 
-def sensitivity(
-    log: Log,
+class _Setting(NamedTuple):
+    parameter: str
+    value: float
+    assumption: Assumption
+    options: dict[str, float]
+
+
+def run_sensitivity(
+    trace: Trace,
     servers: int | None = None,
-    assumed: Assumption | float | str = 0.7,
+    assumption: Assumption | float | str = 0.7,
     *,
     powers: Sequence[float] = POWERS,
     resize_costs: Sequence[float] = RESIZE_COSTS,
@@ -76,22 +85,30 @@ def sensitivity(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Sensitivity:
-    """Sweep p, the cost of a resize and the error of sizes, one at a time; see :func:`whatif`."""
-    if not isinstance(assumed, Assumption):
-        assumed = assumption(assumed)
-    settings: list[tuple[str, float, Assumption, dict[str, float]]] = [
-        *(("p", p, assumption(p, max_servers=assumed.limit), {}) for p in powers),
-        *(("resize_cost", cost, assumed, {"resize_cost": cost}) for cost in resize_costs),
-        *(("size_error", error, assumed, {"size_error": error}) for error in size_errors),
+    """Vary p, the cost of a resize and the error of sizes, one at a time.
+
+    The other arguments are those of :func:`run_study`.
+    """
+    if not isinstance(assumption, Assumption):
+        assumption = assume_speedup(assumption)
+    max_servers = assumption.max_servers
+    settings = [
+        *(_Setting("p", p, assume_speedup(p, max_servers=max_servers), {}) for p in powers),
+        *(_Setting("resize_cost", x, assumption, {"resize_cost": x}) for x in resize_costs),
+        *(_Setting("size_error", x, assumption, {"size_error": x}) for x in size_errors),
     ]
-    study = whatif(log, servers, assumed, policies=("easy", "equi", "hesrpt"), **options)
+    study = run_study(trace, servers, assumption, policies=("easy", "equi", "hesrpt"), **options)
     points = []
-    for done, (what, value, speedups, changed) in enumerate(settings):
+    for done, (parameter, value, assumed, changes) in enumerate(settings):
         if progress is not None:
             progress(done, len(settings))
-        run = whatif(log, servers, speedups, policies=("equi", "hesrpt"), **{**options, **changed})
-        flow_times = {name: one.mean_flow_time for name, one in run.runs.items()}
-        # What users get depends on none of these.
-        flow_times["easy"] = study.runs["easy"].mean_flow_time
-        points.append(Point(what, value, {name: flow_times[name] for name in (*OTHERS, "hesrpt")}))
-    return Sensitivity(study, tuple(points))
+        runs = run_study(
+            trace, servers, assumed, policies=("equi", "hesrpt"), **{**options, **changes}
+        ).runs
+        flow_times = {
+            "easy": study.runs["easy"].mean_flow_time,  # depends on none of the parameters
+            "equi": runs["equi"].mean_flow_time,
+            "hesrpt": runs["hesrpt"].mean_flow_time,
+        }
+        points.append(Point(parameter=parameter, value=value, flow_times=flow_times))
+    return Sensitivity(study=study, points=tuple(points))

@@ -1,43 +1,55 @@
-"""The same jobs as users had them run, and as the system would have."""
+"""Replaying the jobs of a trace, with the servers that users asked for and with chosen ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy
+from hesrpt.policies import HeSrpt, Policy, PolicyLike, State, get_policy
 from hesrpt.schedule import summarise
 from hesrpt.simulator.replications import run_all
 from hesrpt.simulator.simulation import Simulation, kept
-from hesrpt.traces import Log
+from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration
 from hesrpt.validation import check_whole_number
-from hesrpt.whatif.assumptions import Assumption, assumption
-from hesrpt.whatif.selection import offered_load, selected
+from hesrpt.whatif.assumptions import Assumption, assume_speedup
+from hesrpt.whatif.selection import offered_load, select_jobs
 from hesrpt.workload import Workload
 
+#: The policies of a study by default.
 POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
-# Of fewer jobs than this, a load says nothing.
-_FEW = 200
-# The planner's rule for jobs that speed up differently is computed anew at each event.
-_MANY = 1000
-#: Jobs by the server-seconds that they took: which part of them, and what it is called.
-CLASSES = (
-    ("the smallest half", 0.0, 0.5), ("the next 40%", 0.5, 0.9), ("the next 9%", 0.9, 0.99),
-    ("the largest 1%", 0.99, 1.0),
-)  # fmt: skip
+# With fewer jobs than this, the offered load means nothing.
+_FEWEST_JOBS_FOR_LOAD = 200
+# With more jobs than this, exact planning at each event takes too long.
+_MOST_JOBS_TO_PLAN = 1000
+
+
+class SizeClass(NamedTuple):
+    """Jobs ranked by the server-seconds that they used: those between two fractions of all."""
+
+    title: str
+    low: float
+    high: float
+
+
+SIZE_CLASSES = (
+    SizeClass("the smallest half", 0.0, 0.5),
+    SizeClass("the next 40%", 0.5, 0.9),
+    SizeClass("the next 9%", 0.9, 0.99),
+    SizeClass("the largest 1%", 0.99, 1.0),
+)
 
 
 @dataclass(frozen=True)
 class _Rounded(Policy):
-    """heSRPT for slowdown in whole servers, by rounding: planning them exactly takes long."""
+    """heSRPT with the optimal shares rounded to whole servers, instead of optimal whole servers."""
 
     base: HeSrpt
 
@@ -49,68 +61,65 @@ class _Rounded(Policy):
         return self.base(replace(state, whole=False))
 
 
-@dataclass(frozen=True, eq=False)
-class WhatIf:
-    """What would have come of a log under several policies."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Study:
+    """Simulations of the jobs of a trace under several policies."""
 
-    log: Log  # of the jobs that were used
+    trace: Trace  # the jobs that were simulated
     servers: int
-    assumed: Assumption
-    runs: dict[str, Simulation]  # by policy, rigid ones first
-    notes: tuple[str, ...] = ()  # what else is to be known
+    assumption: Assumption
+    runs: dict[str, Simulation]  # by policy
+    notes: tuple[str, ...] = ()  # sentences on what else readers should know
 
     @cached_property
     def load(self) -> float:
-        """The server-seconds that users asked for, for each that there was."""
-        return offered_load(self.log, self.servers)
+        """The server-seconds that users asked for over those available meanwhile."""
+        return offered_load(self.trace, self.servers)
 
     def slowdowns(self, policy: str) -> FloatArray:
-        """Return each job's flow time for each second that it ran by the log."""
-        return self.runs[policy].flow_times / self.log.runtime
+        """Return each job's flow time divided by its run time in the trace."""
+        return self.runs[policy].flow_times / self.trace.runtimes
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each policy, with all that is measured."""
-        rows = []
-        for policy, run in self.runs.items():
-            rows.append(
-                {
-                    "policy": policy,
-                    **summarise("flow_time", run.flow_times),
-                    **summarise("slowdown", self.slowdowns(policy)),
-                    "makespan": run.makespan,
-                    "utilisation": run.utilisation,
-                    "overloaded": run.overloaded,
-                }
-            )
-        return rows
+        """Return a row of metrics for each policy."""
+        return [
+            {
+                "policy": policy,
+                **summarise("flow_time", run.flow_times),
+                **summarise("slowdown", self.slowdowns(policy)),
+                "makespan": run.makespan,
+                "utilisation": run.utilisation,
+                "overloaded": run.overloaded,
+            }
+            for policy, run in self.runs.items()
+        ]
 
-    def by_class(self) -> list[dict[str, Any]]:
-        """Return mean flow times by how large jobs are: whether the large ones pay for it."""
-        rank = np.empty(len(self.log))
-        rank[np.argsort(self.log.servers * self.log.runtime, kind="stable")] = np.arange(
-            len(self.log)
-        )
+    def rows_by_size(self) -> list[dict[str, Any]]:
+        """Return a row of mean flow times by policy for each class of job sizes."""
+        jobs = len(self.trace)
+        ranks = np.empty(jobs)
+        ranks[np.argsort(self.trace.servers * self.trace.runtimes, kind="stable")] = np.arange(jobs)
         rows = []
-        for name, low, high in CLASSES:
-            members = (rank >= low * len(rank)) & (rank < high * len(rank))
+        for title, low, high in SIZE_CLASSES:
+            members = (ranks >= low * jobs) & (ranks < high * jobs)
             if members.any():
                 means = {
                     policy: float(run.flow_times[members].mean())
                     for policy, run in self.runs.items()
                 }
-                rows.append({"class": name, "jobs": int(members.sum()), **means})
+                rows.append({"class": title, "jobs": int(members.sum()), **means})
         return rows
 
     @property
-    def sentence(self) -> str:
-        """What it comes to."""
-        base = next((one for one in ("easy", "fcfs", RECORDED) if one in self.runs), None)
-        assumed = f"with malleable jobs and {self.assumed.text}"
+    def conclusion(self) -> str:
+        """The result in a sentence, without a capital and a full stop."""
+        base = next((policy for policy in ("easy", "fcfs", RECORDED) if policy in self.runs), None)
+        assumed = f"with malleable jobs and {self.assumption.text}"
         means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
         shown = {policy: format_duration(mean) for policy, mean in means.items()}
         if base is None or "hesrpt" not in self.runs:
             best = min(means, key=means.__getitem__)
-            return f"{assumed}, mean flow time is least under {best}: {shown[best]}"
+            return f"{assumed}, mean flow time is shortest under {best}: {shown[best]}"
         name = base if base == RECORDED else base.upper()
         if shown[base] == shown["hesrpt"]:
             return f"{assumed}, heSRPT would change nothing: {shown[base]}, as under {name}"
@@ -121,20 +130,26 @@ class WhatIf:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it, for programs."""
+        """Return the study as JSON values."""
         return {
-            "log": self.log.place, "jobs": len(self.log), "read": self.log.read,
-            "dropped": dict(self.log.dropped), "servers": self.servers,
+            "trace": self.trace.source,
+            "jobs": len(self.trace),
+            "jobs_read": self.trace.jobs_read,
+            "dropped": dict(self.trace.dropped),
+            "servers": self.servers,
             "load": self.load if np.isfinite(self.load) else None,
-            "assumed": self.assumed.text, "notes": list(self.notes), "sentence": self.sentence,
-            "policies": self.rows(), "by_class": self.by_class(),
-        }  # fmt: skip
+            "assumption": self.assumption.text,
+            "notes": list(self.notes),
+            "conclusion": self.conclusion,
+            "policies": self.rows(),
+            "size_classes": self.rows_by_size(),
+        }
 
 
-def whatif(
-    log: Log,
+def run_study(
+    trace: Trace,
     servers: int | None = None,
-    assumed: Assumption | float | str = 0.7,
+    assumption: Assumption | float | str = 0.7,
     *,
     policies: Sequence[str] | None = None,
     window: str | None = None,
@@ -145,128 +160,137 @@ def whatif(
     size_error: float = 0.0,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> WhatIf:
-    """Return what would have come of the jobs of a log under several policies.
+) -> Study:
+    """Simulate the jobs of a trace under several policies.
 
-    A job that ran for r seconds on q servers has size r·s(q), so that on its own q servers it takes
-    as long as it did. Malleable policies hand out whole servers.
+    A job that ran for r seconds on q servers has size r·s(q), so that on q servers it takes r
+    seconds again. Malleable policies allocate whole servers.
 
     Parameters
     ----------
-    log
-        What :func:`hesrpt.traces.read_log` has read.
+    trace
+        The trace, from :func:`hesrpt.traces.read_trace`.
     servers
-        How many there are; as many as the log says by default.
-    assumed
-        How jobs speed up: a p, or what :func:`assumption` returns.
+        The servers of the machine; by default as many as the trace says.
+    assumption
+        How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
     policies
-        By name; "fcfs" and "easy" give jobs what they asked for. All by default; without "optimal"
-        where speedups differ and jobs are many, since that takes long.
+        Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
+        By default all of :data:`POLICIES`, but "optimal" only if jobs share a speedup or are few:
+        otherwise it takes too long.
     window
-        The part of the log to look at, as in "10d..40d".
+        Study only the jobs submitted in this part of the trace, such as "10d..40d".
     min_runtime
-        Jobs that ran for fewer seconds are left out.
+        Drop jobs that ran for fewer seconds.
     load
-        Stretch or squeeze the submissions, so that users ask for this part of all server-seconds.
+        Stretch the submit times so that users ask for this fraction of all server-seconds.
     strict
-        Whether a job that asked for more servers than there are is an error, and not left out.
+        Raise an error if a job asked for more servers than there are, instead of dropping it.
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
+    progress
+        Called after each simulation with the number done and the number in all.
     """
-    machine = log.machine if servers is None else servers
+    machine = trace.machine_servers if servers is None else servers
     if machine is None:
-        raise InputError(f"{log.place}: does not say how many servers there are: give servers")
-    machine = check_whole_number("servers", machine, minimum=1)
-    if not isinstance(assumed, Assumption):
-        assumed = assumption(assumed)
-    used = selected(log, machine, window=window, min_runtime=min_runtime, load=load, strict=strict)
-    workload = as_workload(used, assumed, seed)
+        raise InputError(
+            f"must be given: {trace.source} does not say how many servers the machine has",
+            argument="servers",
+        )
+    machine = check_whole_number("servers", machine, 1)
+    if not isinstance(assumption, Assumption):
+        assumption = assume_speedup(assumption)
+    used = select_jobs(
+        trace, machine, window=window, min_runtime=min_runtime, load=load, strict=strict
+    )
+    workload = build_workload(used, assumption, seed)
     if policies is None:
-        slow = not assumed.shared and len(used) > _MANY
-        policies = [policy for policy in POLICIES if not (slow and policy == "optimal")]
+        can_plan = assumption.is_shared or len(used) <= _MOST_JOBS_TO_PLAN
+        policies = [policy for policy in POLICIES if can_plan or policy != "optimal"]
     options = {"whole": True, "resize_cost": resize_cost, "size_error": size_error, "seed": seed}
     tasks = {
-        policy: (workload, float(machine), _made(policy, assumed, len(used)), options)
+        policy: (workload, float(machine), _create_policy(policy, assumption, len(used)), options)
         for policy in policies
     }
-    done: dict[str, Simulation] = {}
+    simulations: dict[str, Simulation] = {}
     for policy, run in run_all(tasks):
-        done[policy] = run
+        simulations[policy] = run
         if progress is not None:
-            progress(len(done), len(tasks))
-    unknown = int(np.count_nonzero(np.isnan(used.start)))
-    runs = {} if unknown else {RECORDED: recorded(used, workload, machine)}
-    runs |= {policy: done[policy] for policy in policies}
+            progress(len(simulations), len(tasks))
+    without_start = int(np.count_nonzero(np.isnan(used.start_times)))
+    runs = {} if without_start else {RECORDED: build_recorded_run(used, workload, machine)}
+    runs |= {policy: simulations[policy] for policy in policies}
     notes = [
-        *_said(resize_cost, size_error, seed, load),
-        *_of_the_record(unknown, used, window is not None or min_runtime > 0),
-        *_of_the_load(used, machine),
+        *_describe_options(resize_cost, size_error, seed, load),
+        *_describe_recorded(without_start, used, window is not None or min_runtime > 0),
+        *_describe_overload(used, machine),
     ]
-    return WhatIf(used, machine, assumed, runs, tuple(notes))
+    return Study(trace=used, servers=machine, assumption=assumption, runs=runs, notes=tuple(notes))
 
 
-def _said(resize_cost: float, size_error: float, seed: int, load: float | None) -> list[str]:
-    """Return what else was assumed, since it was asked for."""
+def build_workload(trace: Trace, assumption: Assumption, seed: int) -> Workload:
+    """Return malleable jobs that take as long as in the trace on the servers users asked for."""
+    speedup = assumption.draw(len(trace), seed)
+    unit_jobs = Workload(np.ones(len(trace)), speedup)
+    return Workload(
+        trace.runtimes * unit_jobs.speedups.rate(trace.servers),
+        speedup,
+        arrivals=trace.submit_times,
+        names=trace.names,
+        requested=trace.servers,
+        estimates=np.fmax(trace.estimates, trace.runtimes),  # fmax ignores unknown estimates
+    )
+
+
+def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simulation:
+    """Return the schedule that the trace records."""
+    starts = np.maximum(trace.start_times, trace.submit_times)
+    return kept(workload, float(servers), starts, RECORDED)
+
+
+def _create_policy(name: str, assumption: Assumption, jobs: int) -> PolicyLike:
+    policy = get_policy(name)
+    if not isinstance(policy, HeSrpt):
+        return policy
+    policy = HeSrpt(assumption.p, policy.objective)
+    is_quick = policy.objective == "flow" or jobs <= _MOST_JOBS_TO_PLAN
+    return policy if is_quick else _Rounded(policy)
+
+
+def _describe_options(
+    resize_cost: float, size_error: float, seed: int, load: float | None
+) -> list[str]:
     notes = []
     if resize_cost > 0:
-        notes.append(f"a malleable job stands still for {resize_cost:g} s when it is resized")
+        notes.append(f"a resize stops a malleable job for {resize_cost:g} s")
     if size_error > 0:
         notes.append(
-            f"malleable policies see sizes times exp({size_error:g} Z), Z normal (seed {seed})"
+            f"malleable policies see sizes times exp({size_error:g} Z), Z standard normal "
+            f"(seed {seed})"
         )
     if load is not None:
-        notes.append(f"submissions were stretched or squeezed to a load of {load:g}")
+        notes.append(f"submit times are scaled to a load of {load:g}")
     return notes
 
 
-def _of_the_record(unknown: int, used: Log, is_part: bool) -> list[str]:
-    """Return what is to be known of the recorded waits."""
-    if 0 < unknown < len(used):
-        return [f"as recorded is not shown: of {unknown:,} jobs the log does not say the start"]
-    if unknown == 0 and is_part:
+def _describe_recorded(without_start: int, trace: Trace, is_part: bool) -> list[str]:
+    if 0 < without_start < len(trace):
+        jobs = "1 job has" if without_start == 1 else f"{without_start:,} jobs have"
+        return [f"the recorded schedule is not shown: {jobs} no recorded start"]
+    if without_start == 0 and is_part:
         return [
-            "recorded waits are those of the whole log; all else starts on an empty machine, "
+            "recorded waits are those of the whole trace; simulations start on an empty machine, "
             "without the jobs that were left out"
         ]
     return []
 
 
-def _of_the_load(used: Log, servers: int) -> list[str]:
-    asked = offered_load(used, servers)
-    if len(used) < _FEW or not 1 < asked < np.inf:
+def _describe_overload(trace: Trace, servers: int) -> list[str]:
+    load = offered_load(trace, servers)
+    if len(trace) < _FEWEST_JOBS_FOR_LOAD or not 1 < load < np.inf:
         return []
     return [
-        f"users asked for {asked:.2f} times what {servers:,} servers can do while jobs were "
-        "submitted: under rigid policies the queue grows and grows, and the averages depend on "
-        "how long the log is"
+        f"users asked for {load:.2f} times what {servers:,} servers can do while jobs were "
+        "submitted: under rigid policies the queue keeps growing, and averages depend on the "
+        "length of the trace"
     ]
-
-
-def as_workload(log: Log, assumed: Assumption, seed: int) -> Workload:
-    """Return the jobs of a log as malleable ones, which take as long on what users asked for."""
-    speedup = assumed.drawn(len(log), seed)
-    unit = Workload(np.ones(len(log)), speedup)
-    estimates = np.fmax(log.estimate, log.runtime)  # where none is known, what it took
-    return Workload(
-        log.runtime * unit.speedups.rate(log.servers),
-        speedup,
-        arrivals=log.submit,
-        names=log.names,
-        requested=log.servers,
-        estimates=estimates,
-    )
-
-
-def recorded(log: Log, workload: Workload, servers: int) -> Simulation:
-    """Return what the log itself says: when jobs started, and how long they ran."""
-    return kept(workload, float(servers), np.maximum(log.start, log.submit), RECORDED)
-
-
-def _made(policy: str, assumed: Assumption, jobs: int) -> PolicyLike:
-    made = get_policy(policy)
-    if isinstance(made, Rigid):
-        return policy
-    if isinstance(made, HeSrpt):
-        made = HeSrpt(assumed.p, made.objective)
-        return made if made.objective == "flow" or jobs <= _MANY else _Rounded(made)
-    return made

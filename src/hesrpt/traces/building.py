@@ -1,0 +1,158 @@
+"""Building a trace from raw jobs: drops the unusable ones and counts why, whatever the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+
+from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.errors import InputError
+from hesrpt.traces.cells import date_at
+from hesrpt.traces.trace import Trace, summarise_jobs
+
+UNREADABLE = "line could not be read"
+UNFINISHED = "had not ended"
+_LARGEST = 1e15  # seconds or servers: larger values are mistakes
+
+
+@dataclass(frozen=True, eq=False)
+class RawJobs:
+    """Some jobs as the file describes them: NaN is a missing value, infinity an invalid one."""
+
+    lines: Sequence[int]
+    names: Sequence[str]
+    submit_times: FloatArray
+    runtimes: FloatArray
+    servers: FloatArray
+    start_times: FloatArray
+    estimates: FloatArray
+    #: Jobs that are unusable for reasons only the format knows, by reason.
+    defects: Mapping[str, BoolArray]
+    #: Return the text of a job in the file: of one column, or of the whole row for "".
+    quote: Callable[[int, str], str]
+
+
+class _Defect(NamedTuple):
+    reason: str
+    column: str  # the column at fault; "" for the whole row
+    jobs: BoolArray
+
+
+class _Columns(NamedTuple):
+    submit_times: FloatArray
+    runtimes: FloatArray
+    servers: FloatArray
+    start_times: FloatArray
+    estimates: FloatArray
+
+
+@dataclass
+class TraceBuilder:
+    """Collects usable jobs and counts the others; if strict, an unusable job is an error."""
+
+    source: str
+    strict: bool = False
+    jobs_read: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    _batches: list[_Columns] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
+
+    def add(self, jobs: RawJobs) -> None:
+        """Add the usable jobs; each unusable one is counted under the first reason that applies."""
+        usable = np.ones(len(jobs.names), np.bool_)
+        defects = []
+        for defect in _find_defects(jobs):
+            affected = usable & defect.jobs
+            if affected.any():
+                defects.append(defect._replace(jobs=affected))
+                usable &= ~affected
+        if self.strict and defects:
+            raise self._describe_first(jobs, defects)
+        self.jobs_read += len(usable)
+        for reason, _, affected in defects:
+            self.dropped[reason] = self.dropped.get(reason, 0) + int(np.count_nonzero(affected))
+        start, estimate = jobs.start_times, jobs.estimates
+        self._batches.append(
+            _Columns(
+                submit_times=jobs.submit_times[usable],
+                runtimes=jobs.runtimes[usable],
+                servers=np.ceil(jobs.servers[usable]),
+                start_times=np.where(
+                    _is_plausible(start) & (start >= jobs.submit_times), start, np.nan
+                )[usable],
+                estimates=np.where(_is_plausible(estimate) & (estimate > 0), estimate, np.nan)[
+                    usable
+                ],
+            )
+        )
+        self._names += compress(jobs.names, usable)
+
+    def build(
+        self,
+        *,
+        machine_servers: int | None = None,
+        epoch: float | None = None,
+        is_zoned: bool = False,
+    ) -> Trace:
+        """Return the trace of the usable jobs.
+
+        ``epoch`` is the Unix time of the file's time 0, if it is known; ``is_zoned`` says whether
+        that is a time in UTC or a local one.
+        """
+        if not self.jobs_read:
+            raise InputError(f"{self.source}: contains no jobs")
+        if not self._names:
+            counts = summarise_jobs(0, self.jobs_read, self.dropped)
+            raise InputError(f"{self.source}: contains no usable job: {counts}")
+        jobs = _Columns(*(np.concatenate(parts) for parts in zip(*self._batches, strict=True)))
+        order = np.argsort(jobs.submit_times, kind="stable")
+        jobs = _Columns(*(column[order] for column in jobs))
+        first = float(jobs.submit_times[0])
+        return Trace(
+            source=self.source,
+            submit_times=jobs.submit_times - first,
+            runtimes=jobs.runtimes,
+            servers=jobs.servers,
+            start_times=jobs.start_times - first,
+            estimates=jobs.estimates,
+            names=tuple(self._names[job] for job in order.tolist()),
+            machine_servers=machine_servers,
+            start_date=None if epoch is None else date_at(epoch + first, is_zoned),
+            jobs_read=self.jobs_read,
+            dropped=self.dropped,
+        )
+
+    def _describe_first(self, jobs: RawJobs, defects: Sequence[_Defect]) -> InputError:
+        first = min(defects, key=lambda defect: int(np.argmax(defect.jobs)))
+        job = int(np.argmax(first.jobs))
+        name = "" if first.reason == UNREADABLE else f"job {_shorten(jobs.names[job])} "
+        text = _shorten(jobs.quote(job, first.column))
+        return InputError(f"{self.source}:{jobs.lines[job]}: {name}{first.reason}, got {text}")
+
+
+def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
+    """Yield the reasons why jobs are unusable; a job may have several."""
+    for reason, affected in jobs.defects.items():
+        yield _Defect(reason, "", affected)
+    submit, runtime, servers = jobs.submit_times, jobs.runtimes, jobs.servers
+    yield _Defect("had no submit time", "submit", np.isnan(submit))
+    yield _Defect("had an invalid submit time", "submit", ~_is_plausible(submit))
+    yield _Defect("had no run time", "runtime", np.isnan(runtime))
+    yield _Defect("had run time 0", "runtime", runtime == 0)
+    yield _Defect("had an invalid run time", "runtime", ~_is_plausible(runtime) | (runtime < 0))
+    yield _Defect("had no servers", "servers", np.isnan(servers) | (servers == 0))
+    yield _Defect(
+        "had an invalid number of servers", "servers", ~_is_plausible(servers) | (servers < 0)
+    )
+
+
+def _is_plausible(values: FloatArray) -> BoolArray:
+    return np.abs(values) <= _LARGEST  # False for NaN too
+
+
+def _shorten(text: str, longest: int = 60) -> str:
+    return repr(text if len(text) <= longest else text[: longest - 1] + "…")
