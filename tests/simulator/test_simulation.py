@@ -357,7 +357,7 @@ def test_reviews_happen_when_asked_for() -> None:
         (lambda s: s.remaining - 5, "returned -4.0 for job 0 of the 2 .* at least 0 expected"),
         (lambda s: s.remaining[:1], r"returned an array of shape \(1,\) for 2 jobs"),
         (lambda s: s.remaining * 100, r"hands out 300.0 servers of 4.0"),
-        (lambda s: s.remaining * 0, "serves none of the jobs that are left, and never will"),
+        (lambda s: s.remaining * 0, "serves none of the remaining jobs, and never will"),
         (lambda s: np.where(s.remaining == s.remaining.max(), 0, 1.0) * (len(s) > 1),
          "at time 1 serves none"),
         (lambda s: ["1", "2"], "an array of numbers expected"),

@@ -19,7 +19,8 @@ from hesrpt.validation import check_between, check_flag, check_positive, check_w
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
-    from hesrpt.simulator.loop import Outcome, Progress, Recorded, Run
+    from hesrpt.simulator.kernel_data import Phases
+    from hesrpt.simulator.loop import Outcome, Progress, Run
 
 # Runs with more entries than this (jobs that hold servers, over all phases) are not recorded.
 _MOST_ENTRIES = 20_000_000
@@ -120,7 +121,7 @@ def simulated(run: Run, progress: Progress | None = None) -> Simulation:
         run.policy.name,
         run.whole,
         outcome.events,
-        outcome.area,
+        outcome.job_seconds,
     )
 
 
@@ -180,7 +181,7 @@ class _Timeline(Timeline):
     """The phases of a simulation. It is run again to find them, which gives the same result."""
 
     def __init__(self, run: Run, outcome: Outcome) -> None:
-        self.run, self.entries, self.busy = run, outcome.work, outcome.busy
+        self.run, self.allocations, self.busy = run, outcome.allocations, outcome.server_seconds
         self.completion_times = outcome.completion_times
 
     def server_seconds(self) -> float:
@@ -192,15 +193,15 @@ class _Timeline(Timeline):
         return sums[recorded.start[1:]] - sums[recorded.start[:-1]]
 
     @cached_property
-    def _recorded(self) -> Recorded:
+    def _recorded(self) -> Phases:
         from hesrpt.simulator import loop as engine
 
-        if self.entries > _MOST_ENTRIES:
+        if self.allocations > _MOST_ENTRIES:
             raise InputError(
-                f"the simulation has {self.entries:,} allocations, too many to list them all; "
+                f"the simulation has {self.allocations:,} allocations, too many to list them all; "
                 "servers_at(time) and remaining_at(time) give those of one moment"
             )
-        recorded = engine.simulate(self.run, recording=True).recorded
+        recorded = engine.simulate(self.run, recording=True).phases
         assert recorded is not None
         return recorded
 
@@ -209,7 +210,7 @@ class _Timeline(Timeline):
         return self._recorded.ends
 
     def some_ends(self, most: int) -> FloatArray:
-        if self.entries <= _MOST_ENTRIES:
+        if self.allocations <= _MOST_ENTRIES:
             return super().some_ends(most)
         # Each moment is simulated anew, so there had better not be many.
         moments = min(most, max(2_000_000 // self.run.jobs, 30))
@@ -225,7 +226,7 @@ class _Timeline(Timeline):
     def servers_at(self, time: float) -> FloatArray:
         from hesrpt.simulator import loop as engine
 
-        if self.entries <= _MOST_ENTRIES:
+        if self.allocations <= _MOST_ENTRIES:
             held = super().servers_at(time)
         else:
             held = engine.simulate(self.run, stop_at=time).held
@@ -235,11 +236,11 @@ class _Timeline(Timeline):
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         from hesrpt.simulator import loop as engine
 
-        if self.entries <= _MOST_ENTRIES and self.run.resize_cost == 0:
+        if self.allocations <= _MOST_ENTRIES and self.run.resize_cost == 0:
             yield from super().remaining(workload, times)
             return
         for time in times:
-            yield engine.simulate(self.run, stop_at=float(time)).left
+            yield engine.simulate(self.run, stop_at=float(time)).remaining
 
 
 def is_overloaded(workload: Workload, servers: float, completion_times: FloatArray) -> bool:

@@ -1,0 +1,102 @@
+"""The data of the compiled event loop: jobs, table of rows, recorded phases, settings and state."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+
+
+class Jobs(NamedTuple):
+    """The jobs; arrays are in the order of the workload unless they say otherwise."""
+
+    arrivals: FloatArray
+    remaining: FloatArray  # work that remained at the last decision
+    estimate: FloatArray  # the size that the policy sees, relative to the true one
+    completion: FloatArray
+    target: FloatArray  # the virtual time at which the job ends
+    rate: FloatArray  # per unit of virtual time, since the last decision
+    held: FloatArray  # servers, since the last decision
+    started: IntArray  # whether the job has ever held servers
+    paused_until: FloatArray  # a job stands still for a while when its servers change
+    by_arrival: IntArray  # the jobs as they arrive; of simultaneous ones, the largest first
+    present: IntArray  # the jobs in the system, at the front of this array
+    offered: FloatArray  # the caller's decision: the servers of the jobs present …
+    offered_rate: FloatArray  # … and their rates
+
+
+class Rows(NamedTuple):
+    """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``, or is missing at -1.
+
+    A row starts with the last job in the list. Jobs that it does not reach hold nothing.
+    """
+
+    start: IntArray
+    length: IntArray
+    held: FloatArray
+    rate: FloatArray
+    rate_factor: FloatArray  # by which all rates grow when the last of m jobs leaves, or 0
+    held_factor: FloatArray
+
+
+class Phases(NamedTuple):
+    """Who held how many servers in each phase, if the run is recorded."""
+
+    ends: FloatArray
+    start: IntArray  # where the entries of a phase start
+    job: IntArray
+    held: FloatArray
+
+
+class Settings(Protocol):
+    """What stays the same during a run."""
+
+    by_rank: bool  # decisions come from the table of rows, not from the caller
+    uniform: bool  # all jobs present run at the same rate
+    sorted_by_size: bool  # the list of jobs is sorted, largest first
+    keeps_order: bool  # running jobs cannot overtake each other in that order
+    recording: bool
+    max_servers: float
+    resize_cost: float
+    review_every: float
+    stop_at: float
+    max_events: int  # return to the caller after this many
+
+
+class LoopState(Protocol):
+    """The state of the loop apart from the jobs."""
+
+    stage: int
+    present: int  # jobs in the system
+    running: int  # jobs that hold servers, at the end of the list
+    arrived: int
+    admitted: int  # jobs that have arrived and are in the list, or have left it
+    events: int
+    idle_reviews: int  # reviews in a row at which the policy served nobody
+    present_at_decision: int
+    running_at_decision: int
+    phases: int  # recorded so far …
+    entries: int  # … and their entries
+    allocations: int  # running jobs, summed over phases
+    now: float
+    virtual_time: float  # since the last decision
+    pace: float  # seconds for each unit of virtual time
+    held: float  # servers, at the last decision
+    held_factor: float  # by which each job's servers have grown since the last decision
+    next_review: float
+    server_seconds: float
+    job_seconds: float  # the number of jobs in the system, integrated over time
+
+
+def create_record(fields: type[Settings | LoopState], **values: float) -> Any:
+    """Return a NumPy record with these fields, zero unless given.
+
+    Compiled code reads and writes its fields as attributes, Python as items.
+    """
+    kinds = {"bool": np.bool_, "int": np.int64, "float": np.float64}
+    record = np.zeros(1, [(name, kinds[kind]) for name, kind in fields.__annotations__.items()])[0]
+    for name, value in values.items():
+        record[name] = value
+    return record
