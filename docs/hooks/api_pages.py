@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from types import ModuleType
 from typing import Any
 
@@ -91,7 +92,7 @@ def _section(module_name: str) -> str:
 def _public_paths(module: ModuleType) -> list[str]:
     """Return the paths by which users import a module's public names.
 
-    Names that `hesrpt` itself offers come first, then those that only the module offers.
+    Names that `hesrpt` itself offers come first, and functions before classes.
     """
     top = {
         name: value
@@ -99,7 +100,9 @@ def _public_paths(module: ModuleType) -> list[str]:
         if _is_defined_in(value := getattr(hesrpt, name), module.__name__)
     }
     own = [name for name in getattr(module, "__all__", ()) if name not in top]
-    return [f"hesrpt.{name}" for name in top] + [f"{module.__name__}.{name}" for name in own]
+    paths = [f"hesrpt.{name}" for name in sorted(top, key=lambda name: inspect.isclass(top[name]))]
+    own.sort(key=lambda name: inspect.isclass(getattr(module, name)))
+    return paths + [f"{module.__name__}.{name}" for name in own]
 
 
 def _is_defined_in(value: object, module_name: str) -> bool:
@@ -110,4 +113,5 @@ def _is_defined_in(value: object, module_name: str) -> bool:
 def _summary(value: object) -> str:
     """Return the first sentence of a docstring, as it may stand in a table."""
     text = (inspect.getdoc(value) or "").partition("\n\n")[0]
-    return " ".join(text.split()).replace("|", "\\|")
+    plain = re.sub(r":\w+:`~?(\w+\.)*(\w+)`", r"`\2`", text)  # a role becomes a code word
+    return " ".join(plain.split()).replace("|", "\\|")

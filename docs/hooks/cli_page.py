@@ -44,6 +44,8 @@ def _describe(command: Any, context: typer.Context) -> list[str]:
         lines += ["", f"**{title}**", "", "| name | description |", "|---|---|"]
         for parameter in parameters:
             signature, text = parameter.get_help_record(context)
+            if parameter.param_type_name == "argument":
+                signature = signature.partition(" ")[0]  # without its type
             lines.append(f"| {_code_cell(signature)} | {_cell(text)} |")
     return lines
 
