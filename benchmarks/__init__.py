@@ -1,1 +1,1 @@
-"""Measurements of the library: ratios within one run, since machines differ and are noisy."""
+"""Benchmarks. Compare ratios within one run: absolute times depend on the machine."""

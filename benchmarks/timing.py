@@ -8,7 +8,7 @@ from time import perf_counter
 
 
 def best_time(call: Callable[[], object], repeats: int = 3) -> float:
-    """Return the shortest of several runs, in seconds: the one least disturbed by others."""
+    """Return the time of the shortest of several runs, in seconds; it is disturbed the least."""
     times = []
     for _ in range(repeats):
         start = perf_counter()
@@ -18,7 +18,7 @@ def best_time(call: Callable[[], object], repeats: int = 3) -> float:
 
 
 def peak_memory(call: Callable[[], object]) -> int:
-    """Return the most bytes that are allocated at once during a call, beyond those before it."""
+    """Return the peak of the memory that a call allocates, in bytes."""
     tracemalloc.start()
     try:
         call()

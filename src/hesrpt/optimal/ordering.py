@@ -8,7 +8,7 @@ where smaller jobs weigh no less, shortest-first is optimal for *every* speedup.
 In all other cases the best order is not known beforehand. Of a few jobs, all orders are searched,
 by branch and bound. More jobs are listed by their time alone on the whole system per weight, and
 moved to other places as long as the bound Σ v_i x_i falls. Both come close to the best schedule of
-all (see docs/benchmarks.md).
+all (see docs/explanation/benchmarks.md).
 """
 
 from __future__ import annotations

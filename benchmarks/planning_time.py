@@ -1,4 +1,4 @@
-"""How long planning takes, against NumPy's sort and a general convex solver, and how it grows."""
+"""Planning time: compared with a sort and with a convex solver, and how it grows."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.convex import amdahl_cones, least_cost, root_cones
+from benchmarks.convex_programs import amdahl_cones, minimise_cost, root_cones
 from benchmarks.timing import best_time, peak_memory
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal.planner import Objective
 
 
-def sizes(jobs: int, seed: int = 0) -> FloatArray:
+def draw_sizes(jobs: int, seed: int = 0) -> FloatArray:
     return np.random.default_rng(seed).pareto(1.5, jobs) + 1
 
 
-def against_sort(console: Console, jobs: int = 10_000_000) -> None:
-    """Compare the closed form, which is one sort and one pass, with the sort."""
-    distinct, few = sizes(jobs), np.ceil(sizes(jobs))
+def compare_with_sort(console: Console, jobs: int = 10_000_000) -> None:
+    """Compare the closed form, which is one sort and one pass, with the sort alone."""
+    distinct, repeated = draw_sizes(jobs), np.ceil(draw_sizes(jobs))
     cases: list[tuple[str, FloatArray, Objective]] = [
         ("flow", distinct, "flow"),
         ("slowdown", distinct, "slowdown"),
-        ("flow, many equal sizes", few, "flow"),
+        ("flow, many equal sizes", repeated, "flow"),
     ]
     for name, x, objective in cases:
 
-        def whole_plan(x: FloatArray = x, objective: Objective = objective) -> object:
+        def make_plan(x: FloatArray = x, objective: Objective = objective) -> object:
             return plan(Workload(x, PowerLaw(0.5)), 1_000_000, objective=objective)
 
         sort = best_time(lambda x=x: np.argsort(x))  # type: ignore[misc]
-        seconds, arrays = best_time(whole_plan), peak_memory(whole_plan) / x.nbytes
+        seconds, arrays = best_time(make_plan), peak_memory(make_plan) / x.nbytes
         console.print(
             f"k^0.5, {jobs:,} jobs, {name}: {seconds / sort:.2f} times np.argsort of the same "
             f"array ({seconds:.2f} s, {sort:.2f} s; target 3), "
-            f"{arrays:.1f} arrays of that length at most (target 12)"
+            f"peak memory {arrays:.1f} arrays of that length (target 12)"
         )
 
 
-def against_convex_solver(console: Console, jobs: int = 100, servers: float = 64.0) -> None:
-    """Compare the planner with CVXPY, which is told the optimal order of completion."""
-    x = np.sort(sizes(jobs))[::-1]
+def compare_with_convex_solver(console: Console, jobs: int = 100, servers: float = 64.0) -> None:
+    """Compare the planner with CVXPY, which is given the optimal completion order."""
+    x = np.sort(draw_sizes(jobs))[::-1]
     for name, speedup, cones in (
         ("k^0.5 (closed form)", PowerLaw(0.5), root_cones),
         ("Amdahl 0.9 (recursion)", Amdahl(0.9), amdahl_cones(0.9)),
     ):
         workload = Workload(x, speedup)
-        optimum = least_cost(x, np.ones(jobs), servers, cones)
-        solver_time = best_time(lambda c=cones: least_cost(x, np.ones(jobs), servers, c))  # type: ignore[misc]
+        optimum = minimise_cost(x, np.ones(jobs), servers, cones)
+        solver_time = best_time(lambda c=cones: minimise_cost(x, np.ones(jobs), servers, c))  # type: ignore[misc]
         time = best_time(lambda w=workload: plan(w, servers), repeats=10)  # type: ignore[misc]
         difference = plan(workload, servers).total_flow_time / optimum - 1
         console.print(
@@ -57,8 +57,8 @@ def against_convex_solver(console: Console, jobs: int = 100, servers: float = 64
         )
 
 
-def growth(console: Console) -> None:
-    """Show how time grows with the jobs M and the servers N."""
+def measure_growth(console: Console) -> None:
+    """Show how planning time grows with the jobs M and the servers N."""
     table = Table("speedup", "M", "N", "whole", "seconds", "times the row before", box=None)
     series = [
         ("k^0.5", PowerLaw(0.5), [(10**e, 1e6) for e in (4, 5, 6, 7)], False),
@@ -71,7 +71,7 @@ def growth(console: Console) -> None:
     for name, speedup, cases, whole in series:
         before = None
         for jobs, servers in cases:
-            workload = Workload(sizes(jobs), speedup)
+            workload = Workload(draw_sizes(jobs), speedup)
             seconds = best_time(lambda w=workload, n=servers, h=whole: plan(w, n, whole=h), 1)  # type: ignore[misc]
             ratio = "" if before is None else f"{seconds / before:.1f}"
             cells = (name, f"{jobs:,}", f"{servers:,.0f}", "yes" if whole else "")

@@ -1,4 +1,4 @@
-"""How long simulating takes, against SimPy and Ciw, by the event, and how it grows with a batch."""
+"""Simulation speed: compared with SimPy and Ciw, in events per second, and how it grows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hesrpt.arrays import FloatArray
 from hesrpt.policies import PolicyLike, State
 
 
-def flow_with_hesrpt(workload: Workload) -> float:
+def simulate_with_hesrpt(workload: Workload) -> float:
     return simulate(workload, 1.0, "equi").mean_flow_time
 
 
-def flow_with_simpy(workload: Workload) -> float:
-    """Return the mean flow time of processor sharing: arrivals interrupt the server."""
+def simulate_with_simpy(workload: Workload) -> float:
+    """Return the mean flow time of processor sharing in SimPy; arrivals interrupt the server."""
     assert workload.arrivals is not None
     sizes, times = workload.sizes.tolist(), workload.arrivals.tolist()
     flow_times = [0.0] * len(sizes)
@@ -35,22 +35,26 @@ def flow_with_simpy(workload: Workload) -> float:
 
     def serve() -> Iterator[Any]:
         jobs: list[int] = []
-        left: list[float] = []
+        remaining: list[float] = []
         served = 0
         while served < len(sizes):
-            start, least = environment.now, min(left, default=0.0)
+            start, least = environment.now, min(remaining, default=0.0)
             try:
-                yield environment.timeout(least * len(left)) if left else environment.event()
+                yield (
+                    environment.timeout(least * len(remaining))
+                    if remaining
+                    else environment.event()
+                )
             except simpy.Interrupt as arrival:
-                if left:
-                    share = (environment.now - start) / len(left)
-                    left = [work - share for work in left]
+                if remaining:
+                    share = (environment.now - start) / len(remaining)
+                    remaining = [work - share for work in remaining]
                 jobs.append(arrival.cause)
-                left.append(sizes[arrival.cause])
+                remaining.append(sizes[arrival.cause])
             else:
-                smallest = left.index(least)
-                left = [work - least for work in left]
-                del left[smallest]
+                smallest = remaining.index(least)
+                remaining = [work - least for work in remaining]
+                del remaining[smallest]
                 job = jobs.pop(smallest)
                 flow_times[job] = environment.now - times[job]
                 served += 1
@@ -61,10 +65,10 @@ def flow_with_simpy(workload: Workload) -> float:
     return sum(flow_times) / len(flow_times)
 
 
-def flow_with_ciw(workload: Workload) -> float:
-    """Return the mean flow time at Ciw's node for processor sharing.
+def simulate_with_ciw(workload: Workload) -> float:
+    """Return the mean flow time at Ciw's processor-sharing node.
 
-    What it calls servers is how many jobs share the one server at most.
+    Its ``number_of_servers`` is the most jobs that may share the one server.
     """
     assert workload.arrivals is not None
     gaps = np.diff(workload.arrivals, prepend=0.0).tolist()
@@ -79,14 +83,14 @@ def flow_with_ciw(workload: Workload) -> float:
     return float(np.mean([record.exit_date - record.arrival_date for record in records]))
 
 
-def against_simulators(console: Console, jobs: int = 20_000, load: float = 0.9) -> None:
-    """Compare equal shares with the same queue, of the same jobs, in SimPy and in Ciw."""
+def compare_with_simulators(console: Console, jobs: int = 20_000, load: float = 0.9) -> None:
+    """Compare equal shares with the same queue and the same jobs in SimPy and in Ciw."""
     workload = Workload.poisson(load, jobs, speedup=Amdahl(1.0))
-    flow_with_hesrpt(workload.head(100))  # compiles
-    mean = flow_with_hesrpt(workload)
-    # Milliseconds are easily disturbed: as many runs as take about as long as one of theirs.
-    time = best_time(lambda: flow_with_hesrpt(workload), repeats=50)
-    for name, flow, target in (("SimPy", flow_with_simpy, 50), ("Ciw", flow_with_ciw, 150)):
+    simulate_with_hesrpt(workload.head(100))  # compile first
+    mean = simulate_with_hesrpt(workload)
+    # Runs of milliseconds are noisy, so repeat them for about as long as one SimPy run takes.
+    time = best_time(lambda: simulate_with_hesrpt(workload), repeats=50)
+    for name, flow, target in (("SimPy", simulate_with_simpy, 50), ("Ciw", simulate_with_ciw, 150)):
         means: list[float] = []
         theirs = best_time(lambda f=flow, m=means: m.append(f(workload)))  # type: ignore[misc]
         difference = abs(means[0] / mean - 1)
@@ -102,38 +106,38 @@ def in_proportion(state: State) -> FloatArray:
     return state.servers * state.remaining / float(state.remaining.sum())
 
 
-def events(console: Console, servers: float = 64.0) -> None:
-    """Show how many events a second are simulated, with a compiled policy and with a plain one."""
+def measure_event_rate(console: Console, servers: float = 64.0) -> None:
+    """Show how many events per second a compiled policy and a plain function allow."""
     cases: list[tuple[str, PolicyLike, float, int, int]] = [
         ("hesrpt", "hesrpt", 44.0, 500_000, 1_000_000),
         ("a policy in plain Python", in_proportion, 30.0, 20_000, 50_000),
     ]
     for name, policy, rate, jobs, target in cases:
         workload = Workload.poisson(rate, jobs, speedup=PowerLaw(0.5))
-        simulate(workload.head(100), servers, policy)  # compiles
+        simulate(workload.head(100), servers, policy)  # compile first
         simulation = simulate(workload, servers, policy)
         seconds = best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
         console.print(
             f"k^0.5, {servers:g} servers, {jobs:,} jobs, {simulation.mean_jobs:.1f} in the system, "
-            f"{name}: {simulation.events / seconds:,.0f} events a second (target {target:,})"
+            f"{name}: {simulation.events / seconds:,.0f} events per second (target {target:,})"
         )
 
 
-def batches(console: Console, servers: float = 1000.0) -> None:
-    """Show how the time for a batch grows with its jobs, beside that of a sort."""
+def measure_growth(console: Console, servers: float = 1000.0) -> None:
+    """Show how the time for a batch grows with its jobs, compared with a sort."""
     heads = "policy", "jobs", "seconds", "times the row before", "np.argsort: seconds"
     table = Table(*heads, "times the row before", box=None)
     workloads = [Workload.pareto(10**e, speedup=PowerLaw(0.5)) for e in (4, 5, 6)]
     sorts = [best_time(lambda w=w: np.argsort(w.sizes)) for w in workloads]  # type: ignore[misc]
     for policy in ("hesrpt", "equi", "srpt"):
-        simulate(workloads[0].head(100), servers, policy)  # compiles
+        simulate(workloads[0].head(100), servers, policy)  # compile first
         before: tuple[float, float] | None = None
         for workload, sort in zip(workloads, sorts, strict=True):
             seconds = best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
             ratios = ("", "") if before is None else (seconds / before[0], sort / before[1])
-            mine, theirs = (ratio if ratio == "" else f"{ratio:.1f}" for ratio in ratios)
-            cells = (policy, f"{len(workload):,}", f"{seconds:.4f}", mine)
-            table.add_row(*cells, f"{sort:.4f}", theirs)
+            our_ratio, sort_ratio = (ratio if ratio == "" else f"{ratio:.1f}" for ratio in ratios)
+            cells = (policy, f"{len(workload):,}", f"{seconds:.4f}", our_ratio)
+            table.add_row(*cells, f"{sort:.4f}", sort_ratio)
             before = seconds, sort
         table.add_section()
     console.print(table)

@@ -1,4 +1,4 @@
-"""A batch with a given completion order as a convex program, for a general solver."""
+"""The best schedule for a given completion order, as a convex program for a general solver."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 
-#: Constraints that work ≤ length · s(used / length), given (used, length, work, job of each entry).
+#: Returns the constraints work ≤ length · s(used / length), from (used, length, work, job).
 Cones = Callable[[Any, Any, Any, Any], list[Any]]
 
 
-def least_cost(sizes: FloatArray, weights: FloatArray, servers: float, cones: Cones) -> float:
+def minimise_cost(sizes: FloatArray, weights: FloatArray, servers: float, cones: Cones) -> float:
     """Return the least weighted flow time of jobs listed from the last to end to the first.
 
-    Variables are the length of each phase, and the server time used and work done by each job in
-    it; the first k jobs are present in phase k.
+    The variables are the length of each phase, and for each phase and job the server time used and
+    the work done. The first k jobs are present in phase k.
     """
     jobs = len(sizes)
     phase, job = np.tril_indices(jobs)
@@ -44,7 +44,7 @@ def power_cones(powers: FloatArray) -> Cones:
 
 
 def root_cones(used: Any, length: Any, work: Any, job: Any) -> list[Any]:
-    """Return the constraints for k^0.5, work² ≤ used × length, which solvers like better."""
+    """Return the constraints for k^0.5 as work² ≤ used × length, which solvers handle better."""
     return [_product_at_least_square(used, length, work)]
 
 

@@ -1,4 +1,4 @@
-"""Traces of clusters: the time to read and to replay them."""
+"""Traces: the time to read and to replay them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _make_trace(jobs: int, machine_servers: int = 256, load: float = 0.7) -> Tra
     )
 
 
-def replays(console: Console) -> None:
-    """All policies on 20,000 jobs, and single ones on a million."""
+def measure_replays(console: Console) -> None:
+    """Measure replays of 20,000 jobs under all policies, and of a million under single ones."""
     run_study(_make_trace(300))  # compiles the simulator
     trace = _make_trace(20_000)
     began = time.perf_counter()
     run_study(trace)
-    all_of_them = time.perf_counter() - began
-    console.print(f"20,000 jobs under all policies: {all_of_them:.1f} s (wanted: below 10 s)")
+    total = time.perf_counter() - began
+    console.print(f"20,000 jobs under all policies: {total:.1f} s (target: below 10 s)")
     trace = _make_trace(1_000_000)
     began = time.perf_counter()
     np.argsort(trace.runtimes, kind="stable")
@@ -52,11 +52,13 @@ def replays(console: Console) -> None:
         began = time.perf_counter()
         run_study(trace, policies=[policy])
         seconds = time.perf_counter() - began
-        console.print(f"1,000,000 jobs, {policy}: {seconds:.1f} s, {seconds / sort:.0f} sorts")
+        console.print(
+            f"1,000,000 jobs, {policy}: {seconds:.1f} s, {seconds / sort:.0f} times a sort"
+        )
 
 
-def reading(console: Console) -> None:
-    """Read a million lines of the Standard Workload Format."""
+def measure_reading(console: Console) -> None:
+    """Measure reading a million lines of the Standard Workload Format."""
     trace = _make_trace(1_000_000)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.swf"

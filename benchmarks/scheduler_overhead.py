@@ -1,4 +1,4 @@
-"""The live scheduler: its overhead beside a plain process pool, and how long it thinks."""
+"""Overhead of the live scheduler: its throughput, and the time that one decision takes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from hesrpt.runtime.jobs import JobSpec
 _ITEMS, _SECONDS = 600, 0.01
 
 
-def item(number: int) -> int:
+def run_item(number: int) -> int:
     time.sleep(_SECONDS)
     return number
 
 
-def throughput(console: Console) -> None:
-    """Items of 10 ms on 2 servers, beside concurrent.futures."""
+def measure_throughput(console: Console) -> None:
+    """Compare the throughput of items of 10 ms on 2 servers with concurrent.futures."""
     ratios = []
     for _ in range(3):
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-            list(executor.map(item, range(4)))
+            list(executor.map(run_item, range(4)))
             began = time.perf_counter()
-            list(executor.map(item, range(_ITEMS)))
+            list(executor.map(run_item, range(_ITEMS)))
             plain = time.perf_counter() - began
         with Pool(servers=2) as pool:
-            pool.map(item, range(4), name="warm up").wait()
+            pool.map(run_item, range(4), name="warm up").wait()
             began = time.perf_counter()
-            pool.map(item, range(_ITEMS), name="items").results()
+            pool.map(run_item, range(_ITEMS), name="items").results()
             ours = time.perf_counter() - began
         ratios.append(plain / ours)
     shown = ", ".join(f"{ratio:.1%}" for ratio in ratios)
@@ -45,15 +45,15 @@ def throughput(console: Console) -> None:
     )
 
 
-def decisions(console: Console) -> None:
-    """How long a decision takes, with more and more jobs."""
+def measure_decisions(console: Console) -> None:
+    """Show how long a decision takes with more and more jobs."""
     table = Table("jobs", "shared p", "own p each", "an item ends", box=None)
     for jobs in (10, 100, 1000, 10_000):
         cells = []
         for own in (False, True):
-            core = _with_jobs(jobs, own)
+            core = _create_core(jobs, own)
             cells.append(best_time(partial(_review, core), 5))
-        core = _with_jobs(jobs, own=False)
+        core = _create_core(jobs, own=False)
         name, active = next((n, job) for n, job in core.jobs.items() if job.in_flight)
         first = next(iter(active.in_flight))
         began = time.perf_counter()
@@ -67,7 +67,7 @@ def _review(core: Core) -> None:
     core.handle(Tick(core.planned_at + 2.0))
 
 
-def _with_jobs(jobs: int, own: bool) -> Core:
+def _create_core(jobs: int, own: bool) -> Core:
     core = Core(64)
     arrivals = []
     for job in range(jobs):
