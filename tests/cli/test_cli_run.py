@@ -18,7 +18,7 @@ from support.shell import run
 
 from hesrpt import InputError
 from hesrpt.runtime import runs as runner
-from hesrpt.runtime.engines.processes import MARK
+from hesrpt.runtime.engines.processes import MARKS_VARIABLE
 from hesrpt.runtime.jobs_file import JobRequest, parse_jobs, read_jobs_file
 from hesrpt.runtime.journal import Journal
 
@@ -60,7 +60,9 @@ def leftovers(place: Path) -> list[str]:
         try:
             environment = process.environ()
             if environment.get("RUN_OF_TEST") == str(place) and process.status() != "zombie":
-                found.append(f"{process.pid} {' '.join(process.cmdline())} {environment.get(MARK)}")
+                found.append(
+                    f"{process.pid} {' '.join(process.cmdline())} {environment.get(MARKS_VARIABLE)}"
+                )
         except (psutil.Error, OSError):
             continue
     return found

@@ -1,4 +1,4 @@
-"""What every engine must do, and what only real processes can."""
+"""The contract of every engine, and what engines with real processes must do besides."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any
 import cloudpickle
 import psutil
 import pytest
+from support.waiting import until
 
+from hesrpt import InputError
 from hesrpt.runtime.engines.engine import CommandTask, Engine, Outcome, PythonTask
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.engines.local import LocalEngine
-from hesrpt.runtime.engines.processes import MARK
+from hesrpt.runtime.engines.processes import find_marked
+from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 
 
-def python(
+def python_task(
     engine: Engine, function: Callable[[Any], Any], argument: Any = None, **options: Any
 ) -> PythonTask:
     return PythonTask(
@@ -27,181 +30,177 @@ def python(
     )
 
 
-@pytest.fixture(params=["fake", "local", "ray"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Every engine."""
-    made = made_engine(request)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture(params=["local", "ray"])
-def real(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Every engine with processes."""
-    made = made_engine(request)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def made_engine(request: pytest.FixtureRequest) -> Engine:
+def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    engine: Engine
     if request.param == "ray":
-        address = request.getfixturevalue("ray_address")
-        from hesrpt.runtime.engines.ray.ray_engine import RayEngine
-
-        return RayEngine(2, address=address)
-    return FakeEngine(2) if request.param == "fake" else LocalEngine(2)
-
-
-@pytest.fixture
-def local() -> Iterator[LocalEngine]:
-    engine = LocalEngine(2)
+        options = EngineOptions(servers=2, address=request.getfixturevalue("ray_address"))
+        engine = create_engine("ray", options)
+    elif request.param == "local":
+        engine = create_engine("local", EngineOptions(servers=2))
+    else:
+        engine = FakeEngine(2)
     try:
         yield engine
     finally:
         engine.close()
 
 
-def outcomes(engine: Engine, count: int, seconds: float = 90.0) -> dict[tuple[str, int], Outcome]:
-    found: dict[tuple[str, int], Outcome] = {}
-    until = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < until:
+@pytest.fixture(params=["fake", "local", "ray"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Every engine."""
+    yield from start_engine(request)
+
+
+@pytest.fixture(params=["local", "ray"])
+def real_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Every engine with real processes."""
+    yield from start_engine(request)
+
+
+def collect_outcomes(engine: Engine, count: int) -> dict[tuple[str, int], Outcome]:
+    """Wait for a number of outcomes, and return them by job and item."""
+    outcomes: dict[tuple[str, int], Outcome] = {}
+    deadline = time.monotonic() + 90
+    while len(outcomes) < count and time.monotonic() < deadline:
         for outcome in engine.wait_for_outcomes(0.2):
             key = (outcome.job, outcome.item)
-            assert key not in found, "said twice"
-            found[key] = outcome
-    return found
+            assert key not in outcomes, "reported twice"
+            outcomes[key] = outcome
+    return outcomes
 
 
-# --- the contract -----------------------------------------------------------------------------
+# --- every engine -----------------------------------------------------------------------------
 
 
 def test_every_item_has_one_outcome(engine: Engine) -> None:
     for item in range(5):
-        engine.start("a", {item: python(engine, lambda x: x * 2, item)}, 1)
-    found = outcomes(engine, 5)
-    assert set(found) == {("a", item) for item in range(5)}
-    assert all(outcome.error is None and outcome.seconds >= 0 for outcome in found.values())
+        engine.start("a", {item: python_task(engine, lambda x: x * 2, item)}, 1)
+    outcomes = collect_outcomes(engine, 5)
+    assert set(outcomes) == {("a", item) for item in range(5)}
+    assert all(outcome.error is None and outcome.seconds >= 0 for outcome in outcomes.values())
     assert engine.wait_for_outcomes(0.05) == []
 
 
-def test_nothing_is_heard_of_a_stopped_item(engine: Engine) -> None:
-    engine.start("a", {0: python(engine, time.sleep, 0.3)}, 1)
-    engine.start("a", {1: python(engine, time.sleep, 0.3)}, 1)
+def test_stopped_item_has_no_outcome_until_it_is_started_again(engine: Engine) -> None:
+    engine.start("a", {0: python_task(engine, time.sleep, 0.3)}, 1)
+    engine.start("a", {1: python_task(engine, time.sleep, 0.3)}, 1)
     engine.stop("a", 0)
-    engine.stop("nobody", 7)
-    assert set(outcomes(engine, 1)) == {("a", 1)}
+    engine.stop("unknown job", 7)
+    assert set(collect_outcomes(engine, 1)) == {("a", 1)}
+    assert engine.wait_for_outcomes(0.5) == []
+    engine.start("a", {0: python_task(engine, time.sleep, 0.2)}, 1)
+    engine.stop("a", 0)
+    engine.start("a", {0: python_task(engine, time.sleep, 0.2)}, 1)
+    assert set(collect_outcomes(engine, 1)) == {("a", 0)}
     assert engine.wait_for_outcomes(0.5) == []
 
 
-def test_a_stopped_item_may_be_started_again(engine: Engine) -> None:
-    engine.start("a", {0: python(engine, time.sleep, 0.2)}, 1)
-    engine.stop("a", 0)
-    engine.start("a", {0: python(engine, time.sleep, 0.2)}, 1)
-    assert set(outcomes(engine, 1)) == {("a", 0)}
-    assert engine.wait_for_outcomes(0.5) == []
-
-
-def test_waiting_takes_no_longer_than_asked_and_can_be_ended(engine: Engine) -> None:
-    before = engine.now()
+def test_waiting_respects_its_timeout_and_can_be_interrupted(engine: Engine) -> None:
+    start = engine.now()
     assert engine.wait_for_outcomes(0.1) == []
-    assert engine.now() - before >= 0.09
+    assert engine.now() - start >= 0.09
     engine.wake()
     engine.wait_for_outcomes(0.0 if isinstance(engine, FakeEngine) else 5.0)
-    assert engine.now() - before < 4
+    assert engine.now() - start < 4
     assert engine.capacity() == 2
 
 
 # --- real processes ---------------------------------------------------------------------------
 
 
-def test_results_and_errors_come_back(real: Engine) -> None:
-    real.start("a", {0: python(real, lambda x: {"twice": 2 * x}, 21)}, 1)
-    real.start("a", {1: python(real, lambda x: 1 / x, 0)}, 1)
-    real.start("a", {2: python(real, lambda x: (y for y in range(x)), 3)}, 1)  # cannot be pickled
-    found = outcomes(real, 3)
-    assert cloudpickle.loads(found["a", 0].result) == {"twice": 42}
-    assert str(found["a", 1].error).startswith("ZeroDivisionError: division by zero\n")
-    assert "test_engines.py" in str(found["a", 1].error)  # where it was raised
-    assert "generator" in str(found["a", 2].error)
+def test_results_and_errors_are_returned(real_engine: Engine) -> None:
+    real_engine.start("a", {0: python_task(real_engine, lambda x: {"twice": 2 * x}, 21)}, 1)
+    real_engine.start("a", {1: python_task(real_engine, lambda x: 1 / x, 0)}, 1)
+    unpicklable = python_task(real_engine, lambda x: (y for y in range(x)), 3)
+    real_engine.start("a", {2: unpicklable}, 1)
+    outcomes = collect_outcomes(real_engine, 3)
+    assert cloudpickle.loads(outcomes["a", 0].result) == {"twice": 42}
+    assert str(outcomes["a", 1].error).startswith("ZeroDivisionError: division by zero\n")
+    assert "test_engines.py" in str(outcomes["a", 1].error), "the error has no location"
+    assert "generator" in str(outcomes["a", 2].error)
 
 
-def test_a_worker_that_dies_costs_its_own_item_only(real: Engine) -> None:
-    real.start("a", {0: python(real, lambda _: os.kill(os.getpid(), signal.SIGKILL))}, 1)
+def test_dying_worker_fails_only_its_own_item(real_engine: Engine) -> None:
+    killer = python_task(real_engine, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    real_engine.start("a", {0: killer}, 1)
     for item in range(1, 5):
-        real.start("a", {item: python(real, lambda x: x, item)}, 1)
-    found = outcomes(real, 5)
-    assert "ended abnormally" in str(found["a", 0].error)
-    assert all(found["a", item].error is None for item in range(1, 5))
+        real_engine.start("a", {item: python_task(real_engine, lambda x: x, item)}, 1)
+    outcomes = collect_outcomes(real_engine, 5)
+    assert "ended abnormally" in str(outcomes["a", 0].error)
+    assert all(outcomes["a", item].error is None for item in range(1, 5))
 
 
-def test_items_have_time_limits(real: Engine) -> None:
-    real.start("a", {0: python(real, lambda _: time.sleep(60), timeout=0.5)}, 1)
-    real.start("a", {1: CommandTask("sleep 60", timeout=0.5)}, 1)
-    found = outcomes(real, 2)
-    assert all("longer than its time limit" in str(outcome.error) for outcome in found.values())
+def test_items_that_exceed_their_time_limit_fail(real_engine: Engine) -> None:
+    sleeper = python_task(real_engine, lambda _: time.sleep(60), timeout=0.5)
+    real_engine.start("a", {0: sleeper}, 1)
+    real_engine.start("a", {1: CommandTask("sleep 60", timeout=0.5)}, 1)
+    outcomes = collect_outcomes(real_engine, 2)
+    assert all("longer than its time limit" in str(each.error) for each in outcomes.values())
 
 
-def test_commands_run_with_and_without_a_shell(real: Engine, tmp_path: Path) -> None:
+def test_commands_run_with_and_without_a_shell(real_engine: Engine, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    real.start("a", {0: CommandTask("echo $((1+1)); exit 3", log=log, directory=tmp_path)}, 1)
-    assert outcomes(real, 1)["a", 0].error == "exit code 3\n2"
+    shell = CommandTask("echo $((1+1)); exit 3", log=log, directory=tmp_path)
+    real_engine.start("a", {0: shell}, 1)
+    assert collect_outcomes(real_engine, 1)["a", 0].error == "exit code 3\n2"
     assert log.read_text() == "2\n"
-    real.start("a", {1: CommandTask(("echo", "$HOME; x"), log=log)}, 1)
-    assert outcomes(real, 1)["a", 1].error is None
+    real_engine.start("a", {1: CommandTask(("echo", "$HOME; x"), log=log)}, 1)
+    assert collect_outcomes(real_engine, 1)["a", 1].error is None
     assert log.read_text() == "2\n$HOME; x\n"
-    real.start("a", {2: CommandTask(("no-such-program",))}, 1)
-    assert "cannot be started" in str(outcomes(real, 1)["a", 2].error)
+    real_engine.start("a", {2: CommandTask(("no-such-program",))}, 1)
+    assert "cannot be started" in str(collect_outcomes(real_engine, 1)["a", 2].error)
 
 
-def test_what_an_item_prints_goes_to_its_log(real: Engine, tmp_path: Path) -> None:
-    def talk(x: int) -> None:
+def test_output_of_an_item_goes_to_its_log(real_engine: Engine, tmp_path: Path) -> None:
+    def print_something(x: int) -> None:
         print("hello", x)
         os.system("echo from a child")
 
-    real.start("a", {0: python(real, talk, 1, log=tmp_path / "0")}, 1)
-    real.start("a", {1: python(real, len, "quiet", log=tmp_path / "1")}, 1)
-    outcomes(real, 2)
+    real_engine.start("a", {0: python_task(real_engine, print_something, 1, log=tmp_path / "0")}, 1)
+    real_engine.start("a", {1: python_task(real_engine, len, "quiet", log=tmp_path / "1")}, 1)
+    collect_outcomes(real_engine, 2)
     assert sorted((tmp_path / "0").read_text().splitlines()) == ["from a child", "hello 1"]
-    assert not (tmp_path / "1").exists()
+    assert not (tmp_path / "1").exists(), "an empty log was left"
 
 
-def test_a_command_can_be_given_other_cores(local: LocalEngine) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    local.start("a", {0: CommandTask("sleep 20 & sleep 20", pin_cores=True)}, len(cores))
-    while not local.commands:
-        time.sleep(0.01)
-    time.sleep(0.2)
-    local.resize("a", 0, 1)
-    (command,) = local.commands.values()
-    tree = psutil.Process(command.pid)
-    for process in [tree, *tree.children(recursive=True)]:
-        assert len(process.cpu_affinity()) == 1
-    local.stop("a", 0)
+# --- this machine -----------------------------------------------------------------------------
+
+
+def test_running_command_can_be_moved_to_fewer_cores() -> None:
+    engine = LocalEngine(2)
+    try:
+        cores = sorted(os.sched_getaffinity(0))
+        engine.start("a", {0: CommandTask("sleep 20 & sleep 20", pin_cores=True)}, len(cores))
+        until(lambda: len(engine.commands) == 1)
+        (command,) = engine.commands.values()
+        shell = psutil.Process(command.pid)
+        until(lambda: len(shell.children()) == 2)
+        engine.resize("a", 0, 1)
+        for process in [shell, *shell.children(recursive=True)]:
+            assert len(process.cpu_affinity()) == 1
+    finally:
+        engine.close()
 
 
 def test_closing_leaves_no_process_behind() -> None:
     engine = LocalEngine(2)
-    mark = engine.mark
-    engine.start("a", {0: python(engine, lambda _: os.system("sleep 100 & sleep 100"))}, 1)
-    engine.start("a", {1: CommandTask("sleep 100 & setsid sleep 100 & sleep 100")}, 1)
-    time.sleep(1.5)
-    assert len(marked(mark)) >= 4
+    sleepers = "sleep 100 & setsid sleep 100 & sleep 100"
+    engine.start("a", {0: python_task(engine, lambda _: os.system(sleepers))}, 1)
+    engine.start("a", {1: CommandTask(sleepers)}, 1)
+    until(lambda: sum(process.name() == "sleep" for process in find_marked(engine.mark)) == 6)
     engine.close()
-    assert marked(mark) == []
+    assert find_marked(engine.mark) == []
     assert engine.guardian.process.poll() == 0
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            marks = process.environ().get(MARK, "").split()
-            if mark in marks and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
+# --- the registry -----------------------------------------------------------------------------
+
+
+def test_engines_are_created_by_name() -> None:
+    fake = FakeEngine(2)
+    assert create_engine(fake, EngineOptions()) is fake
+    with pytest.raises(InputError, match="unknown engine 'slurm'; choose one of local, ray"):
+        create_engine("slurm", EngineOptions())
+    for engine in (fake, "local"):
+        with pytest.raises(InputError, match="only apply to engine 'ray'"):
+            create_engine(engine, EngineOptions(address="auto"))

@@ -1,4 +1,4 @@
-"""Items and results on a real Ray cluster: at scale, in batches, kept there; and mistakes."""
+"""Items and results on a Ray cluster: many, in batches, kept in the cluster; and mistakes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import ray
@@ -19,6 +20,7 @@ from support.waiting import until
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.engines.ray.actors import Assignment, Batch
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.sources import CommandSource
@@ -26,12 +28,15 @@ from hesrpt.runtime.sources import CommandSource
 
 @pytest.fixture
 def pool(ray_address: str) -> Iterator[Pool]:
-    with Pool(2, engine="ray", address=ray_address) as made:
-        yield made
+    with Pool(2, engine="ray", address=ray_address) as pool:
+        yield pool
 
 
-class Counted:
-    """Large, and counts how often it is sent and received."""
+# --- functions and results --------------------------------------------------------------------
+
+
+class CountedData:
+    """Large data that notes how often it is sent and received."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.data = directory, np.ones(2**20)
@@ -45,16 +50,14 @@ class Counted:
         (self.directory / f"received-{os.getpid()}-{time.monotonic_ns()}").touch()
 
 
-def test_what_all_items_share_is_sent_once(pool: Pool, tmp_path: Path) -> None:
-    import cloudpickle
-
+def test_data_of_a_function_is_sent_to_each_server_once(pool: Pool, tmp_path: Path) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    large = Counted(tmp_path)
+    large = CountedData(tmp_path)
     job = pool.map(lambda item: item + int(large.data.sum()), range(40))
     assert job.results() == [item + 2**20 for item in range(40)]
     assert len(list(tmp_path.glob("sent-*"))) == 1
-    received = [path.name.split("-")[1] for path in tmp_path.glob("received-*")]
-    assert len(received) == len(set(received)) <= 2  # by each server once
+    receivers = [path.name.split("-")[1] for path in tmp_path.glob("received-*")]
+    assert len(receivers) == len(set(receivers)) <= 2
 
 
 def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> None:
@@ -81,96 +84,7 @@ def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> No
         local.map(abs, [1], keep=True)
 
 
-def test_short_items_go_in_batches_but_are_told_one_by_one(pool: Pool, tmp_path: Path) -> None:
-    engine = pool._driver.engine
-    assert isinstance(engine, RayEngine)
-    sizes: list[int] = []
-    give = engine._give
-
-    def counting(actor: Any, batch: Any) -> None:
-        sizes.append(len(batch.tasks))
-        give(actor, batch)
-
-    engine._give = counting  # type: ignore[method-assign]
-    job = pool.map(lambda x: x + 1, range(2000))
-    assert job.results() == list(range(1, 2001))
-    assert sum(sizes) == job.done == 2000
-    assert len(sizes) < 300
-    assert max(sizes) <= 100
-
-
-def test_one_of_a_batch_that_crashes_fails_alone(pool: Pool) -> None:
-    def crash_at_500(item: int) -> int:
-        if item == 500:
-            os._exit(1)
-        return item
-
-    with pool.executor() as executor:
-        futures = [executor.submit(crash_at_500, item) for item in range(1000)]
-    failed = [item for item, future in enumerate(futures) if future.exception() is not None]
-    assert failed == [500]
-    assert sum(future.result() for item, future in enumerate(futures) if item != 500) == 499000
-
-
-def test_an_item_of_a_batch_that_hangs_is_found_out(pool: Pool) -> None:
-    def hang_at_900(item: int) -> int:
-        time.sleep(60 if item == 900 else 0)
-        return item
-
-    job = pool.map(hang_at_900, range(1000), timeout=0.5, retries=0)
-    assert job.wait(120)
-    assert job.error == "item 900: took longer than its time limit (0.5 s)"
-
-
-def test_short_commands_go_in_batches_too(pool: Pool, tmp_path: Path) -> None:
-    items = [str(item) for item in range(150)]
-    command = ("touch", f"{tmp_path}/{{item}}")
-    source = CommandSource(CommandTemplate(job="touch", command=command, items=tuple(items)))
-    job = pool.add("touch", JobSpec(name="touch", items=150), source)
-    assert job.wait(120)
-    assert (job.state, job.done) == ("done", 150)
-    assert len(list(tmp_path.iterdir())) == 150
-
-
-def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
-    with Pool(1, engine="ray", address=ray_address) as first:
-        with Pool(1, engine="ray", address=ray_address) as second:
-            assert second.map(abs, [-2]).results(120) == [2]
-        assert first.map(abs, [-1]).results(120) == [1]
-        with pytest.raises(InputError, match="is connected to Ray at"):
-            Pool(1, engine="ray", address="127.0.0.1:1")
-    assert not ray.is_initialized()
-
-
-def test_without_the_connection_nobody_waits_for_ever(ray_address: str) -> None:
-    ray.init(address=ray_address, log_to_driver=False)
-    with Pool(1, engine="ray") as pool:
-        executor = pool.executor()
-        future = executor.submit(time.sleep, 60)
-        until(future.running)
-        ray.shutdown()
-        with pytest.raises(CancelledError, match="the connection to Ray was closed"):
-            future.result(60)
-        with pytest.raises(RuntimeError, match="after shutdown"):
-            executor.submit(abs, 1)
-        with pytest.raises(InputError, match="the connection to Ray was closed"):
-            pool.map(abs, [1])
-        pool.close()
-    assert not ray.is_initialized()  # and no other was started
-
-
-def test_processes_get_what_they_need_or_it_is_said(ray_address: str) -> None:
-    environment = {"env_vars": {"A": "b"}}
-    with Pool(1, engine="ray", address=ray_address, runtime_env=environment) as pool:
-        assert pool.map(lambda name: os.environ[name], ["A"]).results(120) == ["b"]
-    missing = {"working_dir": "/no/such/directory"}
-    with Pool(1, engine="ray", address=ray_address, runtime_env=missing) as pool:
-        with pytest.raises(InputError, match="/no/such/directory"):
-            pool.map(abs, [1]).results(120)
-        pool.close()
-
-
-def test_a_million_items_are_never_read_at_once(pool: Pool) -> None:
+def test_a_million_items_are_read_only_as_they_are_needed(pool: Pool) -> None:
     read = 0
 
     def items() -> Iterator[int]:
@@ -186,49 +100,141 @@ def test_a_million_items_are_never_read_at_once(pool: Pool) -> None:
     assert ahead <= 2 * (2 * 2 + 2) * 100
 
 
-# --- mistakes -----------------------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------
 
 
-def test_what_the_cluster_does_not_have_is_said_at_once(ray_address: str) -> None:
-    with pytest.raises(
-        InputError, match=r"no node of the cluster has \{'GPU': 1\}: \{'CPU': 4.0\}"
-    ):
-        Pool(engine="ray", address=ray_address, resources={"GPU": 1})
-    with pytest.raises(InputError, match="nobody answers"):
-        Pool(engine="ray", address="127.0.0.1:9")
-    with pytest.raises(InputError, match="ray job submit"):
-        Pool(engine="ray", address="ray://127.0.0.1:10001")
-    for amount in (0, 1e-5, "1"):
-        with pytest.raises(InputError, match=rf"resources: 'CPU' must be .* got {amount!r}"):
-            Pool(engine="ray", address=ray_address, resources={"CPU": amount})  # type: ignore[dict-item]
-    with pytest.raises(InputError, match="resources must be like"):
-        Pool(engine="ray", address=ray_address, resources={})
-    with pytest.raises(InputError, match="runtime_env must be a dictionary"):
-        Pool(engine="ray", address=ray_address, runtime_env="x")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="only apply to engine 'ray'"):
-        Pool(address=ray_address)
-    with pytest.raises(InputError, match="unknown engine 'slurm'; choose one of local, ray"):
-        Pool(engine="slurm")
+def test_short_items_are_sent_in_batches(ray_address: str) -> None:
+    engine = RayEngine(2, address=ray_address)
+    sizes: list[int] = []
+    assign = engine.fleet.assign
+
+    def count_items(queue: list[Batch]) -> list[Assignment]:
+        assignments = assign(queue)
+        sizes.extend(len(batch.tasks) for _, batch in assignments)
+        return assignments
+
+    engine.fleet.assign = count_items  # type: ignore[method-assign]
+    with Pool(engine=engine) as pool:
+        job = pool.map(lambda x: x + 1, range(2000))
+        assert job.results() == list(range(1, 2001))
+    assert sum(sizes) == job.done == 2000
+    assert len(sizes) < 300
+    assert max(sizes) <= 100
+
+
+def test_short_commands_are_sent_in_batches(pool: Pool, tmp_path: Path) -> None:
+    items = tuple(str(item) for item in range(150))
+    command = ("touch", f"{tmp_path}/{{item}}")
+    source = CommandSource(CommandTemplate(job="touch", command=command, items=items))
+    job = pool.add("touch", JobSpec(name="touch", items=150), source)
+    assert job.wait(120)
+    assert (job.state, job.done) == ("done", 150)
+    assert len(list(tmp_path.iterdir())) == 150
+
+
+def test_crashing_item_of_a_batch_fails_alone(pool: Pool) -> None:
+    def crash_at_500(item: int) -> int:
+        if item == 500:
+            os._exit(1)
+        return item
+
+    with pool.executor() as executor:
+        futures = [executor.submit(crash_at_500, item) for item in range(1000)]
+    failed = [item for item, future in enumerate(futures) if future.exception() is not None]
+    assert failed == [500]
+    assert sum(future.result() for item, future in enumerate(futures) if item != 500) == 499000
+
+
+def test_hanging_item_of_a_batch_fails_alone(pool: Pool) -> None:
+    def hang_at_900(item: int) -> int:
+        time.sleep(60 if item == 900 else 0)
+        return item
+
+    job = pool.map(hang_at_900, range(1000), timeout=0.5, retries=0)
+    assert job.wait(120)
+    assert job.error == "item 900: took longer than its time limit (0.5 s)"
+
+
+# --- the connection ---------------------------------------------------------------------------
+
+
+def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
+    with Pool(1, engine="ray", address=ray_address) as first:
+        with Pool(1, engine="ray", address=ray_address) as second:
+            assert second.map(abs, [-2]).results(120) == [2]
+        assert first.map(abs, [-1]).results(120) == [1]
+        with pytest.raises(InputError, match="is already connected to Ray at"):
+            Pool(1, engine="ray", address="127.0.0.1:1")
     assert not ray.is_initialized()
 
 
-def test_a_server_may_be_more_than_a_core(ray_address: str) -> None:
+def test_nobody_waits_for_ever_after_the_connection_was_closed(ray_address: str) -> None:
+    ray.init(address=ray_address, log_to_driver=False)
+    with Pool(1, engine="ray") as pool:
+        executor = pool.executor()
+        future = executor.submit(time.sleep, 60)
+        until(future.running)
+        ray.shutdown()
+        with pytest.raises(CancelledError, match="the connection to Ray was closed"):
+            future.result(60)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            executor.submit(abs, 1)
+        with pytest.raises(InputError, match="the connection to Ray was closed"):
+            pool.map(abs, [1])
+        pool.close()
+    assert not ray.is_initialized(), "another Ray was started"
+
+
+# --- resources and environments ---------------------------------------------------------------
+
+
+def test_server_may_hold_more_than_one_core(ray_address: str) -> None:
     with Pool(engine="ray", address=ray_address, resources={"CPU": 1.5}) as pool:
         assert pool.servers == 2
-        found = pool.map(
-            lambda _: ray.get_runtime_context().get_assigned_resources(), [0]
-        ).results()
-        assert found == [{"CPU": 1.5}]
+        job = pool.map(lambda _: ray.get_runtime_context().get_assigned_resources(), [0])
+        assert job.results() == [{"CPU": 1.5}]
 
 
-def test_without_ray_it_is_said_how_to_get_it() -> None:
+def test_runtime_environment_is_set_up_or_its_error_reported(ray_address: str) -> None:
+    environment = {"env_vars": {"A": "b"}}
+    with Pool(1, engine="ray", address=ray_address, runtime_env=environment) as pool:
+        assert pool.map(lambda name: os.environ[name], ["A"]).results(120) == ["b"]
+    missing = {"working_dir": "/no/such/directory"}
+    with Pool(1, engine="ray", address=ray_address, runtime_env=missing) as pool:
+        with pytest.raises(InputError, match="/no/such/directory"):
+            pool.map(abs, [1]).results(120)
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resources": {"GPU": 1}}, r"no node of the cluster has \{'GPU': 1\}: \{'CPU': 4.0\}"),
+        ({"resources": {}}, "resources must be like"),
+        ({"resources": {"CPU": 0}}, "resources: 'CPU' must be .* got 0"),
+        ({"resources": {"CPU": 1e-5}}, "resources: 'CPU' must be .* got 1e-05"),
+        ({"resources": {"CPU": "1"}}, "resources: 'CPU' must be .* got '1'"),
+        ({"runtime_env": "x"}, "runtime_env must be a dictionary"),
+        ({"address": "127.0.0.1:9"}, "nobody answers"),
+        ({"address": "ray://127.0.0.1:10001"}, "ray job submit"),
+    ],
+)
+def test_impossible_options_are_refused_at_once(
+    ray_address: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        Pool(engine="ray", **({"address": ray_address} | options))
+    assert not ray.is_initialized()
+
+
+def test_error_without_ray_says_how_to_install_it() -> None:
     script = "import sys; sys.modules['ray'] = None; from hesrpt.cli.main import main; main()"
-    found = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", script, "run", "examples/demo.toml", "--engine", "ray"],
         capture_output=True,
         text=True,
         cwd=ROOT,
     )
-    assert found.returncode == 2
-    assert "pip install 'hesrpt[ray]'" in found.stderr
-    assert "Traceback" not in found.stderr
+    assert run.returncode == 2
+    assert "pip install 'hesrpt[ray]'" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,1 +1,1 @@
-"""What runs items: on this machine, or nowhere (for tests)."""
+"""What runs items: processes of this machine, a Ray cluster, or a fake for tests."""

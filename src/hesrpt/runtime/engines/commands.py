@@ -1,4 +1,4 @@
-"""Running a command: its start, its end, its output."""
+"""Starting a command, waiting for its end, and reading its output."""
 
 from __future__ import annotations
 
@@ -9,37 +9,42 @@ from pathlib import Path
 from typing import IO
 
 from hesrpt.runtime.engines.engine import CommandTask
-from hesrpt.runtime.engines.processes import end_tree
+from hesrpt.runtime.engines.processes import kill_tree
 
 
-class CannotStartError(Exception):
+class CommandStartError(Exception):
     """A command could not be started."""
 
 
-def begin(
+def start_command(
     task: CommandTask, output: IO[bytes], environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a command."""
+    """Start a command whose standard output and error go to ``output``."""
     try:
         return subprocess.Popen(
-            task.command, shell=isinstance(task.command, str), cwd=task.directory,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
-    except FileNotFoundError as problem:
-        missing = f"{problem.filename}: " if problem.filename == str(task.directory) else ""
-        raise CannotStartError(f"cannot be started: {missing}{problem.strerror}") from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise CannotStartError(f"cannot be started: {reason}") from None
+            task.command,
+            shell=isinstance(task.command, str),
+            cwd=task.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        missing = f"{error.filename}: " if error.filename == str(task.directory) else ""
+        raise CommandStartError(f"cannot be started: {missing}{error.strerror}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandStartError(f"cannot be started: {reason}") from None
 
 
-def wait(process: subprocess.Popen[bytes], timeout: float | None) -> str | None:
-    """Return what went wrong with a command, when it has ended."""
+def wait_for_command(process: subprocess.Popen[bytes], timeout: float | None) -> str | None:
+    """Wait until a command ends; return its error, or None if it succeeded."""
     try:
         code = process.wait(timeout)
     except subprocess.TimeoutExpired:
-        end_tree(process.pid)
+        kill_tree(process.pid)
         process.wait()
         return f"took longer than its time limit ({timeout:g} s)"
     if code == 0:
@@ -47,19 +52,19 @@ def wait(process: subprocess.Popen[bytes], timeout: float | None) -> str | None:
     return f"exit code {code}" if code > 0 else f"ended by signal {-code}"
 
 
-def output_to(log: Path | None) -> IO[bytes]:
-    """Return where a command's output goes: its log, or a file that nobody else sees."""
+def open_output(log: Path | None) -> IO[bytes]:
+    """Open the file for a command's output: its log, or a temporary file if it has none."""
     return tempfile.TemporaryFile() if log is None else open(log, "a+b")
 
 
 def add_last_lines(error: str, output: IO[bytes], lines: int = 10) -> str:
-    """Return an error with what was printed last."""
-    said = last_bytes(output, 4096).decode("utf-8", "replace").splitlines()[-lines:]
-    return "\n".join([error, *said])
+    """Return an error followed by the last lines of a command's output."""
+    last_lines = read_tail(output, 4096).decode("utf-8", "replace").splitlines()[-lines:]
+    return "\n".join([error, *last_lines])
 
 
-def last_bytes(output: IO[bytes], count: int) -> bytes:
-    """Return the end of a file."""
+def read_tail(output: IO[bytes], count: int) -> bytes:
+    """Return the last ``count`` bytes of a file, or all of a shorter one."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(size - count, 0))
     return output.read()

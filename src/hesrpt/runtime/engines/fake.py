@@ -1,32 +1,42 @@
-"""An engine in which nothing runs and time is a number: for tests, and for trying policies out."""
+"""An engine that runs nothing and has its own clock, for tests and for trying out policies."""
 
 from __future__ import annotations
 
 import heapq
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hesrpt.runtime.engines.engine import Outcome, Task
 
-#: How long an item takes: of its job, its number, and how many of its job are in flight.
+#: The seconds an item takes, given its job, its number and how many items of the job are running.
 Duration = Callable[[str, int, int], float]
 
 
+class _ScheduledEnd(NamedTuple):
+    """When an item will end; ends at the same time are ordered by when their items started."""
+
+    time: float
+    start_number: int
+    job: str
+    item: int
+    seconds: float
+
+
 class FakeEngine:
-    """Items take as long as a function says, on a clock of its own."""
+    """Pretends to run items, each for as long as a function says, in simulated time."""
 
     batch_seconds = 0.0
     can_resize = True
     can_keep_results = False
 
     def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
-        self.servers, self.duration = servers, duration
+        self.servers = servers
+        self.duration = duration
         self.time = 0.0
-        self.ends: list[tuple[float, int, str, int, float]] = []
-        self.running: dict[tuple[str, int], int] = {}
-        self.count = 0
-        self.closed = False
+        self._ends: list[_ScheduledEnd] = []  # a heap
+        self._running: dict[tuple[str, int], int] = {}  # job and item -> start number
+        self._starts = 0
 
     def now(self) -> float:
         return self.time
@@ -38,7 +48,7 @@ class FakeEngine:
         return self.servers
 
     def request_servers(self, servers: int) -> None:
-        """Nothing grows."""
+        """Do nothing: the number of servers is fixed."""
 
     def pack_function(self, function: Any) -> Any:
         return function
@@ -47,42 +57,41 @@ class FakeEngine:
         return argument
 
     def fetch(self, reference: Any) -> Any:
-        return reference  # what is here needs no fetching
+        return reference
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        width = 1 + sum(name == job for name, _ in self.running) if servers == 1 else servers
+        width = 1 + sum(name == job for name, _ in self._running) if servers == 1 else servers
         seconds = {item: self.duration(job, item, width) for item in tasks}
-        end = self.time + sum(seconds.values())  # of what is done in one go, all is told at its end
+        end = self.time + sum(seconds.values())  # a batch reports all its items when it ends
         for item in tasks:
-            self.count += 1
-            self.running[job, item] = self.count
-            heapq.heappush(self.ends, (end, self.count, job, item, seconds[item]))
+            self._starts += 1
+            self._running[job, item] = self._starts
+            heapq.heappush(self._ends, _ScheduledEnd(end, self._starts, job, item, seconds[item]))
 
     def stop(self, job: str, item: int) -> None:
-        self.running.pop((job, item), None)
+        self._running.pop((job, item), None)
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        """Nothing to do: durations are fixed when an item starts."""
+        """Do nothing: an item's duration is fixed when it starts."""
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        until = self.time + timeout
-        found: list[Outcome] = []
-        while self.ends and self.ends[0][0] <= until and not found:
-            at = self.ends[0][0]
-            while self.ends and self.ends[0][0] == at:
-                _, count, job, item, seconds = heapq.heappop(self.ends)
-                if self.running.get((job, item)) == count:  # otherwise it was stopped
-                    del self.running[job, item]
-                    found.append(Outcome(job, item, seconds))
-            self.time = at
-        if not found:
-            self.time = until
-            time.sleep(0.0005)  # other threads may have something for it to do
-        return found
+        deadline = self.time + timeout
+        outcomes: list[Outcome] = []
+        while self._ends and self._ends[0].time <= deadline and not outcomes:
+            self.time = self._ends[0].time
+            while self._ends and self._ends[0].time == self.time:
+                end = heapq.heappop(self._ends)
+                was_stopped = self._running.get((end.job, end.item)) != end.start_number
+                if not was_stopped:
+                    del self._running[end.job, end.item]
+                    outcomes.append(Outcome(end.job, end.item, end.seconds))
+        if not outcomes:
+            self.time = deadline
+            time.sleep(0.0005)  # let other threads submit work
+        return outcomes
 
     def wake(self) -> None:
-        """Nothing waits."""
+        """Do nothing: waiting takes no real time."""
 
     def close(self) -> None:
-        self.running.clear()
-        self.closed = True
+        self._running.clear()

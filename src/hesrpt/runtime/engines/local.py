@@ -1,9 +1,9 @@
-"""The servers are processes of this machine.
+"""Running items in processes of this machine.
 
-Python items run in a process pool by Pebble, the one in which a worker that dies, or is ended for
-taking too long, costs its own item only. Processes are started the way of loky, so that a script
-needs no ``if __name__ == "__main__"``, and functions are pickled by cloudpickle, by value, so that
-lambdas and closures will do. Commands run as they are, each watched by a thread.
+Python items run in Pebble's process pool, where a worker that dies or exceeds its time limit costs
+only its own item. loky starts the processes, so scripts need no ``if __name__ == "__main__"``.
+cloudpickle pickles functions by value, so lambdas and closures work. Commands run as plain child
+processes, each watched by a thread.
 """
 
 from __future__ import annotations
@@ -33,29 +33,36 @@ from hesrpt.runtime.engines.engine import (
 )
 from hesrpt.runtime.engines.processes import (
     Guardian,
-    end_marked,
-    end_orphans,
-    end_tree,
-    marked_environment,
-    new_mark,
-    set_cores,
+    create_mark,
+    environment_with_mark,
+    kill_marked,
+    kill_orphans,
+    kill_tree,
+    pin_to_cores,
 )
 
 
 class Attempt(NamedTuple):
-    """One start of an item: it may be stopped and started again."""
+    """One start of an item, which may be stopped and started again."""
 
     job: str
     item: int
-    turn: int
+    number: int
+
+
+class AttemptEnded(NamedTuple):
+    """The message of a worker or a command's thread to the driver's thread."""
+
+    attempt: Attempt
+    outcome: Outcome
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(_cores()) or os.cpu_count() or 1
+    """Return the number of cores that this process may use."""
+    return len(_usable_cores()) or os.cpu_count() or 1
 
 
-def _cores() -> list[int]:
+def _usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -68,16 +75,17 @@ class LocalEngine:
 
     def __init__(self, servers: int) -> None:
         self.servers = servers
-        self.mark = new_mark()
+        self.mark = create_mark()
         self.guardian = Guardian(self.mark)
-        self.turns = 0
-        #: The attempts whose outcome is awaited, by job and item.
-        self.awaited: dict[tuple[str, int], Attempt] = {}
-        self.futures: dict[Attempt, ProcessFuture[Any]] = {}
+        #: The commands that are running now.
         self.commands: dict[Attempt, subprocess.Popen[bytes]] = {}
-        self.cores_of: dict[Attempt, list[int]] = {}
-        self.lock = threading.Lock()  # of these, which threads that watch commands share
-        self.events: queue.SimpleQueue[tuple[Attempt, Outcome] | None] = queue.SimpleQueue()
+        self._attempts = 0
+        self._current: dict[tuple[str, int], Attempt] = {}  # the running attempt of each item
+        self._futures: dict[Attempt, ProcessFuture[Any]] = {}
+        self._cores: dict[Attempt, list[int]] = {}
+        self._lock = threading.Lock()  # guards what the commands' threads use as well
+        # None only wakes the thread that waits for outcomes.
+        self._messages: queue.SimpleQueue[AttemptEnded | None] = queue.SimpleQueue()
         self._pool: ProcessPool | None = None
         self._threads: ThreadPoolExecutor | None = None
 
@@ -91,7 +99,7 @@ class LocalEngine:
         return self.servers
 
     def request_servers(self, servers: int) -> None:
-        """Nothing to do: a machine does not grow."""
+        """Do nothing: a machine cannot grow."""
 
     def pack_function(self, function: Any) -> Any:
         return pickle_value(function)
@@ -100,164 +108,170 @@ class LocalEngine:
         return pickle_value(argument)
 
     def fetch(self, reference: Any) -> Any:
-        return reference  # what is here needs no fetching
+        return reference  # results are on this machine already
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        ((item, task),) = tasks.items()
-        self.turns += 1
-        attempt = self.awaited[job, item] = Attempt(job, item, self.turns)
+        ((item, task),) = tasks.items()  # one item at a time: batch_seconds is 0
+        self._attempts += 1
+        attempt = self._current[job, item] = Attempt(job, item, self._attempts)
         if isinstance(task, PythonTask):
             future = self._schedule(task)
-            self.futures[attempt] = future
-            future.add_done_callback(partial(self._python_done, attempt, time.monotonic()))
+            self._futures[attempt] = future
+            future.add_done_callback(partial(self._report_python, attempt, time.monotonic()))
             return
         if task.pin_cores:
-            self._give_cores(attempt, servers)
+            self._assign_cores(attempt, servers)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(
                 max(self.servers, 1) * 2, thread_name_prefix="hesrpt-command"
             )
         self._threads.submit(self._run_command, attempt, task)
 
-    # --- Python -------------------------------------------------------------------------------
+    # --- Python items -------------------------------------------------------------------------
 
     def _schedule(self, task: PythonTask) -> ProcessFuture[Any]:
-        call = (task.function, task.argument, task.log)
+        arguments = (task.function, task.argument, task.log)
         if self._pool is not None:
             try:
-                return self._pool.schedule(worker.call, call, timeout=task.timeout)
+                return self._pool.schedule(worker.call_pickled, arguments, timeout=task.timeout)
             except RuntimeError:
-                pass  # the pool is broken; there must be another
+                pass  # the pool is broken: replace it
         self._pool = ProcessPool(
-            max_workers=self.servers, context=_Context(marked_environment(self.mark))
+            max_workers=self.servers, context=_Context(environment_with_mark(self.mark))
         )
-        return self._pool.schedule(worker.call, call, timeout=task.timeout)
+        return self._pool.schedule(worker.call_pickled, arguments, timeout=task.timeout)
 
-    def _python_done(self, attempt: Attempt, began: float, future: ProcessFuture[Any]) -> None:
-        seconds, result, error = time.monotonic() - began, b"", None
+    def _report_python(self, attempt: Attempt, start: float, future: ProcessFuture[Any]) -> None:
+        seconds, result, error = time.monotonic() - start, None, None
         try:
             seconds, result, error = future.result()
         except CancelledError:
-            end_orphans(self.mark)
+            kill_orphans(self.mark)
             return
         except ProcessExpired as expired:
             error = f"the process ended abnormally (exit code {expired.exitcode})"
-            end_orphans(self.mark)
+            kill_orphans(self.mark)
         except TimeoutError:
             error = f"took longer than its time limit ({seconds:.1f} s)"
-            end_orphans(self.mark)
-        except BaseException as problem:  # nothing may be left without an outcome
+            kill_orphans(self.mark)
+        except BaseException as problem:  # whatever happens, the item needs an outcome
             error = f"{type(problem).__name__}: {problem}"
-        self._tell(attempt, seconds, result, error)
+        self._report(attempt, seconds, result or b"", error)
 
-    def _tell(self, attempt: Attempt, seconds: float, result: bytes, error: str | None) -> None:
+    def _report(self, attempt: Attempt, seconds: float, result: bytes, error: str | None) -> None:
         outcome = Outcome(attempt.job, attempt.item, seconds, result=result, error=error)
-        self.events.put((attempt, outcome))
+        self._messages.put(AttemptEnded(attempt, outcome))
 
     # --- commands -----------------------------------------------------------------------------
 
     def _run_command(self, attempt: Attempt, task: CommandTask) -> None:
-        began = time.monotonic()
+        start = time.monotonic()
         error: str | None = None
         try:
-            with commands.output_to(task.log) as output:
+            with commands.open_output(task.log) as output:
                 error = self._watch_command(attempt, task, output)
                 if error is not None:
                     error = commands.add_last_lines(error, output)
             if task.log is not None:
                 worker.remove_if_empty(task.log)
-        except commands.CannotStartError as problem:
+        except commands.CommandStartError as problem:
             error = str(problem)
-        except BaseException as problem:  # nothing may be left without an outcome
+        except BaseException as problem:  # whatever happens, the item needs an outcome
             error = f"cannot be run: {problem}"
         finally:
-            with self.lock:
+            with self._lock:
                 self.commands.pop(attempt, None)
-                self.cores_of.pop(attempt, None)
-            self._tell(attempt, time.monotonic() - began, b"", error)
+                self._cores.pop(attempt, None)
+            self._report(attempt, time.monotonic() - start, b"", error)
 
     def _watch_command(self, attempt: Attempt, task: CommandTask, output: IO[bytes]) -> str | None:
-        """Return what went wrong with a command, when it has ended."""
-        with self.lock:
-            if self.awaited.get(attempt[:2]) != attempt:
-                return None  # it was stopped before it began
-            process = commands.begin(task, output, marked_environment(self.mark))
+        """Run a command to its end; return its error, if any."""
+        with self._lock:
+            if not self._is_current(attempt):
+                return None  # it was stopped before it started
+            process = commands.start_command(task, output, environment_with_mark(self.mark))
             self.commands[attempt] = process
-            cores = self.cores_of.get(attempt)
+            cores = self._cores.get(attempt)
         if cores:
-            set_cores(process.pid, cores)
-        return commands.wait(process, task.timeout)
+            pin_to_cores(process.pid, cores)
+        return commands.wait_for_command(process, task.timeout)
 
-    def _give_cores(self, attempt: Attempt, servers: int) -> list[int]:
-        """Choose cores for a command that no other one has; all, if there are not so many."""
-        with self.lock:
-            self.cores_of.pop(attempt, None)
-            taken = {core for cores in self.cores_of.values() for core in cores}
-            free = [core for core in _cores() if core not in taken]
-            cores = free[:servers] if len(free) >= servers else _cores()
-            self.cores_of[attempt] = cores
+    def _assign_cores(self, attempt: Attempt, servers: int) -> list[int]:
+        """Choose cores that no other command has; if there are too few, choose all cores."""
+        with self._lock:
+            self._cores.pop(attempt, None)
+            taken = {core for cores in self._cores.values() for core in cores}
+            free = [core for core in _usable_cores() if core not in taken]
+            cores = free[:servers] if len(free) >= servers else _usable_cores()
+            self._cores[attempt] = cores
         return cores
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        attempt = self.awaited.get((job, item))
+        attempt = self._current.get((job, item))
         if attempt is None:
             return
-        cores = self._give_cores(attempt, servers)
-        with self.lock:
+        cores = self._assign_cores(attempt, servers)
+        with self._lock:
             process = self.commands.get(attempt)
         if process is not None and cores:
-            set_cores(process.pid, cores)
+            pin_to_cores(process.pid, cores)
 
-    # --- ends ---------------------------------------------------------------------------------
+    # --- stopping and waiting -----------------------------------------------------------------
 
     def stop(self, job: str, item: int) -> None:
-        with self.lock:
-            attempt = self.awaited.pop((job, item), None)
+        with self._lock:
+            attempt = self._current.pop((job, item), None)
             process = None if attempt is None else self.commands.get(attempt)
         if attempt is None:
             return
         if process is not None:
-            end_tree(process.pid)
-        elif (future := self.futures.pop(attempt, None)) is not None:
+            kill_tree(process.pid)
+        elif (future := self._futures.pop(attempt, None)) is not None:
             future.cancel()  # type: ignore[no-untyped-call]
 
+    def _is_current(self, attempt: Attempt) -> bool:
+        """Return whether an attempt was neither stopped nor replaced by another one."""
+        return self._current.get((attempt.job, attempt.item)) == attempt
+
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        found = []
+        outcomes = []
         try:
-            told = self.events.get(timeout=timeout)
+            message = self._messages.get(timeout=timeout)
             while True:
-                # Of what was stopped, nothing is heard, even if it had ended just before.
-                if told is not None and self.awaited.get(told[0][:2]) == told[0]:
-                    found.append(told[1])
-                    del self.awaited[told[0][:2]]
-                    self.futures.pop(told[0], None)
-                told = self.events.get_nowait()
+                # A stopped attempt is not reported, even if it ended just before the stop.
+                if message is not None and self._is_current(message.attempt):
+                    attempt, outcome = message
+                    outcomes.append(outcome)
+                    del self._current[attempt.job, attempt.item]
+                    self._futures.pop(attempt, None)
+                message = self._messages.get_nowait()
         except queue.Empty:
-            return found
+            return outcomes
 
     def wake(self) -> None:
-        self.events.put(None)
+        self._messages.put(None)
 
     def close(self) -> None:
-        for job, item in list(self.awaited):
+        for job, item in list(self._current):
             self.stop(job, item)
         if self._pool is not None:
             self._pool.stop()  # type: ignore[no-untyped-call]
             self._pool.join()
-        end_marked(self.mark)
+        kill_marked(self.mark)
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
         self.guardian.dismiss()
 
 
 class _Context:
-    """loky's way to start processes, with an environment of our own."""
+    """loky's multiprocessing context, with our environment for the processes it starts."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._loky, self._environment = get_context("loky"), environment
+        self._loky = get_context("loky")
+        self._environment = environment
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loky, name)
 
-    def Process(self, *args: Any, **options: Any) -> LokyProcess:  # noqa: N802 (its name)
+    def Process(self, *args: Any, **options: Any) -> LokyProcess:  # noqa: N802 (the API's name)
         return LokyProcess(*args, env=self._environment, **options)

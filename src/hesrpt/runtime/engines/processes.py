@@ -1,9 +1,9 @@
-"""Processes of this machine: their environment, their ends, and that none is left behind.
+"""Finding, killing and pinning the processes of a run, so that none outlives it.
 
-Every process that a run starts carries the run's mark in its environment, as do all processes that
-these start. A guardian, which does nothing but wait for the scheduler to disappear, ends all that
-carry the mark; so not even ``kill -9`` of the scheduler leaves any behind. The guardian is this
-module run as a script, which imports nothing else of the project: it must be light.
+Every process that a run starts carries the run's mark in its environment, and its children inherit
+the mark. A guardian process waits for the scheduler to disappear and then kills every process that
+carries the mark, so not even ``kill -9`` of the scheduler leaves any behind. The guardian is this
+module run as a script. It has to start quickly, so it imports nothing else of the project.
 """
 
 from __future__ import annotations
@@ -18,78 +18,83 @@ from uuid import uuid4
 
 import psutil
 
-MARK = "HESRPT_RUN"
+#: The environment variable that holds the marks of a process, separated by spaces.
+MARKS_VARIABLE = "HESRPT_RUN"
 
 
-def new_mark() -> str:
-    """Return a mark that no other run has."""
+def create_mark() -> str:
+    """Create a mark that no other run has."""
     return f"{os.getpid()}-{uuid4().hex}"
 
 
-def marked_environment(mark: str) -> dict[str, str]:
-    """Return the environment of this process with a mark added."""
-    # Within another run, what is started belongs to both.
-    marks = [*filter(None, [os.environ.get(MARK)]), mark]
-    return {**os.environ, MARK: " ".join(marks)}
+def environment_with_mark(mark: str) -> dict[str, str]:
+    """Return the environment of this process with a mark added.
+
+    A run inside another run keeps the outer mark, so that either can kill its processes.
+    """
+    outer = os.environ.get(MARKS_VARIABLE)
+    return {**os.environ, MARKS_VARIABLE: f"{outer} {mark}" if outer else mark}
 
 
-def end_marked(mark: str, patience: float = 5.0) -> None:
-    """End every process that carries a mark, and those that it starts meanwhile."""
-    until = time.monotonic() + patience
-    while found := _marked(mark):
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(found, timeout=0.5)
-        if time.monotonic() > until:
-            break
-
-
-def _marked(mark: str) -> list[psutil.Process]:
+def find_marked(mark: str) -> list[psutil.Process]:
+    """Return the living processes that carry a mark, except this one."""
     found = []
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error, OSError):
-            marks = process.environ().get(MARK, "").split()
+            marks = process.environ().get(MARKS_VARIABLE, "").split()
             if mark in marks and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 
 
-def end_orphans(mark: str) -> None:
-    """End marked processes whose parent has gone: what an ended worker had started."""
-    for process in _marked(mark):
+def kill_marked(mark: str, timeout: float = 5.0) -> None:
+    """Kill every process that carries a mark, including those started meanwhile."""
+    deadline = time.monotonic() + timeout
+    while found := find_marked(mark):
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(found, timeout=0.5)
+        if time.monotonic() > deadline:
+            break
+
+
+def kill_orphans(mark: str) -> None:
+    """Kill marked processes whose parent, a killed worker, is gone."""
+    for process in find_marked(mark):
         with contextlib.suppress(psutil.Error):
             if process.ppid() <= 1:
-                end_tree(process.pid)
+                kill_tree(process.pid)
 
 
-def end_tree(pid: int) -> None:
-    """End a process and all that it has started."""
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants."""
     try:
         process = psutil.Process(pid)
         tree = [*process.children(recursive=True), process]
     except psutil.Error:
         return
-    for one in tree:
+    for member in tree:
         with contextlib.suppress(psutil.Error):
-            one.kill()
+            member.kill()
 
 
-def set_cores(pid: int, cores: list[int]) -> None:
-    """Let a process and all that it has started run on these cores only (where the system can)."""
+def pin_to_cores(pid: int, cores: list[int]) -> None:
+    """Restrict a process and its descendants to some cores, on systems that support it."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        for one in [process, *process.children(recursive=True)]:
+        for member in [process, *process.children(recursive=True)]:
             with contextlib.suppress(psutil.Error, AttributeError, ValueError):
-                one.cpu_affinity(cores)
+                member.cpu_affinity(cores)
 
 
 class Guardian:
-    """A process that ends everything with a mark when this process has gone.
+    """A process that kills every process with a mark once this process is gone.
 
-    If it is detached, it is nobody's child, so that it is not ended with the children of this one.
+    A detached guardian is not a child of this process, so it survives when somebody kills this
+    process with all its children.
     """
 
     def __init__(self, mark: str, detached: bool = False) -> None:
@@ -98,27 +103,29 @@ class Guardian:
             command = ["sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", *command]
         self.process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what ends the scheduler from the terminal spares it
-            env={name: value for name, value in os.environ.items() if name != MARK},
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+            env={name: value for name, value in os.environ.items() if name != MARKS_VARIABLE},
+        )
         if detached:
             self.process.wait()
 
     def dismiss(self) -> None:
-        """Let it go, after a last look."""
+        """Let the guardian kill what is left, and wait until it has exited."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
 
 
-def guard(mark: str) -> None:
-    """Wait until the scheduler has gone, which holds standard input open, and end what it left."""
+def run_guardian(mark: str) -> None:
+    """Wait until the scheduler, which holds our standard input open, is gone; then kill."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     sys.stdin.read()
-    end_marked(mark)
+    kill_marked(mark)
 
 
 if __name__ == "__main__":
-    guard(sys.argv[1])
+    run_guardian(sys.argv[1])

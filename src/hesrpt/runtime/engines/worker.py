@@ -1,4 +1,4 @@
-"""What happens in a worker process: one call at a time, its output kept apart."""
+"""What a worker process does: call one function at a time, and redirect what it prints."""
 
 from __future__ import annotations
 
@@ -10,54 +10,61 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 
 T = TypeVar("T")
 
 
+class CallReport(NamedTuple, Generic[T]):
+    """How a call went: its duration, and its result or its error."""
+
+    seconds: float
+    result: T | None
+    error: str | None
+
+
 @lru_cache(maxsize=64)
-def _function(pickled: bytes) -> Callable[[Any], Any]:
+def _load_function(pickled: bytes) -> Callable[[Any], Any]:
     function: Callable[[Any], Any] = cloudpickle.loads(pickled)
     return function
 
 
-def call(pickled: bytes, argument: bytes, log: Path | None) -> tuple[float, bytes, str | None]:
-    """Return how long a call took, and its result, pickled, or the error."""
+def call_pickled(function: bytes, argument: bytes, log: Path | None) -> CallReport[bytes]:
+    """Call a pickled function with a pickled argument; report the pickled result."""
 
     def work() -> bytes:
-        return bytes(cloudpickle.dumps(_function(pickled)(cloudpickle.loads(argument))))
+        return bytes(cloudpickle.dumps(_load_function(function)(cloudpickle.loads(argument))))
 
-    seconds, result, error = timed(work, log)
-    return seconds, result or b"", error
+    return run_and_report(work, log)
 
 
-def timed(work: Callable[[], T], log: Path | None) -> tuple[float, T | None, str | None]:
-    """Return how long something took, and its result or the error."""
-    began = time.perf_counter()
-    with _output_to(log):
+def run_and_report(work: Callable[[], T], log: Path | None) -> CallReport[T]:
+    """Call ``work`` with its output redirected to a log, and time it."""
+    start = time.perf_counter()
+    with _redirect_output(log):
         try:
             result = work()
-            return time.perf_counter() - began, result, None
-        except BaseException as error:  # also sys.exit(): a worker is not the item's to end
-            seconds = time.perf_counter() - began
+            return CallReport(time.perf_counter() - start, result, None)
+        except BaseException as error:  # even sys.exit(): an item must not end its worker
+            seconds = time.perf_counter() - start
             if log is not None:
                 traceback.print_exc()
-            return seconds, None, _told(error)
+            return CallReport(seconds, None, _describe_error(error))
 
 
-def _told(error: BaseException) -> str:
-    """Return an error with where it was raised, in the function and what it calls."""
+def _describe_error(error: BaseException) -> str:
+    """Return an error and the last lines of its traceback, without the frames of this module."""
     summary = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)[2:]
-    where = "".join(traceback.format_list(frames[-5:])).rstrip()
-    return f"{summary}\n{where}" if where else summary
+    location = "".join(traceback.format_list(frames[-5:])).rstrip()
+    return f"{summary}\n{location}" if location else summary
 
 
 @contextlib.contextmanager
-def _output_to(log: Path | None) -> Iterator[None]:
-    """Append what is printed, also by libraries and child processes, to a file."""
+def _redirect_output(log: Path | None) -> Iterator[None]:
+    """Append all output to a file, including that of C libraries and child processes."""
     if log is None:
         yield
         return
@@ -71,14 +78,14 @@ def _output_to(log: Path | None) -> Iterator[None]:
         yield
     finally:
         _flush()
-        for stream, number in zip(saved, (1, 2), strict=True):
-            os.dup2(stream, number)
-            os.close(stream)
+        for original, standard in zip(saved, (1, 2), strict=True):
+            os.dup2(original, standard)
+            os.close(original)
         remove_if_empty(log)
 
 
 def remove_if_empty(log: Path) -> None:
-    """Remove the log of an item that had nothing to say."""
+    """Remove the log of an item that printed nothing."""
     with contextlib.suppress(OSError):
         if log.stat().st_size == 0:
             log.unlink()

@@ -1,9 +1,10 @@
-"""A Ray cluster as seen by one who shares it: its nodes, and what is free on them.
+"""Our view of a Ray cluster that others use as well: its nodes, and how many servers fit on each.
 
-A server is a bundle of resources. How many fit on a node is what the node has, without what others
-hold. What others hold cannot be asked for: it is what is neither free nor ours. Ray's news of what
-is free come late, and what of ours has just come or gone may be in them or not: between what others
-hold in the one case and in the other, what was believed before is kept.
+A server is a bundle of resources. A node has room for as many servers as fit into its resources
+minus those that others use. Ray does not report what others use: it is whatever is neither free nor
+ours. But Ray reports free resources late, so a report may or may not include the servers that we
+have just started or stopped. Each report therefore implies a lower and an upper bound on what
+others use, and we clamp our previous estimate between the two.
 """
 
 from __future__ import annotations
@@ -17,135 +18,160 @@ import ray
 from ray._private.state import available_resources_per_node
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-from hesrpt.runtime.engines.ray.connection import answers
+from hesrpt.runtime.engines.ray.connection import accepts_connections
 
-#: So many seconds after a change of ours, Ray's news of what is free are right.
-SETTLED = 1.5
-# Ray counts resources in ten thousandths.
+#: Seconds after which Ray's report of free resources includes a change that we made.
+REPORT_DELAY = 1.5
+# Ray counts resources in units of 1/10,000.
 _ROUNDING = 1e-6
 
 
-class Held(NamedTuple):
-    """How many servers of ours are on a node."""
+class OwnServers(NamedTuple):
+    """How many servers we have on a node, depending on how sure we are of them."""
 
     ready: int = 0
-    known: int = 0  # Ray's news surely speak of them
-    possible: int = 0  # and at most of so many
+    surely_reported: int = 0  # started long ago: Ray's report includes them
+    possibly_reported: int = 0  # Ray's report includes no more than these
 
 
-class Cluster:
-    """The nodes of a cluster, and how many servers fit on each."""
+class _Request(NamedTuple):
+    """A request for more servers, as a placement group that waits for resources."""
+
+    servers: int = 0
+    group: Any = None
+    withdrawn_at: float = -inf
+
+
+class ClusterView:
+    """The nodes of a cluster as last seen, and how many servers fit on each."""
 
     def __init__(self, resources: Mapping[str, float]) -> None:
         self.resources = dict(resources)
-        #: By node: how many servers there is room for, those included that are there.
+        #: How many servers each node has room for, counting ours that are there already.
         self.room: dict[str, int] = {}
-        self.addresses: dict[str, tuple[str, int]] = {}
-        self.unreachable: set[str] = set()
-        self.foreign: dict[str, dict[str, float]] = {}
-        self._avoided: dict[str, float] = {}  # nodes, and until when
-        self._asked: tuple[int, Any] = (0, None)
-        self._withdrawn: tuple[int, float] = (0, -inf)  # how many were asked for, and until when
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._unreachable: set[str] = set()
+        self._used_by_others: dict[str, dict[str, float]] = {}
+        self._avoided_until: dict[str, float] = {}
+        self._request = _Request()
+        self._withdrawn = _Request()
 
-    def look(self, held: Mapping[str, Held]) -> None:
-        """Look at the nodes."""
+    def refresh(self, own_servers: Mapping[str, OwnServers]) -> None:
+        """Ask Ray for the nodes and their free resources, and work out the room on each."""
         nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         free = available_resources_per_node()
-        self.addresses = {
+        self._addresses = {
             name: (node["NodeManagerAddress"], node["NodeManagerPort"])
             for name, node in nodes.items()
         }
-        self._forget(set(nodes))
+        self._update_known_nodes(set(nodes))
         self.room = {}
         for name, node in nodes.items():
-            if name in self.unreachable:
+            if name in self._unreachable:
                 continue
-            total, ours = node["Resources"], held.get(name, Held())
-            fits = self._fits(total, self._of_others(name, total, free.get(name, total), ours))
-            if name in self._avoided:
-                fits = min(fits, ours.ready)
-            if fits > 0:
-                self.room[name] = fits
+            total, ours = node["Resources"], own_servers.get(name, OwnServers())
+            used = self._estimate_use_by_others(name, total, free.get(name, total), ours)
+            room = self._count_fitting(total, used)
+            if name in self._avoided_until:
+                room = min(room, ours.ready)
+            if room > 0:
+                self.room[name] = room
 
-    def _forget(self, nodes: set[str]) -> None:
-        """Forget nodes that have gone, and see whether one that had gone is back."""
+    def _update_known_nodes(self, nodes: set[str]) -> None:
+        """Forget nodes that Ray no longer lists, and probe one that did not answer before."""
         now = time.monotonic()
-        self.unreachable &= nodes
-        if self.unreachable and answers(self.addresses[back := min(self.unreachable)]):
-            self.unreachable.discard(back)
-        self.foreign = {name: self.foreign[name] for name in self.foreign if name in nodes}
-        self._avoided = {
-            name: until for name, until in self._avoided.items() if name in nodes and until > now
+        self._unreachable &= nodes
+        if self._unreachable:
+            node = min(self._unreachable)
+            if accepts_connections(self._addresses[node]):
+                self._unreachable.discard(node)
+        self._used_by_others = {
+            name: used for name, used in self._used_by_others.items() if name in nodes
+        }
+        self._avoided_until = {
+            name: until
+            for name, until in self._avoided_until.items()
+            if name in nodes and until > now
         }
 
-    def _of_others(
-        self, name: str, total: Mapping[str, float], free: Mapping[str, float], ours: Held
+    def _estimate_use_by_others(
+        self, node: str, total: Mapping[str, float], free: Mapping[str, float], ours: OwnServers
     ) -> dict[str, float]:
-        """Return what others hold: as before, if that can be."""
-        before = self.foreign.get(name, {})
-        found = self.foreign[name] = {}
-        # What was asked for may have been placed, and is ours too.
-        servers, withdrawn = self._withdrawn
-        group = max(self._asked[0], servers if time.monotonic() - withdrawn < SETTLED else 0)
-        for resource, each in self.resources.items():
+        """Estimate what others use, clamping the previous estimate between the report's bounds."""
+        previous = self._used_by_others.get(node, {})
+        estimate = self._used_by_others[node] = {}
+        # Ray may have placed servers that we requested, or still count a request we withdrew.
+        is_recent = time.monotonic() - self._withdrawn.withdrawn_at < REPORT_DELAY
+        requested = max(self._request.servers, self._withdrawn.servers if is_recent else 0)
+        for resource, amount in self.resources.items():
             used = total.get(resource, 0.0) - free.get(resource, 0.0)
-            least, most = used - (ours.possible + group) * each, used - ours.known * each
-            found[resource] = max(min(before.get(resource, 0.0), most), least, 0.0)
-        return found
+            lower = used - (ours.possibly_reported + requested) * amount
+            upper = used - ours.surely_reported * amount
+            estimate[resource] = max(min(previous.get(resource, 0.0), upper), lower, 0.0)
+        return estimate
 
-    def _fits(self, total: Mapping[str, float], foreign: Mapping[str, float]) -> int:
+    def _count_fitting(self, total: Mapping[str, float], used: Mapping[str, float]) -> int:
         return min(
-            floor((total.get(name, 0.0) - foreign.get(name, 0.0)) / each + _ROUNDING)
-            for name, each in self.resources.items()
+            floor((total.get(name, 0.0) - used.get(name, 0.0)) / amount + _ROUNDING)
+            for name, amount in self.resources.items()
         )
 
-    def has_died(self, node: str) -> bool:
-        """Return whether a node is gone: Ray itself says so only much later."""
-        alive = node in self.addresses and node not in self.unreachable
-        if alive and answers(self.addresses[node]):
-            return False
-        self.drop(node)
-        return True
+    def probe(self, node: str) -> bool:
+        """Return whether a node still answers; if not, mark it as unreachable.
 
-    def drop(self, node: str) -> None:
-        """Take note that a node is gone."""
-        self.unreachable.add(node)
+        Ray itself notices the death of a node much later.
+        """
+        is_known = node in self._addresses and node not in self._unreachable
+        if is_known and accepts_connections(self._addresses[node]):
+            return True
+        self.mark_unreachable(node)
+        return False
+
+    def mark_unreachable(self, node: str) -> None:
+        """Start nothing on a node until it answers again."""
+        self._unreachable.add(node)
         self.room.pop(node, None)
 
     def avoid(self, node: str, seconds: float) -> None:
-        """Start nothing on a node for a while: servers that were to start there did not."""
-        self._avoided[node] = time.monotonic() + seconds
+        """Start nothing on a node for a while, because a server failed to start there."""
+        self._avoided_until[node] = time.monotonic() + seconds
         self.room.pop(node, None)
 
-    def could_ever_fit(self) -> bool:
-        """Return whether there is a node that a server fits on, were it empty."""
-        return any(self._fits(node["Resources"], {}) > 0 for node in ray.nodes() if node["Alive"])
+    def can_fit_server(self) -> bool:
+        """Return whether any node, if it were empty, would have room for a server."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return any(self._count_fitting(total, {}) > 0 for total in nodes)
 
-    def described(self) -> str:
-        """Return what the nodes have, for people."""
-        shown = [
+    def describe_nodes(self) -> str:
+        """Return the resources of the nodes, for an error message."""
+        hidden = ("node:", "object_store_memory", "memory")
+        nodes = [
             {
                 name: amount
                 for name, amount in node["Resources"].items()
-                if not name.startswith(("node:", "object_store_memory", "memory"))
+                if not name.startswith(hidden)
             }
             for node in ray.nodes()
             if node["Alive"]
         ]
-        return "; ".join(map(str, shown)) or "there are no nodes"
+        return "; ".join(map(str, nodes)) or "there are no nodes"
 
-    def ask_for(self, servers: int) -> None:
-        """Let an autoscaler know that so many more servers could be used.
+    def request_servers(self, servers: int) -> None:
+        """Tell Ray's autoscaler how many more servers we could use.
 
-        As a placement group that waits: it is gone when we are, and gets in nobody's way. Once
-        there is room for it, it is taken back, and the room is used.
+        The request is a placement group that waits for resources. It disappears with our connection
+        and delays nobody else. Once Ray can place it, we withdraw it and use the resources.
         """
-        asked, group = self._asked
-        if group is None:
-            group = placement_group([self.resources] * servers) if servers else None
-            self._asked = (servers if servers else 0, group)
+        request = self._request
+        if request.group is None:
+            if servers:
+                self._request = _Request(servers, placement_group([self.resources] * servers))
             return
-        waits = placement_group_table(group).get("state") in ("PENDING", "RESCHEDULING")
-        if servers != asked or not waits:
-            remove_placement_group(group)  # and asked again, if need be, at the next look
-            self._asked, self._withdrawn = (0, None), (asked, time.monotonic())
+        is_waiting = placement_group_table(request.group).get("state") in (
+            "PENDING",
+            "RESCHEDULING",
+        )
+        if servers != request.servers or not is_waiting:
+            remove_placement_group(request.group)  # the next call makes a new request if need be
+            self._request = _Request()
+            self._withdrawn = request._replace(withdrawn_at=time.monotonic())

@@ -1,8 +1,9 @@
-"""The servers on a cluster: actors, where they are, and what they are for.
+"""Our servers on a cluster: starting them, assigning batches to them, and giving them back.
 
-A server is an actor that holds one server's resources on one node. A command on several servers
-gets an actor of its own, on one node; where none has room, nothing else is started on the node that
-will have it first. Servers that nobody needs are given back after a while.
+A server is an actor that holds the resources of one server on one node. A command on several
+servers gets one larger actor, which must fit on one node. If no node has room for it yet, one node
+is reserved: nothing else starts there until the command does. Idle servers are given back after a
+few seconds.
 """
 
 from __future__ import annotations
@@ -12,284 +13,266 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.engine import CommandTask, Task
-from hesrpt.runtime.engines.ray.cluster import SETTLED, Cluster, Held
-from hesrpt.runtime.engines.ray.connection import as_options, is_connected
+from hesrpt.runtime.engines.ray.actors import Actor, Assignment, Batch, Reply
+from hesrpt.runtime.engines.ray.cluster import REPORT_DELAY, ClusterView, OwnServers
+from hesrpt.runtime.engines.ray.connection import is_connected
+from hesrpt.runtime.engines.ray.resources import actor_options
 from hesrpt.runtime.engines.ray.server import Server
 
-# How often to look at the cluster, in seconds.
-_LOOK = 0.5
-# A server that nobody needs is given back after so many seconds.
-_IDLE = 3.0
-# A server that has not started after so many seconds will not: others were faster.
-_PENDING = 20.0
-# After so many servers that could not be started, and none that could, there is something wrong.
-_MOST_FAILURES = 5
-# So many nodes are asked at a time whether they are still there.
-_ASKED = 4
+# Seconds between two looks at the cluster.
+_REFRESH_INTERVAL = 0.5
+# Seconds after which an idle server is given back.
+_IDLE_SECONDS = 3.0
+# Seconds a server may take to start. After that, others have taken the resources.
+_START_SECONDS = 20.0
+# If this many servers failed to start and none ever started, we give up.
+_START_FAILURES = 5
+# The number of nodes that are probed at each look at the cluster.
+_PROBED_NODES = 4
 
 
-@dataclass(eq=False)
-class Batch:
-    """What a server is given in one go."""
+class _Stopped(NamedTuple):
+    """An actor that we killed; Ray may not have noticed yet."""
 
-    job: str
-    tasks: dict[int, Task]
-    servers: int
-    references: list[Any] = field(default_factory=list)  # to results that stay in the cluster
-    deadline: float = inf
-
-    def limit(self, slack: float) -> float:
-        """Return after how many seconds it has taken too long; commands are watched elsewhere.
-
-        Items in batches are short. If one is not, all are done again, one at a time.
-        """
-        if any(isinstance(task, CommandTask) for task in self.tasks.values()):
-            return inf
-        longest = max(task.timeout or inf for task in self.tasks.values())
-        return longest + (slack if len(self.tasks) > 1 else 0.0)
-
-
-@dataclass(eq=False)
-class Actor:
-    """One of our servers, or several for one command."""
-
-    handle: Any
+    time: float
     node: str
     servers: int
-    meant_for: Batch | None
-    begun: float = field(default_factory=time.monotonic)
-    ready: bool = False
-    since: float = inf  # when it was
-    batch: Batch | None = None
-    idle_since: float = inf
-
-
-#: What is told of an actor: that it is there (no batch), or what came of a batch.
-Hear = Callable[[Actor, Batch | None, "Future[Any]"], None]
 
 
 class Fleet:
-    """All servers of a pool."""
+    """All servers of one engine."""
 
     def __init__(
         self,
-        session: str,
+        cluster_address: str,
+        *,
         resources: Mapping[str, float],
-        most: float,
+        max_servers: float,
         runtime_env: Mapping[str, Any] | None,
-        hear: Hear,
+        on_reply: Callable[[Reply], None],
     ) -> None:
-        self.session, self.most, self.hear = session, most, hear
-        self.cluster = Cluster(resources)
+        self.cluster_address = cluster_address
+        self.max_servers = max_servers
+        self.cluster = ClusterView(resources)
         self.actors: list[Actor] = []
-        self.failures: Counter[str] = Counter()  # of starts, by node
-        self.has_worked = False
-        self._looked = -inf
-        self._ended: list[tuple[float, str, int]] = []  # servers that may not be free yet
-        self._remote = ray.remote(Server)
+        self._on_reply = on_reply
+        self._start_failures: Counter[str] = Counter()  # by node
+        self._has_ever_started = False
+        self._refreshed_at = -inf
+        self._stopped: list[_Stopped] = []
+        self._remote_server = ray.remote(Server)
         self._options: dict[str, Any] = {"max_restarts": 0}
         if runtime_env is not None:
             self._options["runtime_env"] = dict(runtime_env)
 
     @property
     def capacity(self) -> int:
-        """How many servers there are, or can be had at once."""
-        return int(min(sum(self.cluster.room.values()), self.most))
+        """The servers we have or could start now."""
+        return int(min(sum(self.cluster.room.values()), self.max_servers))
 
     @property
     def widest(self) -> int:
-        """How many of them are on one node."""
-        return int(min(max(self.cluster.room.values(), default=0), self.most))
+        """The most servers we could have on one node."""
+        return int(min(max(self.cluster.room.values(), default=0), self.max_servers))
+
+    def servers_by_node(self) -> Counter[str]:
+        """Count our servers on each node, including those that are starting."""
+        servers: Counter[str] = Counter()
+        for actor in self.actors:
+            servers[actor.node] += actor.servers
+        return servers
 
     # --- the cluster --------------------------------------------------------------------------
 
-    def look(self, wanted: int) -> list[Batch]:
-        """Look at the cluster, now and then; return what ran on nodes that are gone."""
+    def refresh(self, wanted_servers: int) -> list[Batch]:
+        """Look at the cluster if it is time to; return the batches that ran on dead nodes."""
         now = time.monotonic()
-        if now - self._looked < _LOOK:
+        if now - self._refreshed_at < _REFRESH_INTERVAL:
             return []
-        self._looked = now
-        self._ended = [one for one in self._ended if now - one[0] < SETTLED]
-        nodes = {actor.node for actor in self.actors} | {node for _, node, _ in self._ended}
+        self._refreshed_at = now
+        self._stopped = [one for one in self._stopped if now - one.time < REPORT_DELAY]
+        nodes = {actor.node for actor in self.actors} | {one.node for one in self._stopped}
         try:
-            self.cluster.look({node: self._held_on(node, now) for node in nodes})
+            self.cluster.refresh({node: self._own_servers_on(node, now) for node in nodes})
             capacity = self.capacity
-            more = min(wanted, self.most) - capacity
-            # An autoscaler is asked for as much again, no more: what it adds is used first.
-            self.cluster.ask_for(int(max(min(more, max(capacity, 1)), 0)))
+            missing = min(wanted_servers, self.max_servers) - capacity
+            # Ask the autoscaler to at most double the cluster; then look how that was used.
+            self.cluster.request_servers(int(max(min(missing, max(capacity, 1)), 0)))
         except (RayError, ConnectionError, TimeoutError):
-            return []  # it may come back; what was seen last must do
-        self._give_up(now)
-        return self._lost(now)
+            return []  # the cluster may answer again later; until then the last view holds
+        self._release_servers(now)
+        return self._probe_nodes(now)
 
-    def _held_on(self, node: str, now: float) -> Held:
+    def _own_servers_on(self, node: str, now: float) -> OwnServers:
         here = [actor for actor in self.actors if actor.node == node]
-        gone = sum(servers for _, where, servers in self._ended if where == node)
-        return Held(
-            ready=sum(actor.servers for actor in here if actor.ready),
-            known=sum(actor.servers for actor in here if now - actor.since > SETTLED),
-            possible=sum(actor.servers for actor in here) + gone,
+        stopped = sum(one.servers for one in self._stopped if one.node == node)
+        return OwnServers(
+            ready=sum(actor.servers for actor in here if actor.is_ready),
+            surely_reported=sum(
+                actor.servers for actor in here if now - actor.ready_since > REPORT_DELAY
+            ),
+            possibly_reported=sum(actor.servers for actor in here) + stopped,
         )
 
-    def _give_up(self, now: float) -> None:
-        """End servers that are not to be had, and those that nobody needs."""
-        held = self._held()
+    def _release_servers(self, now: float) -> None:
+        """Give back idle servers, and give up on servers that cannot start."""
+        servers = self.servers_by_node()
         for actor in list(self.actors):
-            if not actor.ready:
-                too_late = now - actor.begun > _PENDING
-                if too_late or held[actor.node] > self.cluster.room.get(actor.node, 0):
-                    held[actor.node] -= actor.servers
-                    self.end(actor)
-                    if too_late:
-                        self.cluster.avoid(actor.node, _PENDING)
-            elif actor.batch is None and now - actor.idle_since > _IDLE:
-                self.end(actor)
+            if not actor.is_ready:
+                is_late = now - actor.created_at > _START_SECONDS
+                if is_late or servers[actor.node] > self.cluster.room.get(actor.node, 0):
+                    servers[actor.node] -= actor.servers
+                    self.kill(actor)
+                    if is_late:
+                        self.cluster.avoid(actor.node, _START_SECONDS)
+            elif actor.is_idle and now - actor.idle_since > _IDLE_SECONDS:
+                self.kill(actor)
 
-    def _lost(self, now: float) -> list[Batch]:
-        """Ask a few nodes whether they are still there: Ray would say it much later."""
-        in_use = sorted({actor.node for actor in self.actors})
-        turn = int(now / _LOOK) * _ASKED
-        for place in range(min(_ASKED, len(in_use))):
-            node = in_use[(turn + place) % len(in_use)]
-            if self.cluster.has_died(node):
-                return self.node_died(node)
+    def _probe_nodes(self, now: float) -> list[Batch]:
+        """Probe a few nodes in turn; return the batches that ran on one that is dead."""
+        nodes = sorted({actor.node for actor in self.actors})
+        first = int(now / _REFRESH_INTERVAL) * _PROBED_NODES
+        for place in range(min(_PROBED_NODES, len(nodes))):
+            node = nodes[(first + place) % len(nodes)]
+            if not self.cluster.probe(node):
+                return self.remove_node(node)
         return []
 
-    def node_died(self, node: str) -> list[Batch]:
-        """Take note that a node is gone; return what ran on it."""
-        self.cluster.drop(node)
-        there = [actor for actor in self.actors if actor.node == node]
-        for actor in there:
-            self.end(actor)
-        return [actor.batch for actor in there if actor.batch is not None]
+    def remove_node(self, node: str) -> list[Batch]:
+        """Remove the actors of a dead node; return the batches that ran there."""
+        self.cluster.mark_unreachable(node)
+        actors = [actor for actor in self.actors if actor.node == node]
+        for actor in actors:
+            self.kill(actor)
+        return [actor.batch for actor in actors if actor.batch is not None]
 
-    # --- servers ------------------------------------------------------------------------------
+    # --- assigning batches --------------------------------------------------------------------
 
-    def place(self, queue: list[Batch]) -> list[tuple[Actor, Batch]]:
-        """Return who can be given what; have more servers started for the rest."""
-        pairs, reserved = self._place_wide([batch for batch in queue if batch.servers > 1])
+    def assign(self, queue: list[Batch]) -> list[Assignment]:
+        """Assign waiting batches to idle servers, and start servers for those that are left."""
+        assignments, reserved = self._assign_wide([one for one in queue if one.servers > 1])
         waiting = [batch for batch in queue if batch.servers == 1]
-        singles = [a for a in self.actors if a.servers == 1 and a.batch is None]
-        idle = [actor for actor in singles if actor.ready and actor.node not in reserved]
-        pairs += zip(idle, waiting, strict=False)
-        starting = sum(not actor.ready for actor in singles)
-        self._begin_more(len(waiting) - len(idle) - starting, reserved)
-        return pairs
+        singles = [actor for actor in self.actors if actor.servers == 1 and actor.is_idle]
+        ready = [actor for actor in singles if actor.is_ready and actor.node not in reserved]
+        assignments += map(Assignment, ready, waiting)
+        starting = sum(not actor.is_ready for actor in singles)
+        self._start_servers(len(waiting) - len(ready) - starting, reserved)
+        return assignments
 
-    def _begin_more(self, count: int, reserved: set[str]) -> None:
-        held = self._held()
+    def _start_servers(self, count: int, reserved: set[str]) -> None:
+        """Start up to ``count`` servers, each on the node with the most room."""
+        servers = self.servers_by_node()
         free = {
-            node: room - held[node]
+            node: room - servers[node]
             for node, room in self.cluster.room.items()
             if node not in reserved
         }
-        for _ in range(min(count, int(min(self.most - held.total(), 1 << 30)))):
+        for _ in range(int(min(count, self.max_servers - servers.total()))):
             node = max(free, key=free.__getitem__, default="")
             if free.get(node, 0) <= 0:
                 return
             free[node] -= 1
-            self._begin(node, 1, None)
+            self._start_actor(node, 1, reserved_for=None)
 
-    def _place_wide(self, batches: list[Batch]) -> tuple[list[tuple[Actor, Batch]], set[str]]:
-        """Find commands that need several servers a node; return also which nodes they will use."""
-        pairs, reserved = [], set()
+    def _assign_wide(self, batches: list[Batch]) -> tuple[list[Assignment], set[str]]:
+        """Assign commands that need several servers; return also the nodes reserved for them."""
+        assignments: list[Assignment] = []
+        reserved: set[str] = set()
         for batch in batches:
-            actor = next((actor for actor in self.actors if actor.meant_for is batch), None)
+            actor = next((actor for actor in self.actors if actor.reserved_for is batch), None)
             if actor is not None:
                 reserved.add(actor.node)
-                if actor.ready and actor.batch is None:
-                    pairs.append((actor, batch))
+                if actor.is_ready and actor.is_idle:
+                    assignments.append(Assignment(actor, batch))
                 continue
-            fitting = [
+            large_enough = [
                 node
                 for node, room in self.cluster.room.items()
                 if room >= batch.servers and node not in reserved
             ]
-            if fitting:
-                node = min(fitting, key=self._busy)
+            if large_enough:
+                node = min(large_enough, key=self._count_busy_servers)
                 reserved.add(node)
-                self._make_room(batch, node)
-        return pairs, reserved
+                self._start_wide(batch, node)
+        return assignments, reserved
 
-    def _make_room(self, batch: Batch, node: str) -> None:
-        """Start servers for a command on a node, as soon as it has room."""
-        idle = [a for a in self.actors if a.batch is None and a.meant_for is None]
+    def _start_wide(self, batch: Batch, node: str) -> None:
+        """Start the actor of a command on several servers, if the node has room for it now."""
+        idle = [one for one in self.actors if one.is_idle and one.reserved_for is None]
         for actor in idle:
-            if actor.node == node or self._held().total() + batch.servers > self.most:
-                self.end(actor)
-        held = self._held()
-        has_room = self.cluster.room[node] - held[node] >= batch.servers
-        if has_room and held.total() + batch.servers <= self.most:
-            self._begin(node, batch.servers, batch)
+            total = self.servers_by_node().total()
+            if actor.node == node or total + batch.servers > self.max_servers:
+                self.kill(actor)
+        servers = self.servers_by_node()
+        has_room = self.cluster.room[node] - servers[node] >= batch.servers
+        if has_room and servers.total() + batch.servers <= self.max_servers:
+            self._start_actor(node, batch.servers, reserved_for=batch)
 
-    def _busy(self, node: str) -> int:
-        return sum(a.servers for a in self.actors if a.node == node and a.batch is not None)
+    def _count_busy_servers(self, node: str) -> int:
+        return sum(one.servers for one in self.actors if one.node == node and not one.is_idle)
 
-    def _held(self) -> Counter[str]:
-        held: Counter[str] = Counter()
-        for actor in self.actors:
-            held[actor.node] += actor.servers
-        return held
+    # --- actors -------------------------------------------------------------------------------
 
-    def _begin(self, node: str, servers: int, meant_for: Batch | None) -> None:
+    def _start_actor(self, node: str, servers: int, reserved_for: Batch | None) -> None:
         try:
-            handle = self._remote.options(
-                **as_options(self.cluster.resources, servers),
+            handle = self._remote_server.options(
+                **actor_options(self.cluster.resources, servers),
                 **self._options,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             ).remote()
         except (ValueError, TypeError) as error:
             raise InputError(f"Ray cannot start a server: {error}") from None
-        actor = Actor(handle, node, servers, meant_for)
+        actor = Actor(handle, node, servers, reserved_for)
         self.actors.append(actor)
-        self.listen(actor, None, handle.begin.remote())
+        self.report_reply(actor, None, handle.confirm_start.remote())
 
-    def listen(self, actor: Actor, batch: Batch | None, reference: Any) -> None:
-        """Have it told when something has ended."""
-        reference.future().add_done_callback(partial(self.hear, actor, batch))
+    def report_reply(self, actor: Actor, batch: Batch | None, reference: Any) -> None:
+        """Pass an actor's reply on as soon as it arrives."""
 
-    def started(self, actor: Actor) -> None:
-        """Take note that a server is there."""
-        actor.ready, self.has_worked = True, True
-        actor.since = actor.idle_since = time.monotonic()
-        self.failures.pop(actor.node, None)
+        def pass_on(future: Future[Any]) -> None:
+            self._on_reply(Reply(actor, batch, future))
 
-    def not_started(self, actor: Actor, error: BaseException) -> None:
-        """Take note that a server could not be started; its node is left alone for a while."""
-        self.end(actor)
+        reference.future().add_done_callback(pass_on)
+
+    def mark_ready(self, actor: Actor) -> None:
+        """Note that a server has started."""
+        actor.ready_since = actor.idle_since = time.monotonic()
+        self._has_ever_started = True
+        self._start_failures.pop(actor.node, None)
+
+    def handle_start_failure(self, actor: Actor, error: BaseException) -> None:
+        """Avoid the node on which a server failed to start, for a while or for good."""
+        self.kill(actor)
         if isinstance(error, RuntimeEnvSetupError):
             raise InputError(f"runtime_env cannot be set up on the cluster: {error}")
-        if isinstance(error, ActorUnschedulableError) or self.cluster.has_died(actor.node):
-            self.cluster.drop(actor.node)
+        if isinstance(error, ActorUnschedulableError) or not self.cluster.probe(actor.node):
+            self.cluster.mark_unreachable(actor.node)
             return
-        self.failures[actor.node] += 1
-        if not self.has_worked and self.failures.total() >= _MOST_FAILURES:
+        self._start_failures[actor.node] += 1
+        if not self._has_ever_started and self._start_failures.total() >= _START_FAILURES:
             raise InputError(f"servers cannot be started on the cluster: {error}")
-        self.cluster.avoid(actor.node, min(2.0 ** self.failures[actor.node], 60.0))
+        self.cluster.avoid(actor.node, min(2.0 ** self._start_failures[actor.node], 60.0))
 
-    def end(self, actor: Actor) -> None:
-        """End a server, and whatever it does."""
+    def kill(self, actor: Actor) -> None:
+        """Kill an actor, whatever it is doing."""
         self.actors.remove(actor)
-        self._ended.append((time.monotonic(), actor.node, actor.servers))
-        if is_connected(self.session):
+        self._stopped.append(_Stopped(time.monotonic(), actor.node, actor.servers))
+        if is_connected(self.cluster_address):
             with contextlib.suppress(Exception):  # it may have died
                 ray.kill(actor.handle)
 
     def close(self) -> None:
-        """End all."""
+        """Kill all actors and withdraw the request for more servers."""
         for actor in list(self.actors):
-            self.end(actor)
-        if is_connected(self.session):
+            self.kill(actor)
+        if is_connected(self.cluster_address):
             with contextlib.suppress(Exception):  # the cluster may be gone
-                self.cluster.ask_for(0)
+                self.cluster.request_servers(0)

@@ -1,7 +1,7 @@
-"""Items run on the servers of a Ray cluster.
+"""Running items on the servers of a Ray cluster.
 
-When a connection breaks, an item has crashed, or its node has died. Ray takes long to say which;
-the node is asked instead. Where it does not answer, its items are lost, and done again elsewhere.
+When an actor dies, either its item crashed or its node died. Ray takes long to tell which, so we
+probe the node ourselves. If the node does not answer, its items are lost and run again elsewhere.
 """
 
 from __future__ import annotations
@@ -10,23 +10,33 @@ import contextlib
 import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import CommandTask, Outcome, Task, pickle_value, steady_time
-from hesrpt.runtime.engines.ray.connection import checked, connect, disconnect, is_connected
-from hesrpt.runtime.engines.ray.fleet import Actor, Batch, Fleet
-from hesrpt.runtime.engines.ray.server import Report
+from hesrpt.runtime.engines.ray.actors import Actor, Batch, Reply
+from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connected
+from hesrpt.runtime.engines.ray.fleet import Fleet
+from hesrpt.runtime.engines.ray.resources import check_resources
+from hesrpt.runtime.engines.ray.server import ItemReport
 
-# By so many seconds a batch may exceed the time limit of one of its items.
-_SLACK = 1.0
-# A process that has died is judged after so many seconds: its node may be about to go.
-_VERDICT = 1.0
+# Seconds by which a batch may exceed the time limit of one of its items.
+_BATCH_SLACK = 1.0
+# Seconds to wait before we blame an item for the death of its actor: its node may be dying.
+_VERDICT_DELAY = 1.0
+
+
+class _DeadActor(NamedTuple):
+    """An actor that died while its node was alive. If the node stays alive, its item crashed."""
+
+    time: float
+    node: str
+    batch: Batch
+    error: str
 
 
 class RayEngine:
@@ -35,17 +45,17 @@ class RayEngine:
     Parameters
     ----------
     servers
-        The most servers to use; all that are free by default.
+        The most servers to use; by default, all that are free.
     address
-        Where the cluster is, as for ``ray.init``.
+        The address of the cluster, as for ``ray.init``.
     resources
-        What a server is.
+        The resources of one server; by default, one CPU.
     runtime_env
-        What the servers' processes need, as for ``ray.init``.
+        The runtime environment of the servers, as for ``ray.init``.
     """
 
     batch_seconds = 0.1
-    can_resize = False  # Ray cannot change what a running actor holds
+    can_resize = False  # Ray cannot change the resources of a running actor
     can_keep_results = True
 
     def __init__(
@@ -56,23 +66,28 @@ class RayEngine:
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
-        bundle = checked({"CPU": 1} if resources is None else resources)
+        bundle = check_resources({"CPU": 1} if resources is None else resources)
         if runtime_env is not None and not isinstance(runtime_env, Mapping):
             raise InputError(f"runtime_env must be a dictionary, got {runtime_env!r}")
-        self.session = connect(address)
-        self.events: queue.SimpleQueue[tuple[Actor, Batch | None, Future[Any]] | None]
-        self.events = queue.SimpleQueue()
-        self.queue: list[Batch] = []
-        self.awaited: dict[tuple[str, int], Batch] = {}
-        self.suspects: list[tuple[float, str, Batch, str]] = []  # when, where, what, and why
-        self.wanted = 0
-        most = inf if servers is None else servers
-        self.fleet = Fleet(self.session, bundle, most, runtime_env, self._hear)
-        self.fleet.look(0)
-        if not self.fleet.cluster.could_ever_fit():
-            told = f"no node of the cluster has {bundle}: {self.fleet.cluster.described()}"
+        self._cluster_address = connect(address)
+        # None only wakes the thread that waits for outcomes.
+        self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
+        self._queue: list[Batch] = []
+        self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
+        self._dead_actors: list[_DeadActor] = []
+        self._wanted_servers = 0
+        self.fleet = Fleet(
+            self._cluster_address,
+            resources=bundle,
+            max_servers=inf if servers is None else servers,
+            runtime_env=runtime_env,
+            on_reply=self._replies.put,
+        )
+        self.fleet.refresh(0)
+        if not self.fleet.cluster.can_fit_server():
+            nodes = self.fleet.cluster.describe_nodes()
             self.close()
-            raise InputError(told)
+            raise InputError(f"no node of the cluster has {bundle}: {nodes}")
 
     def now(self) -> float:
         return steady_time()
@@ -84,212 +99,215 @@ class RayEngine:
         return self.fleet.widest
 
     def request_servers(self, servers: int) -> None:
-        self.wanted = servers
+        self._wanted_servers = servers
 
     def pack_function(self, function: Any) -> Any:
         return ray.put(pickle_value(function))
 
     def pack_argument(self, argument: Any) -> Any:
-        # A reference stands for what it refers to, as in a call of Ray's own.
+        # A reference stands for its value, as in Ray's own calls.
         return argument if isinstance(argument, ray.ObjectRef) else pickle_value(argument)
 
     def fetch(self, reference: Any) -> Any:
         return ray.get(reference)
 
-    # --- items --------------------------------------------------------------------------------
-
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         batch = Batch(job, dict(tasks), servers)
-        self.awaited |= {(job, item): batch for item in tasks}
-        self.queue.append(batch)
-        with self._connection():
-            self._place()
+        self._batches |= {(job, item): batch for item in tasks}
+        self._queue.append(batch)
+        with self._check_connection():
+            self._assign_batches()
 
     def stop(self, job: str, item: int) -> None:
-        batch = self.awaited.pop((job, item), None)
-        if batch is None or self._awaits(batch):
+        batch = self._batches.pop((job, item), None)
+        if batch is None or self._pending_items(batch):
             return
-        if batch in self.queue:
-            self.queue.remove(batch)
+        if batch in self._queue:
+            self._queue.remove(batch)
         for actor in list(self.fleet.actors):
-            if batch in (actor.batch, actor.meant_for):
-                self.fleet.end(actor)
+            if batch in (actor.batch, actor.reserved_for):
+                self.fleet.kill(actor)
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        """Nothing to do: the scheduler does not ask for it."""
+        """Do nothing: ``can_resize`` is False, so nobody asks for it."""
 
     def wake(self) -> None:
-        self.events.put(None)
+        self._replies.put(None)
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        with self._connection():
-            return self._outcomes(timeout)
+        with self._check_connection():
+            outcomes = self._lose_all(self.fleet.refresh(self._wanted_servers))
+            self._assign_batches()
+            patience = min(timeout, self._next_deadline() - time.monotonic())
+            with contextlib.suppress(queue.Empty):
+                reply = self._replies.get(timeout=0.0 if outcomes else max(patience, 0.0))
+                while True:
+                    if reply is not None:
+                        outcomes += self._handle_reply(reply)
+                    reply = self._replies.get_nowait()
+            outcomes += self._stop_overdue()
+            outcomes += self._judge_dead_actors()
+            outcomes += self._return_too_wide()
+            self._assign_batches()
+            return outcomes
+
+    def close(self) -> None:
+        self._queue.clear()
+        self._batches.clear()
+        self.fleet.close()
+        disconnect(self._cluster_address)
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[None]:
-        """Tell if the connection is closed: Ray itself would connect again, or fail strangely."""
+    def _check_connection(self) -> Iterator[None]:
+        """Raise a clear error if the connection is closed: Ray would open another one, or crash."""
         closed = InputError("the connection to Ray was closed while the pool was open")
-        if not is_connected(self.session):
+        if not is_connected(self._cluster_address):
             raise closed
         try:
             yield
         except Exception as error:
-            if isinstance(error, InputError) or is_connected(self.session):
+            if isinstance(error, InputError) or is_connected(self._cluster_address):
                 raise
             raise closed from None
 
-    def _outcomes(self, timeout: float) -> list[Outcome]:
-        found = self._all_lost(self.fleet.look(self.wanted))
-        self._place()
-        patience = 0.0 if found else max(min(timeout, self._next() - time.monotonic()), 0.0)
-        with contextlib.suppress(queue.Empty):
-            event = self.events.get(timeout=patience)
-            while True:
-                if event is not None:
-                    found += self._heard(*event)
-                event = self.events.get_nowait()
-        found += [*self._overdue(), *self._judged(), *self._too_wide()]
-        self._place()
-        return found
+    def _next_deadline(self) -> float:
+        """Return when the next time limit expires or the next dead actor is to be judged."""
+        batches = (actor.batch for actor in self.fleet.actors)
+        deadlines = [batch.deadline for batch in batches if batch is not None]
+        verdicts = [dead.time + _VERDICT_DELAY for dead in self._dead_actors]
+        return min([*deadlines, *verdicts], default=inf)
 
-    def close(self) -> None:
-        self.queue.clear()
-        self.awaited.clear()
-        self.fleet.close()
-        disconnect(self.session)
+    # --- sending batches ----------------------------------------------------------------------
 
-    def _next(self) -> float:
-        """Return when something is to be done at the latest."""
-        deadlines = [a.batch.deadline for a in self.fleet.actors if a.batch is not None]
-        return min([*deadlines, *(at + _VERDICT for at, *_ in self.suspects)], default=inf)
+    def _assign_batches(self) -> None:
+        for actor, batch in self.fleet.assign(self._queue):
+            self._queue.remove(batch)
+            self._send(actor, batch)
 
-    def _place(self) -> None:
-        for actor, batch in self.fleet.place(self.queue):
-            self._give(actor, batch)
-
-    def _give(self, actor: Actor, batch: Batch) -> None:
-        self.queue.remove(batch)
+    def _send(self, actor: Actor, batch: Batch) -> None:
         actor.batch = batch
-        batch.deadline = time.monotonic() + batch.limit(_SLACK)
+        batch.deadline = time.monotonic() + batch.time_limit(_BATCH_SLACK)
         tasks = list(batch.tasks.values())
-        first, logged = tasks[0], tasks[0].log is not None
+        first = tasks[0]  # all tasks of a batch belong to one job, so they differ in little
+        with_output = first.log is not None
         if isinstance(first, CommandTask):
-            reference = actor.handle.commands.remote(tasks, logged)
+            reference = actor.handle.run_commands.remote(tasks, with_output)
         else:
             arguments = [task.argument for task in tasks if not isinstance(task, CommandTask)]
-            packed = [isinstance(argument, bytes) for argument in arguments]
-            call = actor.handle.python
-            if first.keep_result:
-                call = call.options(num_returns=1 + len(arguments))
-            told = call.remote([first.function], packed, logged, first.keep_result, *arguments)
-            reference, *batch.references = told if first.keep_result else [told]
-        self.fleet.listen(actor, batch, reference)
+            is_pickled = [isinstance(argument, bytes) for argument in arguments]
+            method, keep = actor.handle.call_function, first.keep_result
+            if keep:
+                method = method.options(num_returns=1 + len(arguments))
+            reply = method.remote([first.function], is_pickled, with_output, keep, *arguments)
+            reference, *batch.references = reply if keep else [reply]
+        self.fleet.report_reply(actor, batch, reference)
 
-    # --- what is heard ------------------------------------------------------------------------
+    # --- receiving replies --------------------------------------------------------------------
 
-    def _hear(self, actor: Actor, batch: Batch | None, future: Future[Any]) -> None:
-        self.events.put((actor, batch, future))
-
-    def _heard(self, actor: Actor, batch: Batch | None, future: Future[Any]) -> Iterator[Outcome]:
+    def _handle_reply(self, reply: Reply) -> Iterator[Outcome]:
+        actor, batch, future = reply
         if actor not in self.fleet.actors or actor.batch is not batch:
-            return  # it was ended
+            return  # we killed the actor meanwhile
         error = future.exception()
         if batch is None:
             if error is None:
-                self.fleet.started(actor)
+                self.fleet.mark_ready(actor)
             else:
-                self.fleet.not_started(actor, error)
+                self.fleet.handle_start_failure(actor, error)
             return
         actor.batch, actor.idle_since = None, time.monotonic()
-        # Only an error of the call itself leaves the server as it was.
-        if actor.servers > 1 or not (error is None or isinstance(error, RayTaskError)):
-            self.fleet.end(actor)
+        # After a RayTaskError the server is still usable; after any other error it is not.
+        is_usable = error is None or isinstance(error, RayTaskError)
+        if actor.servers > 1 or not is_usable:
+            self.fleet.kill(actor)
         if error is None:
-            yield from self._told(batch, future.result())
+            yield from self._report_items(batch, future.result())
         elif isinstance(error, RayActorError):
-            yield from self._died(actor, batch, error)
+            yield from self._handle_death(actor, batch, error)
         else:
-            yield from self._failed(batch, str(error))
+            yield from self._fail(batch, str(error))
 
-    def _told(self, batch: Batch, reports: list[Report]) -> Iterator[Outcome]:
+    def _report_items(self, batch: Batch, reports: list[ItemReport]) -> Iterator[Outcome]:
         for place, (item, task) in enumerate(batch.tasks.items()):
-            if self.awaited.pop((batch.job, item), None) is None:
+            if self._batches.pop((batch.job, item), None) is None:
                 continue
             report = reports[place]
-            if report.said and task.log is not None:
+            if report.output and task.log is not None:
                 with task.log.open("ab") as log:
-                    log.write(report.said)
-            kept = batch.references[place] if batch.references and report.error is None else None
+                    log.write(report.output)
+            has_reference = bool(batch.references) and report.error is None
             yield Outcome(
                 batch.job,
                 item,
                 report.seconds,
                 result=report.result,
                 error=report.error,
-                reference=kept,
+                reference=batch.references[place] if has_reference else None,
             )
 
-    def _died(self, actor: Actor, batch: Batch, error: RayActorError) -> Iterator[Outcome]:
-        if self.fleet.cluster.has_died(actor.node):
-            yield from self._all_lost([batch, *self.fleet.node_died(actor.node)])
-        elif (
-            len(batch.tasks) > 1
-            or isinstance(error, ActorUnavailableError)
-            or (isinstance(error, ActorDiedError) and error.preempted)
-        ):
-            yield from self._lost(batch)
+    def _handle_death(self, actor: Actor, batch: Batch, error: RayActorError) -> Iterator[Outcome]:
+        is_blameless = isinstance(error, ActorUnavailableError) or (
+            isinstance(error, ActorDiedError) and error.preempted
+        )
+        if not self.fleet.cluster.probe(actor.node):
+            yield from self._lose_all([batch, *self.fleet.remove_node(actor.node)])
+        elif is_blameless or len(batch.tasks) > 1:
+            yield from self._lose(batch)
         else:
-            self.suspects.append((time.monotonic(), actor.node, batch, _death(error)))
+            description = _describe_death(error)
+            self._dead_actors.append(_DeadActor(time.monotonic(), actor.node, batch, description))
 
-    def _judged(self) -> Iterator[Outcome]:
-        """Tell of processes that died: of their own doing, if their node is still there."""
+    def _judge_dead_actors(self) -> Iterator[Outcome]:
+        """Fail the items of dead actors whose node is still alive; the others are lost."""
         now = time.monotonic()
-        due = [one for one in self.suspects if now - one[0] >= _VERDICT]
-        self.suspects = [one for one in self.suspects if one not in due]
-        for _, node, batch, told in due:
-            if "node was terminated" in told or self.fleet.cluster.has_died(node):
-                yield from self._all_lost([batch, *self.fleet.node_died(node)])
+        due = [dead for dead in self._dead_actors if now - dead.time >= _VERDICT_DELAY]
+        self._dead_actors = [dead for dead in self._dead_actors if dead not in due]
+        for _, node, batch, error in due:
+            if "node was terminated" in error or not self.fleet.cluster.probe(node):
+                yield from self._lose_all([batch, *self.fleet.remove_node(node)])
             else:
-                yield from self._failed(batch, told)
+                yield from self._fail(batch, error)
 
-    def _overdue(self) -> Iterator[Outcome]:
+    def _stop_overdue(self) -> Iterator[Outcome]:
         now = time.monotonic()
         for actor in list(self.fleet.actors):
             if actor.batch is not None and actor.batch.deadline <= now:
-                self.fleet.end(actor)
-                told = f"took longer than its time limit ({actor.batch.limit(0.0):g} s)"
-                yield from self._failed(actor.batch, told)
+                self.fleet.kill(actor)
+                error = f"took longer than its time limit ({actor.batch.time_limit():g} s)"
+                yield from self._fail(actor.batch, error)
 
-    def _too_wide(self) -> Iterator[Outcome]:
-        """Give back commands for which there is no node any more."""
-        for batch in [
-            batch for batch in self.queue if batch.servers > max(self.widest_command(), 1)
-        ]:
-            self.queue.remove(batch)
-            yield from self._lost(batch, was_started=False)
+    def _return_too_wide(self) -> Iterator[Outcome]:
+        """Return waiting commands that no longer fit on any node."""
+        widest = max(self.fleet.widest, 1)
+        for batch in [batch for batch in self._queue if batch.servers > widest]:
+            self._queue.remove(batch)
+            yield from self._lose(batch, was_started=False)
 
-    def _failed(self, batch: Batch, error: str) -> Iterator[Outcome]:
-        """Tell of a batch that came to nothing: whose fault it was, if it was only one."""
+    # --- outcomes of whole batches ------------------------------------------------------------
+
+    def _fail(self, batch: Batch, error: str) -> Iterator[Outcome]:
+        """Fail an item. In a larger batch the culprit is unknown, so all items run again alone."""
         if len(batch.tasks) > 1:
-            yield from self._lost(batch)
-        for item in self._awaits(batch):
-            del self.awaited[batch.job, item]
+            yield from self._lose(batch)
+        for item in self._pending_items(batch):
+            del self._batches[batch.job, item]
             yield Outcome(batch.job, item, 0.0, error=error)
 
-    def _all_lost(self, batches: Iterable[Batch]) -> list[Outcome]:
-        return [outcome for batch in batches for outcome in self._lost(batch)]
+    def _lose_all(self, batches: Iterable[Batch]) -> list[Outcome]:
+        return [outcome for batch in batches for outcome in self._lose(batch)]
 
-    def _lost(self, batch: Batch, was_started: bool = True) -> Iterator[Outcome]:
-        for item in self._awaits(batch):
-            del self.awaited[batch.job, item]
+    def _lose(self, batch: Batch, was_started: bool = True) -> Iterator[Outcome]:
+        for item in self._pending_items(batch):
+            del self._batches[batch.job, item]
             yield Outcome(batch.job, item, 0.0, is_lost=True, was_started=was_started)
 
-    def _awaits(self, batch: Batch) -> list[int]:
-        return [item for item in batch.tasks if self.awaited.get((batch.job, item)) is batch]
+    def _pending_items(self, batch: Batch) -> list[int]:
+        """Return the items of a batch that have no outcome yet and were not stopped."""
+        return [item for item in batch.tasks if self._batches.get((batch.job, item)) is batch]
 
 
-def _death(error: RayActorError) -> str:
+def _describe_death(error: RayActorError) -> str:
     """Return why an actor died, without Ray's advice."""
-    told = str(error).strip().splitlines()[-1]
-    detail = told.partition("Worker exit detail: ")[2] or told
+    last_line = str(error).strip().splitlines()[-1]
+    detail = last_line.partition("Worker exit detail: ")[2] or last_line
     return f"the process ended abnormally: {detail.partition(' Some common causes')[0]}"

@@ -1,4 +1,4 @@
-"""One server of a cluster: an actor that does what it is given, one item after the other."""
+"""One server of a cluster: a Ray actor that runs the items it is given, one after another."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,97 +16,100 @@ import ray
 
 from hesrpt.runtime.engines import commands, worker
 from hesrpt.runtime.engines.engine import CommandTask
-from hesrpt.runtime.engines.processes import Guardian, marked_environment, new_mark
+from hesrpt.runtime.engines.processes import Guardian, create_mark, environment_with_mark
 
-# Of what an item prints, so many bytes are brought home.
-_MOST_SAID = 2**20
-# So many functions are kept, since items of a few jobs take turns.
-_FUNCTIONS = 16
+# At most this many bytes of an item's output are sent back; the beginning of more is dropped.
+_OUTPUT_BYTES = 2**20
+# A server remembers this many functions, because the items of several jobs alternate.
+_REMEMBERED_FUNCTIONS = 16
 
 
-class Report(NamedTuple):
-    """What became of an item."""
+class ItemReport(NamedTuple):
+    """How an item ended, and what it printed."""
 
     seconds: float
-    result: bytes
-    error: str | None
-    said: bytes
+    result: bytes = b""
+    error: str | None = None
+    output: bytes = b""
 
 
 class Server:
-    """Does items where it is."""
+    """Runs items in its own process, on the node where Ray started it."""
 
     def __init__(self) -> None:
-        mark = new_mark()
-        # Whatever items start carries the mark, and is ended with this process.
-        self.guardian = Guardian(mark, detached=True)
-        os.environ.update(marked_environment(mark))
-        self.functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
+        mark = create_mark()
+        # Processes that items start inherit the mark, and die with this one.
+        self._guardian = Guardian(mark, detached=True)
+        os.environ.update(environment_with_mark(mark))
+        self._functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
 
-    def begin(self) -> None:
-        """Answer that the server is there."""
+    def confirm_start(self) -> None:
+        """Return: an answer means that the server has started."""
 
-    def python(
+    def call_function(
         self,
         function: list[Any],
-        packed: list[bool],
-        logged: bool,
-        keep: bool,
+        is_pickled: list[bool],
+        with_output: bool,
+        keep_results: bool,
         *arguments: Any,
     ) -> Any:
-        """Call a function with each of some arguments.
+        """Call a function with each of the arguments, and return an :class:`ItemReport` for each.
 
-        The function comes in a list, since Ray would fetch it anew for every call otherwise. What
-        is kept is returned as a value of its own, after the reports.
+        The reference to the function comes inside a list. Otherwise Ray would fetch the function
+        for every call. Results to keep are returned after the reports, as values of their own.
         """
-        reports, values = [], []
-        for is_packed, argument in zip(packed, arguments, strict=True):
+        reports, results = [], []
+        for pickled, argument in zip(is_pickled, arguments, strict=True):
+            work = partial(self._call, function[0], argument, pickled, keep_results)
+            call, output = _run_with_output(work, with_output)
+            result = b"" if keep_results else call.result or b""
+            reports.append(ItemReport(call.seconds, result, call.error, output))
+            results.append(call.result)
+        return (reports, *results) if keep_results else reports
 
-            def work(is_packed: bool = is_packed, argument: Any = argument) -> Any:
-                value = cloudpickle.loads(argument) if is_packed else argument
-                result = self._function(function[0])(value)
-                return result if keep else cloudpickle.dumps(result)
+    def _call(self, function: Any, argument: Any, is_pickled: bool, keep_result: bool) -> Any:
+        value = cloudpickle.loads(argument) if is_pickled else argument
+        result = self._fetch_function(function)(value)
+        return result if keep_result else cloudpickle.dumps(result)
 
-            seconds, result, error, said = _with_output(work, logged)
-            reports.append(Report(seconds, b"" if keep else result or b"", error, said))
-            values.append(result)
-        return (reports, *values) if keep else reports
+    def _fetch_function(self, reference: Any) -> Callable[[Any], Any]:
+        """Return the function behind a reference, fetching it the first time."""
+        if reference not in self._functions:
+            self._functions[reference] = cloudpickle.loads(ray.get(reference))
+            if len(self._functions) > _REMEMBERED_FUNCTIONS:
+                self._functions.popitem(last=False)
+        self._functions.move_to_end(reference)
+        return self._functions[reference]
 
-    def _function(self, reference: Any) -> Callable[[Any], Any]:
-        """Return a function, which is fetched once."""
-        if reference not in self.functions:
-            self.functions[reference] = cloudpickle.loads(ray.get(reference))
-            if len(self.functions) > _FUNCTIONS:
-                self.functions.popitem(last=False)
-        self.functions.move_to_end(reference)
-        return self.functions[reference]
+    def run_commands(self, tasks: list[CommandTask], with_output: bool) -> list[ItemReport]:
+        """Run commands one after another."""
+        return [self._run_command(task, with_output) for task in tasks]
 
-    def commands(self, tasks: list[CommandTask], logged: bool) -> list[Report]:
-        """Run commands, one after the other."""
-        return [self._command(task, logged) for task in tasks]
-
-    def _command(self, task: CommandTask, logged: bool) -> Report:
-        began = time.perf_counter()
-        with tempfile.TemporaryFile() as output:
+    def _run_command(self, task: CommandTask, with_output: bool) -> ItemReport:
+        start = time.perf_counter()
+        with tempfile.TemporaryFile() as file:
             try:
-                process = commands.begin(task, output, dict(os.environ))
-                error = commands.wait(process, task.timeout)
-            except commands.CannotStartError as problem:
+                process = commands.start_command(task, file, dict(os.environ))
+                error = commands.wait_for_command(process, task.timeout)
+            except commands.CommandStartError as problem:
                 error = f"{problem} (on {os.uname().nodename})"
             if error is not None:
-                error = commands.add_last_lines(error, output)
-            said = commands.last_bytes(output, _MOST_SAID) if logged else b""
-        return Report(time.perf_counter() - began, b"", error, said)
+                error = commands.add_last_lines(error, file)
+            output = commands.read_tail(file, _OUTPUT_BYTES) if with_output else b""
+        return ItemReport(time.perf_counter() - start, error=error, output=output)
 
 
-def _with_output(work: Callable[[], Any], logged: bool) -> tuple[float, Any, str | None, bytes]:
-    """Return how long something took, its result, the error, and what was printed."""
-    if not logged:
-        return *worker.timed(work, None), b""
+def _run_with_output(
+    work: Callable[[], Any], with_output: bool
+) -> tuple[worker.CallReport[Any], bytes]:
+    """Call ``work``; return how that went, and what it printed if that is asked for."""
+    if not with_output:
+        return worker.run_and_report(work, None), b""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        told = worker.timed(work, log)
+        report = worker.run_and_report(work, log)
         if not log.exists():
-            return *told, b""
-        with log.open("rb") as output:
-            return *told, commands.last_bytes(output, _MOST_SAID)
+            return report, b""
+        with log.open("rb") as file:
+            return report, commands.read_tail(file, _OUTPUT_BYTES)

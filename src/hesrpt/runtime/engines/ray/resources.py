@@ -1,0 +1,41 @@
+"""The resources that one server holds, such as ``{"CPU": 1}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from hesrpt.errors import InputError
+
+
+def check_resources(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return the resources of a server as a dictionary, or raise an error.
+
+    >>> check_resources({"CPU": 1, "GPU": 0.5})
+    {'CPU': 1, 'GPU': 0.5}
+    """
+    if not isinstance(resources, Mapping) or not resources:
+        raise InputError(f"resources must be like {{'CPU': 1}}, got {resources!r}")
+    for name, amount in resources.items():
+        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        if not is_number or not 1e-4 <= amount < 1e15:
+            raise InputError(
+                f"resources: {name!r} must be a number greater than 0 (at least 0.0001), "
+                f"got {amount!r}"
+            )
+    return dict(resources)
+
+
+def actor_options(resources: Mapping[str, float], servers: int) -> dict[str, Any]:
+    """Return the options of a Ray actor that holds the resources of some servers.
+
+    >>> actor_options({"CPU": 2, "licence": 1}, 3)
+    {'num_cpus': 6, 'resources': {'licence': 3}}
+    """
+    total = {name: amount * servers for name, amount in resources.items()}
+    if total.get("GPU", 0.0) > 1:
+        total["GPU"] = ceil(total["GPU"] - 1e-6)  # above 1, Ray accepts whole GPUs only
+    known = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    options: dict[str, Any] = {known[name]: total.pop(name) for name in known if name in total}
+    return {"num_cpus": 0, **options, "resources": total}
