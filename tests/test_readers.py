@@ -47,7 +47,10 @@ def test_curves_are_told_apart_by_application_and_source_and_other_columns_passe
         ("workers,speed\n1,1\n", "curves.csv:1: one column of speedup, throughput"),
         ("workers,servers,speedup\n1,1,1\n", "curves.csv:1: one column of workers, servers"),
         ("speedup\n1\n", "curves.csv:1: one column of workers, servers expected, got []"),
-        ("workers,workers,speedup\n1,1,1\n", "curves.csv:1: column 'workers' stands twice"),
+        (
+            "workers,workers,speedup\n1,1,1\n",
+            "column 'workers' appears more than once",
+        ),
         ("workers,throughput\n1,0\n2,5\n", "curves.csv:2: the throughput of the curve on the"),
         ("workers,speedup\n1,1,1\n", "curves.csv:2: 2 values expected"),
         ("", "curves.csv: is empty"),

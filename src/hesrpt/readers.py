@@ -1,13 +1,13 @@
-"""Reading jobs and measured speedups from files, with errors that name the file and the line."""
+"""Reading jobs and measured speedups from CSV files, with errors that name the file and line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source, read_csv
@@ -17,16 +17,21 @@ from hesrpt.workload import SpeedupLike, Workload
 
 
 def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
-    """Return the jobs in a CSV file.
+    """Read the jobs in a CSV file.
 
-    Its header names the columns: ``size``, and if wanted ``name``, ``weight``, ``arrival``, ``p``
-    (each job's own power law, instead of ``speedup``) and ``max_servers``. A single column of sizes
-    needs no header. A path of "-" reads standard input.
+    Parameters
+    ----------
+    path
+        The file. Its header names the columns: ``size``, and optionally ``name``, ``weight``,
+        ``arrival``, ``p`` (the power law of each job) and ``max_servers``. A single column of sizes
+        needs no header. "-" reads standard input.
+    speedup
+        The speedup of all jobs; required unless the file has a column ``p``.
     """
     table = _read_table(path, _JOB_COLUMNS, required="size")
     return Workload(
         table.columns["size"],
-        _speedups(table, None if speedup is None else as_speedup(speedup)),
+        _build_speedups(table, None if speedup is None else as_speedup(speedup)),
         arrivals=table.columns.get("arrival"),
         weights=table.columns.get("weight"),
         names=table.columns.get("name"),
@@ -34,16 +39,16 @@ def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
 
 
 def read_speedup(path: str | Path) -> Measured:
-    """Return the measured speedup in a CSV file with the columns ``servers`` and ``speedup``."""
+    """Read a measured speedup from a CSV file with the columns ``servers`` and ``speedup``."""
     table = _read_table(path, _SPEEDUP_COLUMNS, required="speedup")
     if "servers" not in table.columns:
-        raise InputError(f"{table.place}:1: no column 'servers'")
+        raise InputError(f"{table.source}:1: no column 'servers'")
     return Measured(table.columns["servers"], table.columns["speedup"])
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A measured speedup curve: of one application, on several numbers of servers."""
+    """Measured speedups of one application on several numbers of servers."""
 
     application: str
     servers: tuple[float, ...]
@@ -51,111 +56,125 @@ class Curve:
 
     @property
     def concave(self) -> Measured:
-        """The least concave speedup above the points, flat past its peak."""
+        """The least concave speedup above the points, flat beyond its peak."""
         return Measured(self.servers, self.speedups)
 
 
 def read_curves(path: str | Path) -> list[Curve]:
-    """Return the measured speedup curves in a CSV file, in the order of their first lines.
+    """Read the measured speedup curves in a CSV file, in the order in which they first appear.
 
-    Columns: ``workers`` (or ``servers``), ``speedup`` (or ``throughput``), and for several curves
-    ``application``, also with ``source``; others are passed over. Throughputs are divided by the
-    one on the fewest workers. If these are several, so many workers count as one server.
+    The columns are ``workers`` (or ``servers``), ``speedup`` (or ``throughput``), and for several
+    curves ``application`` and ``source``; other columns are ignored. Throughputs are divided by the
+    one on the fewest workers, and numbers of workers by the fewest, which count as one server.
     """
-    table = _read_table(path, _CURVE_COLUMNS, required="workers", others=True)
-    workers = _one_of(table, ("workers", "servers"))
-    name = _one_of(table, ("speedup", "throughput", "throughput_or_speedup"))
-    kinds = [table.columns[key] for key in ("application", "source") if key in table.columns]
-    curves: dict[tuple[str, ...], list[tuple[float, float, int]]] = {}
-    for key, point in zip(
-        zip(*kinds, strict=True) if kinds else [("",)] * len(table.lines),
-        zip(table.columns[workers], table.columns[name], table.lines, strict=True),
-        strict=True,
-    ):
-        curves.setdefault(key, []).append(point)
+    table = _read_table(path, _CURVE_COLUMNS, required="workers", ignore_unknown=True)
+    workers = _find_one_column(table, ("workers", "servers"))
+    values = _find_one_column(table, ("speedup", "throughput", "throughput_or_speedup"))
+    points = map(_Point, table.columns[workers], table.columns[values], table.lines)
+    curves: dict[str, list[_Point]] = {}
+    for label, point in zip(_label_rows(table), points, strict=True):
+        curves.setdefault(label, []).append(point)
+    if values != "speedup":
+        curves = {
+            label: _normalise(label, points, table.source) for label, points in curves.items()
+        }
     return [
-        _curve(", ".join(filter(None, key)), points, table.place, relative=name == "speedup")
-        for key, points in curves.items()
+        Curve(
+            application=label,
+            servers=tuple(point.workers for point in points),
+            speedups=tuple(point.value for point in points),
+        )
+        for label, points in curves.items()
     ]
 
 
-def _one_of(table: _Table, names: tuple[str, ...]) -> str:
-    found = [name for name in names if name in table.columns]
-    if len(found) != 1:
-        raise InputError(f"{table.place}:1: one column of {', '.join(names)} expected, got {found}")
-    return found[0]
-
-
-def _curve(
-    application: str, points: list[tuple[float, float, int]], place: str, relative: bool
-) -> Curve:
-    fewest = min(points)[0]
-    of_fewest = [speed for workers, speed, _ in points if workers == fewest]
-    if not relative and min(of_fewest) <= 0:
-        line = min(points)[2]
-        raise InputError(
-            f"{place}:{line}: the throughput of {application or 'the curve'} on the fewest workers "
-            "must be greater than 0: all others are divided by it"
-        )
-    server, unit = (1.0, 1.0) if relative else (fewest, sum(of_fewest) / len(of_fewest))
-    return Curve(
-        application,
-        tuple(workers / server for workers, _, _ in points),
-        tuple(speed / unit for _, speed, _ in points),
-    )
+class _Point(NamedTuple):
+    workers: float
+    value: float  # a speedup or a throughput
+    line: int
 
 
 @dataclass(frozen=True)
 class _Table:
-    place: str
-    lines: list[int]
-    columns: dict[str, list[Any]]  # of what the column's parser makes of its cells
+    source: str
+    lines: list[int]  # the line of each row
+    columns: dict[str, list[Any]]  # parsed cells, by name of the column
 
 
-def _speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
-    """Return the speedup of all jobs, or a list with one for each where columns say so."""
-    rows = len(table.lines)
-    if "p" in table.columns and shared is not None:
+_Parsers = Mapping[str, Callable[[str], object]]
+
+
+def _find_one_column(table: _Table, names: tuple[str, ...]) -> str:
+    found = [name for name in names if name in table.columns]
+    if len(found) != 1:
         raise InputError(
-            f"{table.place}: has a column 'p', so each job has its own speedup: none for all of "
-            "them can be given"
+            f"{table.source}:1: one column of {', '.join(names)} expected, got {found}"
         )
+    return found[0]
+
+
+def _label_rows(table: _Table) -> list[str]:
+    """Return the application of each row, with its source, if the table has these columns."""
+    columns = [table.columns[name] for name in ("application", "source") if name in table.columns]
+    if not columns:
+        return [""] * len(table.lines)
+    return [", ".join(filter(None, cells)) for cells in zip(*columns, strict=True)]
+
+
+def _normalise(label: str, points: list[_Point], source: str) -> list[_Point]:
+    """Divide workers and throughputs by those of the point with the fewest workers."""
+    smallest = min(points)
+    if smallest.value <= 0:
+        raise InputError(
+            f"{source}:{smallest.line}: the throughput of {label or 'the curve'} on the fewest "
+            "workers must be greater than 0, because the others are divided by it"
+        )
+    base = [point.value for point in points if point.workers == smallest.workers]
+    unit = sum(base) / len(base)
+    return [
+        _Point(point.workers / smallest.workers, point.value / unit, point.line) for point in points
+    ]
+
+
+def _build_speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Speedup]:
+    """Return the speedup of all jobs, or a list with one for each if columns specify them."""
     if "p" in table.columns:
-        each: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
+        if shared is not None:
+            raise InputError(
+                f"{table.source}: has a column 'p', so each job has its own speedup; a speedup of "
+                "all jobs cannot be given as well"
+            )
+        speedups: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
     elif shared is None:
-        raise InputError(
-            f"{table.place}: how do jobs speed up? Say it for all of them (p, Amdahl or measured), "
-            "or in a column 'p'"
-        )
+        raise InputError(f"is missing, and {table.source} has no column 'p'", argument="speedup")
     elif "max_servers" not in table.columns:
         return shared
     else:
-        each = [shared] * rows
+        speedups = [shared] * len(table.lines)
     limits = table.columns.get("max_servers")
-    return each if limits is None else [s.limited(k) for s, k in zip(each, limits, strict=True)]
+    if limits is None:
+        return speedups
+    return [speedup.limited(limit) for speedup, limit in zip(speedups, limits, strict=True)]
 
 
 def _read_table(
-    path: str | Path,
-    parsers: dict[str, Callable[[str], object]],
-    required: str,
-    others: bool = False,  # whether columns that are not known are passed over
+    path: str | Path, parsers: _Parsers, *, required: str, ignore_unknown: bool = False
 ) -> _Table:
-    place = describe_source(path)
+    source = describe_source(path)
     rows = read_csv(path)
     first = next(rows, None)
     if first is None:
-        raise InputError(f"{place}: is empty; a header or a column of numbers was expected")
-    headless = len(first.cells) == 1 and is_number(first.cells[0])
-    header = [required] if headless else [name.lower() for name in first.cells]
-    if others:
-        required, parsers = header[0], dict.fromkeys(header, str) | parsers
-    _check_header(header, parsers, required, place)
-    table = _Table(place, [], {name: [] for name in header})
-    for line, cells in chain([first], rows) if headless else rows:
+        raise InputError(f"{source}: is empty; a header or a column of numbers was expected")
+    has_header = len(first.cells) > 1 or not is_number(first.cells[0])
+    header = [name.lower() for name in first.cells] if has_header else [required]
+    if ignore_unknown:
+        required, parsers = header[0], {**dict.fromkeys(header, str), **parsers}
+    _check_header(header, parsers, required, source)
+    table = _Table(source, [], {name: [] for name in header})
+    for line, cells in rows if has_header else chain([first], rows):
         if len(cells) != len(header):
             raise InputError(
-                f"{place}:{line}: {len(header)} values expected ({', '.join(header)}), "
+                f"{source}:{line}: {len(header)} values expected ({', '.join(header)}), "
                 f"got {len(cells)}"
             )
         table.lines.append(line)
@@ -163,59 +182,57 @@ def _read_table(
             try:
                 table.columns[name].append(parsers[name](cell))
             except ValueError as error:
-                raise InputError(f"{place}:{line}: {name} {error}, got {cell!r}") from None
+                raise InputError(f"{source}:{line}: {name} {error}, got {cell!r}") from None
     if not table.lines:
-        raise InputError(f"{place}: has a header but no rows")
+        raise InputError(f"{source}: has a header but no rows")
     return table
 
 
-def _check_header(
-    header: list[str], parsers: dict[str, Callable[[str], object]], required: str, place: str
-) -> None:
+def _check_header(header: list[str], parsers: _Parsers, required: str, source: str) -> None:
     known = ", ".join(parsers)
     for name in header:
         if name not in parsers:
-            raise InputError(f"{place}:1: unknown column {name!r}; columns are: {known}")
+            raise InputError(f"{source}:1: unknown column {name!r}; columns are: {known}")
         if header.count(name) > 1:
-            raise InputError(f"{place}:1: column {name!r} stands twice")
+            raise InputError(f"{source}:1: column {name!r} appears more than once")
     if required not in header:
-        raise InputError(f"{place}:1: no column {required!r}; columns are: {known}")
+        raise InputError(f"{source}:1: no column {required!r}; columns are: {known}")
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     if not is_number(text) or not isfinite(float(text)) or float(text) <= 0:
         raise ValueError("must be a number greater than 0")
     return float(text)
 
 
-def _non_negative(text: str) -> float:
+def _parse_non_negative(text: str) -> float:
     if not is_number(text) or not isfinite(float(text)) or float(text) < 0:
         raise ValueError("must be a number of at least 0")
     return float(text)
 
 
-def _power(text: str) -> float:
+def _parse_power(text: str) -> float:
     if not is_number(text) or not 0 < float(text) < 1:
         raise ValueError("must lie in (0, 1)")
     return float(text)
 
 
-_JOB_COLUMNS: dict[str, Callable[[str], object]] = {
-    "size": _positive,
+_JOB_COLUMNS: _Parsers = {
+    "size": _parse_positive,
     "name": str,
-    "weight": _positive,
-    "arrival": _non_negative,
-    "p": _power,
-    "max_servers": _positive,
+    "weight": _parse_positive,
+    "arrival": _parse_non_negative,
+    "p": _parse_power,
+    "max_servers": _parse_positive,
 }
-_CURVE_COLUMNS: dict[str, Callable[[str], object]] = {
-    "workers": _positive,
-    "servers": _positive,
-    "speedup": _non_negative,
-    "throughput": _non_negative,
-    "throughput_or_speedup": _non_negative,
+_SPEEDUP_COLUMNS: _Parsers = {
+    "servers": _parse_positive,
+    "speedup": _parse_non_negative,
 }
-_SPEEDUP_COLUMNS: dict[str, Callable[[str], object]] = {
-    "servers": _positive,
-    "speedup": _non_negative,
+_CURVE_COLUMNS: _Parsers = {
+    "workers": _parse_positive,
+    "servers": _parse_positive,
+    "speedup": _parse_non_negative,
+    "throughput": _parse_non_negative,
+    "throughput_or_speedup": _parse_non_negative,
 }

@@ -113,7 +113,7 @@ BAD_FILES = {
     "size,weight\n1,2\n1,2,3\n": "jobs.csv:3: 2 values expected (size, weight), got 3",
     "size,wieght\n1,2\n": "jobs.csv:1: unknown column 'wieght'; columns are: size, name, weight",
     "name,weight\na,2\n": "jobs.csv:1: no column 'size'",
-    "size,size\n1,2\n": "jobs.csv:1: column 'size' stands twice",
+    "size,size\n1,2\n": "jobs.csv:1: column 'size' appears more than once",
     "size,p\n1,0.7\n": "has a column 'p', so each job has its own speedup",
     "size,p\n1,1.5\n": "jobs.csv:2: p must lie in (0, 1), got '1.5'",
     "size,arrival\n1,0\n2,7\n": "job 1 arrives at 7, but a plan is for jobs that are all present",
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_text_are_named(folder: Path) -> None:
             "'--servers': must be a number, got 'few'",
         ),
         (["jobs.csv", "--p", "0.5"], "Missing option '--servers'"),
-        (["jobs.csv", "--servers", "4"], "how do jobs speed up?"),
+        (["jobs.csv", "--servers", "4"], "speedup is missing, and jobs.csv has no column 'p'"),
         (
             ["jobs.csv", "--servers", "4", "--max-servers", "2"],
             "modify --p, --amdahl or --measured",
