@@ -32,7 +32,7 @@ def test_plan_prints_allocation_ends_and_proof(folder: Path) -> None:
     assert large.split() == ["large", "9", "3.71777", "1.111", "2.5", "10"]
     assert "mean flow time  1.91468" in done.stdout
     assert "proven optimal: no schedule has a total flow time below 5.744046905" in done.stdout
-    assert "checked again without the solver" in done.stdout
+    assert "verified independently of the solver" in done.stdout
 
 
 @pytest.mark.parametrize(

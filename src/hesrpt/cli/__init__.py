@@ -1,1 +1,1 @@
-"""The command line: one file a command, and everything that is printed to a terminal."""
+"""The command line: one file for each command, and everything that prints to a terminal."""

@@ -1,167 +1,104 @@
-"""The options that the commands share, and the jobs and speedups that they describe."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from hesrpt.speedups import Speedup
-    from hesrpt.workload import Workload
+from hesrpt.policies import POLICIES
 
 
-def _number(text: str) -> float:
-    """Return a number from the command line; the parser's own message does not name the value."""
+def parse_number(text: str) -> float:
+    """Return the number in a text, or raise an error that quotes the text."""
     try:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"must be a number, got {text!r}") from None
 
 
-JobsFile = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="JOBS.CSV",
-        help="Columns size, and if wanted name, weight, arrival, p, max_servers; - for standard "
-        "input.",
-        show_default=False,
-    ),
-]
+def parse_whole_number(text: str) -> int:
+    """Return the whole number in a text, which may be written as 1e6."""
+    number = parse_number(text)
+    if not number.is_integer():
+        raise typer.BadParameter(f"must be a whole number, got {text!r}")
+    return int(number)
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of a comma-separated list."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def complete_policy(incomplete: str) -> Iterator[tuple[str, str]]:
+    """Yield the policies that a partly typed name may stand for, with their titles."""
+    for name, entry in POLICIES.items():
+        if name.startswith(incomplete):
+            yield name, entry.title
+
+
+def complete_policies(incomplete: str) -> Iterator[str]:
+    """Yield completions of the last name in a comma-separated list of policies."""
+    *complete, last = incomplete.split(",")
+    for name in POLICIES:
+        if name.startswith(last) and name not in complete:
+            yield ",".join([*complete, name])
+
+
+POLICY_NAMES = ", ".join(POLICIES)
+SPEEDUP_PANEL = "Speedup"
+OUTPUT_PANEL = "Output"
+
 Servers = Annotated[
-    float, typer.Option(parser=_number, metavar="N", help="How many servers there are.")
-]
-PowerOption = Annotated[
-    float | None, typer.Option(parser=_number, metavar="P", help="Speedup s(k) = k^P, 0 < P < 1.")
-]
-AmdahlOption = Annotated[
-    float | None,
-    typer.Option(parser=_number, metavar="F", help="Amdahl's law with parallel fraction F."),
-]
-MeasuredOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.CSV", help="Measured speedups: columns servers, speedup."),
+    float, typer.Option(parser=parse_number, metavar="N", help="Number of servers.")
 ]
 MaxServers = Annotated[
     float | None,
-    typer.Option(parser=_number, metavar="K", help="The most servers that one job can use."),
+    typer.Option(
+        parser=parse_number,
+        metavar="K",
+        rich_help_panel=SPEEDUP_PANEL,
+        help="Most servers that one job can use.",
+    ),
 ]
-TimeSharedFlag = Annotated[
-    bool, typer.Option("--time-shared", help="Make the speedup linear below one server.")
-]
-Whole = Annotated[bool, typer.Option("--whole", help="Hand out whole servers only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-PlotFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Draw the result (.png, .svg, .pdf).")
-]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write a CSV file.")]
-ParetoJobs = Annotated[
-    int | None, typer.Option(metavar="M", help="Instead of a file: M jobs of Pareto sizes.")
-]
-Shape = Annotated[float, typer.Option(parser=_number, metavar="A", help="Of the Pareto sizes.")]
-PoissonJobs = Annotated[
-    int | None, typer.Option(metavar="M", help="Instead of a file: M jobs, arriving at random.")
-]
-Rate = Annotated[
-    float | None, typer.Option(parser=_number, metavar="R", help="Jobs per second, for --poisson.")
-]
-Sizes = Annotated[
-    Literal["exponential", "deterministic", "pareto", "hyperexponential"],
-    typer.Option(help="Their sizes, with mean 1, for --poisson."),
-]
-Seed = Annotated[int, typer.Option(metavar="S", help="Of random jobs and errors.")]
+Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Random seed.")]
 ResizeCost = Annotated[
     float,
     typer.Option(
-        parser=_number, metavar="T", help="Seconds a job stands still when its servers change."
+        parser=parse_number,
+        metavar="T",
+        help="Seconds for which a job pauses when its number of servers changes.",
     ),
 ]
 SizeError = Annotated[
     float,
     typer.Option(
-        parser=_number, metavar="E", help="The policy sees sizes times exp(E Z), Z normal."
+        parser=parse_number,
+        metavar="E",
+        help="Error of the sizes that the policy sees: each is multiplied by exp(E·Z), with Z "
+        "standard normal.",
     ),
 ]
-Objective = Annotated[
-    Literal["flow", "slowdown", "weighted", "makespan"], typer.Option(help="What to minimise.")
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", metavar="", rich_help_panel=OUTPUT_PANEL, help="Print JSON."),
 ]
-
-
-def workloads_of(
-    jobs: str | None,
-    speedup: Speedup | None,
-    pareto: int | None,
-    shape: float,
-    poisson: int | None,
-    rate: float | None,
-    sizes: str,
-    seed: int,
-    replications: int,
-) -> list[Workload]:
-    """Return the jobs that the options describe: from a file, or drawn at random."""
-    from hesrpt.errors import InputError
-    from hesrpt.readers import read_jobs
-    from hesrpt.workload import Workload
-
-    given = [
-        name
-        for name, value in (("JOBS.CSV", jobs), ("--pareto", pareto), ("--poisson", poisson))
-        if value is not None
-    ]
-    if len(given) != 1:
-        what = " and ".join(given) + " exclude each other" if given else "no jobs are given"
-        raise InputError(f"{what}: one of JOBS.CSV, --pareto and --poisson is wanted")
-    if replications < 1:
-        raise InputError(f"--replications must be at least 1, got {replications}")
-    if (poisson is None) != (rate is None):
-        raise InputError("--poisson and --rate go together: how many jobs, and how many a second")
-    if jobs is not None:
-        if replications > 1:
-            raise InputError("--replications is for random jobs: --pareto or --poisson")
-        return [read_jobs(jobs, speedup)]
-    if speedup is None:
-        raise InputError("no speedup is given: one of --p, --amdahl and --measured is wanted")
-    seeds = range(seed, seed + replications)
-    if pareto is not None:
-        return [Workload.pareto(pareto, shape=shape, seed=s, speedup=speedup) for s in seeds]
-    assert poisson is not None
-    assert rate is not None
-    return [Workload.poisson(rate, poisson, sizes=sizes, seed=s, speedup=speedup) for s in seeds]
-
-
-def speedup_of(
-    p: float | None,
-    amdahl: float | None,
-    measured: Path | None,
-    max_servers: float | None,
-    time_shared: bool,
-) -> Speedup | None:
-    """Return the speedup that the options describe, if they do."""
-    from hesrpt.errors import InputError
-    from hesrpt.readers import read_speedup
-    from hesrpt.speedups import Amdahl, PowerLaw
-
-    given = [
-        name
-        for name, value in (("--p", p), ("--amdahl", amdahl), ("--measured", measured))
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} exclude each other: one speedup is wanted")
-    speedup: Speedup | None = None
-    if p is not None:
-        speedup = PowerLaw(p)
-    elif amdahl is not None:
-        speedup = Amdahl(amdahl)
-    elif measured is not None:
-        speedup = read_speedup(measured)
-    if speedup is None:
-        if max_servers is not None or time_shared:
-            raise InputError(
-                "--max-servers and --time-shared modify --p, --amdahl or --measured: give one"
-            )
-        return None
-    if time_shared:
-        speedup = speedup.time_shared()
-    return speedup.limited(max_servers) if max_servers is not None else speedup
+PlotFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=OUTPUT_PANEL,
+        help="Draw the result to a .png, .svg or .pdf file.",
+    ),
+]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--csv", metavar="FILE", rich_help_panel=OUTPUT_PANEL, help="Write the result as CSV."
+    ),
+]
+StateDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="State directory of a run (hesrpt run --state DIR).")
+]

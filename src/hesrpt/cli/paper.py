@@ -1,46 +1,56 @@
-"""Printing the reproduction of the paper: fits of measured curves, and claims with verdicts."""
+"""``hesrpt paper``: the heSRPT paper, reproduced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from hesrpt.paper import Claim, Verdict
-from hesrpt.paper.exhibits import Row
-from hesrpt.paper.judging import summary
-from hesrpt.paper.pages import format_cell
-
-_STYLES = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
+from hesrpt.cli.options import AsJson, Seed, parse_whole_number
+from hesrpt.cli.terminal import show_progress
 
 
-def print_fits(rows: Sequence[Row]) -> None:
-    """Print how well each law fits each measured curve."""
-    console = Console(highlight=False, emoji=False)
-    table = Table(box=None, pad_edge=False)
-    for column in ("application", "points", "p", "R²", "f (Amdahl)", "R²", "better"):
-        table.add_column(column, justify="left" if column in ("application", "better") else "right")
-    for row in rows:
-        shown = [value for name, value in row.items() if name != "trouble"]
-        table.add_row(*(Text(format_cell(value)) for value in shown))
-    console.print(table)
-    console.print()
+def paper(
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder for the figures, their data and the claims."),
+    ],
+    seed: Seed = 0,
+    jobs: Annotated[int, typer.Option(metavar="M", min=2, help="Jobs in each set.")] = 500,
+    servers: Annotated[
+        int, typer.Option(parser=parse_whole_number, metavar="N", help="Number of servers.")
+    ] = 1_000_000,
+    sets: Annotated[int, typer.Option(metavar="R", min=1, help="Number of sets of jobs.")] = 10,
+    curves: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.CSV",
+            help="Fit these measured speedups: a CSV file with columns workers, speedup (or "
+            "throughput) and, optionally, application. Use - for standard input.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce every figure of the heSRPT paper, and check every claim."""
+    from hesrpt.cli import paper_tables
+    from hesrpt.paper import reproduce
 
-
-def print_claims(claims: Sequence[Claim]) -> None:
-    """Print a row for each claim, with the likeliest reason if it does not hold."""
-    console = Console(highlight=False, emoji=False)
-    table = Table(box=None, pad_edge=False)
-    for column, ratio in (("where", 3), ("the paper says", 8), ("we computed", 10)):
-        table.add_column(column, ratio=ratio)
-    table.add_column("verdict", no_wrap=True)
-    for claim in claims:
-        computed = Text(claim.computed)
-        if claim.reason:
-            computed.append(f"\nlikeliest reason: {claim.reason}", style="italic")
-        verdict = Text(claim.verdict, style=_STYLES[claim.verdict])
-        table.add_row(Text(claim.where), Text(claim.says), computed, verdict)
-    console.print(table)
-    console.print(f"\n{summary(claims)}")
+    with show_progress("paper", hidden=as_json) as progress:
+        reproduction = reproduce(
+            out,
+            seed=seed,
+            jobs=jobs,
+            servers=servers,
+            sets=sets,
+            curves=curves or (),
+            progress=lambda done, total, _: progress(done, total),
+        )
+    if as_json:
+        print(json.dumps(reproduction.as_json(), indent=2))
+        return
+    if curves is not None:
+        paper_tables.print_fits(reproduction.exhibit("fig2_measured").table)
+    paper_tables.print_claims(reproduction.claims)
+    print(f"\nwrote figures, data and claims to {out}; start with {out / 'index.md'}")

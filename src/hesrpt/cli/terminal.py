@@ -1,71 +1,44 @@
-"""What commands show beside their results: progress, warnings, and where files are."""
+"""What commands show on standard error while they work: progress and warnings."""
 
 from __future__ import annotations
 
-import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hesrpt.errors import OverloadWarning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """Return a console that prints names as they are, without guessing at colours or emoji."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
 
 
 @contextmanager
-def progress_bar(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error, where that is a terminal."""
-    from rich.console import Console
+def show_progress(task: str, *, hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar if standard error is a terminal; yield ``update(done, total)``."""
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    console = create_console(stderr=True)
     with Progress(
         console=console, transient=True, disable=hidden or not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    ) as progress:
+        bar = progress.add_task(task)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 @contextmanager
-def warnings_told() -> Iterator[None]:
-    """Say on standard error, in one line each, what the library warns of."""
-    import warnings
-
-    from hesrpt.errors import OverloadWarning
-
+def print_overload_warnings() -> Iterator[None]:
+    """Print each overload warning as one line on standard error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", OverloadWarning)
         yield
     for warning in caught:
         print(f"hesrpt: warning: {warning.message}", file=sys.stderr)
-
-
-def check_plot(plot: Path | None) -> None:
-    """Raise an error if a figure cannot be drawn there: before the work, not after it."""
-    if plot is not None:
-        from hesrpt import plotting
-
-        plotting.check_figure_path(plot)
-
-
-def check_targets(source: str, *targets: Path | None) -> None:
-    """Raise an error if a file cannot be written, or would be written over."""
-    from hesrpt.errors import InputError
-
-    seen = {Path(source).resolve()}
-    for target in (target for target in targets if target is not None):
-        if target.exists() and not target.is_file() and not target.is_dir():
-            continue  # a terminal, a pipe
-        place = target.resolve()
-        if place in seen:
-            raise InputError(f"{target}: is read or written twice; give another name")
-        if not place.parent.is_dir():
-            raise InputError(f"{target}: cannot be written: there is no folder {place.parent}")
-        if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
-            raise InputError(f"{target}: cannot be written")
-        seen.add(place)
-
-
-def say_where(plot: Path | None, csv: Path | None) -> None:
-    """Say where the files are."""
-    if plot is not None:
-        print(f"drawn in {plot}")
-    if csv is not None:
-        print(f"written to {csv}")

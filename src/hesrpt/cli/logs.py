@@ -1,0 +1,45 @@
+"""``hesrpt logs``: what the items of a job printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from hesrpt.cli.options import StateDirectory
+from hesrpt.errors import InputError
+
+
+def complete_job(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Yield the names of the run's jobs that a partly typed name may stand for."""
+    from hesrpt.runtime import runs
+
+    try:
+        _, jobs = runs.status(ctx.params["state"])
+    except (InputError, KeyError):
+        return
+    for job in jobs:
+        if job.name.startswith(incomplete):
+            yield job.name
+
+
+def logs(
+    state: StateDirectory,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", autocompletion=complete_job, help="Name of a job.")
+    ],
+    item: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="ITEM", show_default=False, help="Number of an item. By default all items."
+        ),
+    ] = None,
+) -> None:
+    """Print the output of a job's items."""
+    from hesrpt.runtime import runs
+
+    for number, text in runs.logs(state, job, item):
+        if item is None:
+            print(f"--- {job}, item {number}")
+        print(text, end="" if text.endswith("\n") else "\n")

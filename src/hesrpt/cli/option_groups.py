@@ -1,0 +1,246 @@
+"""Groups of options that several commands share, and the jobs and speedups they describe.
+
+A command takes a group as one argument. Typer knows only single options, so
+:func:`expand_option_groups` shows it a function with all of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from hesrpt.cli.options import SPEEDUP_PANEL, MaxServers, ResizeCost, Seed, SizeError, parse_number
+from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    from hesrpt.speedups import Speedup
+    from hesrpt.workload import Workload
+
+
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose signature has the fields of each group in place of the group."""
+    hints = get_type_hints(command, include_extras=True)
+    groups, parameters = {}, []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            parameters += _get_parameters(hints[name])
+        else:
+            parameters.append(
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+            )
+
+    @wraps(command)
+    def expanded(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return expanded
+
+
+def _get_parameters(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]
+
+
+@dataclass(frozen=True)
+class SpeedupOptions:
+    """The speedup that all jobs share."""
+
+    p: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_number,
+            metavar="P",
+            rich_help_panel=SPEEDUP_PANEL,
+            help="Power law: k servers are k^P times as fast as one; 0 < P < 1.",
+        ),
+    ] = None
+    parallel_fraction: Annotated[
+        float | None,
+        typer.Option(
+            "--amdahl",
+            parser=parse_number,
+            metavar="F",
+            rich_help_panel=SPEEDUP_PANEL,
+            help="Amdahl's law with parallel fraction F.",
+        ),
+    ] = None
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.CSV",
+            rich_help_panel=SPEEDUP_PANEL,
+            help="Measured speedups: a CSV file with columns servers and speedup.",
+        ),
+    ] = None
+    max_servers: MaxServers = None
+    time_shared: Annotated[
+        bool,
+        typer.Option(
+            "--time-shared",
+            metavar="",
+            rich_help_panel=SPEEDUP_PANEL,
+            help="Let jobs share a server in time: the speedup is linear below one server.",
+        ),
+    ] = False
+
+    def create(self) -> Speedup | None:
+        """Return the speedup, or None if the options describe none."""
+        from hesrpt.readers import read_speedup
+        from hesrpt.speedups import Amdahl, PowerLaw
+
+        chosen = _list_given(
+            {"--p": self.p, "--amdahl": self.parallel_fraction, "--measured": self.measured}
+        )
+        if len(chosen) > 1:
+            raise InputError(
+                f"choose one of --p, --amdahl or --measured, not {' and '.join(chosen)}"
+            )
+        speedup: Speedup
+        if self.p is not None:
+            speedup = PowerLaw(self.p)
+        elif self.parallel_fraction is not None:
+            speedup = Amdahl(self.parallel_fraction)
+        elif self.measured is not None:
+            speedup = read_speedup(self.measured)
+        else:
+            if self.max_servers is not None or self.time_shared:
+                option = "--time-shared" if self.max_servers is None else "--max-servers"
+                raise InputError(f"{option} needs one of --p, --amdahl or --measured")
+            return None
+        if self.time_shared:
+            speedup = speedup.time_shared()
+        return speedup if self.max_servers is None else speedup.limited(self.max_servers)
+
+
+_JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The jobs to simulate: from a file, or drawn at random."""
+
+    jobs: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="JOBS.CSV",
+            show_default=False,
+            help="The jobs: a CSV file with a column size and, optionally, name, weight, arrival, "
+            "p and max_servers. Use - for standard input.",
+        ),
+    ] = None
+    pareto: Annotated[
+        int | None,
+        typer.Option(
+            metavar="M",
+            min=1,
+            rich_help_panel=_JOBS_PANEL,
+            help="Draw M jobs with Pareto-distributed sizes, all present at time 0.",
+        ),
+    ] = None
+    shape: Annotated[
+        float,
+        typer.Option(
+            parser=parse_number,
+            metavar="A",
+            rich_help_panel=_JOBS_PANEL,
+            help="Shape of the Pareto distribution.",
+        ),
+    ] = 1.5
+    poisson: Annotated[
+        int | None,
+        typer.Option(
+            metavar="M",
+            min=1,
+            rich_help_panel=_JOBS_PANEL,
+            help="Draw M jobs that arrive in a Poisson process; needs --rate.",
+        ),
+    ] = None
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_number,
+            metavar="R",
+            rich_help_panel=_JOBS_PANEL,
+            help="Arrivals per second, for --poisson.",
+        ),
+    ] = None
+    sizes: Annotated[
+        Literal["exponential", "deterministic", "pareto", "hyperexponential"],
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_JOBS_PANEL,
+            help="Distribution of the sizes, for --poisson: exponential, deterministic, pareto or "
+            "hyperexponential, each with mean 1.",
+        ),
+    ] = "exponential"
+
+    def create(self, speedup: Speedup | None, seed: int, replications: int = 1) -> list[Workload]:
+        """Return one workload, or one for each replication of random jobs."""
+        from hesrpt.readers import read_jobs
+        from hesrpt.workload import Workload
+
+        chosen = _list_given(
+            {"JOBS.CSV": self.jobs, "--pareto": self.pareto, "--poisson": self.poisson}
+        )
+        if len(chosen) != 1:
+            but = f", not {' and '.join(chosen)}" if chosen else ""
+            raise InputError(f"choose one of JOBS.CSV, --pareto or --poisson{but}")
+        if self.poisson is not None and self.rate is None:
+            raise InputError("--poisson needs --rate")
+        if self.poisson is None and self.rate is not None:
+            raise InputError("--rate needs --poisson")
+        if self.jobs is not None:
+            if replications > 1:
+                raise InputError("--replications needs random jobs: --pareto or --poisson")
+            return [read_jobs(self.jobs, speedup)]
+        if speedup is None:
+            raise InputError(
+                "random jobs need a speedup: choose one of --p, --amdahl or --measured"
+            )
+        seeds = range(seed, seed + replications)
+        if self.pareto is not None:
+            return [
+                Workload.pareto(self.pareto, shape=self.shape, seed=each, speedup=speedup)
+                for each in seeds
+            ]
+        assert self.poisson is not None
+        assert self.rate is not None
+        return [
+            Workload.poisson(self.rate, self.poisson, sizes=self.sizes, seed=each, speedup=speedup)
+            for each in seeds
+        ]
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """How a simulation shares servers. The fields are arguments of ``hesrpt.simulate``."""
+
+    whole: Annotated[
+        bool, typer.Option("--whole", metavar="", help="Allocate whole servers only.")
+    ] = False
+    resize_cost: ResizeCost = 0.0
+    size_error: SizeError = 0.0
+    seed: Seed = 0
+
+
+def _list_given(options: dict[str, object]) -> list[str]:
+    return [name for name, value in options.items() if value is not None]

@@ -1,0 +1,65 @@
+"""``hesrpt plan``: the optimal plan of a batch of jobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hesrpt.cli.option_groups import SpeedupOptions
+from hesrpt.cli.options import AsJson, PlotFile, Servers
+from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
+
+
+def plan(
+    *,
+    jobs: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOBS.CSV",
+            help="The jobs: a CSV file with a column size and, optionally, name, weight, p and "
+            "max_servers. Use - for standard input.",
+        ),
+    ],
+    servers: Servers,
+    objective: Annotated[
+        Literal["flow", "slowdown", "weighted", "makespan"],
+        typer.Option(
+            metavar="NAME",
+            help="What to minimise: flow (mean flow time), slowdown, weighted (flow time) or "
+            "makespan.",
+        ),
+    ] = "flow",
+    whole: Annotated[
+        bool, typer.Option("--whole", metavar="", help="Allocate whole servers only.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            metavar="",
+            help="Check the proof of optimality independently of the solver.",
+        ),
+    ] = False,
+    speedup: SpeedupOptions,
+    as_json: AsJson = False,
+    plot: PlotFile = None,
+) -> None:
+    """Find the optimal plan for a batch of jobs, and prove that it is optimal."""
+    from hesrpt.cli import json_output, schedule_tables
+    from hesrpt.optimal import certificate, planner
+    from hesrpt.readers import read_jobs
+
+    check_output_files(source=jobs, figures=[plot], others=[])
+    workload = read_jobs(jobs, speedup.create())
+    schedule = planner.plan(workload, servers, objective=objective, whole=whole)
+    verified_gap = certificate.verify(schedule) if verify else None
+    if plot is not None:
+        save_figure(schedule.plot(), plot)
+    if as_json:
+        print(json.dumps(json_output.plan_as_json(schedule, verified_gap), indent=2))
+    else:
+        schedule_tables.print_plan(schedule, verified_gap)
+        print_locations(plot)

@@ -1,0 +1,42 @@
+"""``hesrpt report``: flow times of a run, next to those of other policies."""
+
+from __future__ import annotations
+
+import json
+
+from hesrpt.cli.options import AsJson, CsvFile, PlotFile, StateDirectory
+from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
+from hesrpt.cli.terminal import create_console
+
+
+def report(
+    state: StateDirectory, as_json: AsJson = False, csv: CsvFile = None, plot: PlotFile = None
+) -> None:
+    """Show the flow times of a run, and what other policies would have achieved.
+
+    --csv writes one line for each job.
+    """
+    from hesrpt.cli.run_tables import print_outcome
+    from hesrpt.runtime.runs import alternatives, recorded, remembered_policy
+
+    check_output_files(figures=[plot], others=[csv])
+    schedule, ended, servers, began = recorded(state)
+    if csv is not None:
+        schedule.to_csv(csv)
+    if plot is not None:
+        save_figure(schedule.plot(in_seconds=True), plot)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "servers": servers,
+                    "metrics": schedule.metrics(),
+                    "alternatives": alternatives(ended, servers, began),
+                    "jobs": schedule.rows(),
+                },
+                indent=2,
+            )
+        )
+    else:
+        print_outcome(create_console(), ended, servers, remembered_policy(state), began)
+        print_locations(plot, csv)

@@ -1,0 +1,71 @@
+"""Tables of a run: the state of its jobs, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hesrpt.cli.terminal import create_console
+from hesrpt.policies import POLICIES
+from hesrpt.runtime.history import Ended
+from hesrpt.runtime.runs import JobStatus, alternatives
+from hesrpt.units import format_duration
+
+# Mention the start of the servers if it took longer than this, in seconds.
+_SLOW_START = 0.5
+
+
+def print_status(is_running: bool, jobs: Sequence[JobStatus]) -> None:
+    """Print the state of each job, why jobs failed, and whether a scheduler is running."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "state", "items", "failures", "flow time"):
+        table.add_column(column, justify="left" if column in ("job", "state") else "right")
+    for job in jobs:
+        total = "?" if job.items is None else f"{job.items:,}"
+        table.add_row(
+            Text(job.name),
+            job.state,
+            f"{job.done:,}/{total}",
+            str(job.failures or ""),
+            "" if job.flow_time is None else format_duration(job.flow_time),
+        )
+    console = create_console()
+    console.print(table)
+    for job in jobs:
+        if job.error and job.state == "failed":
+            console.print(Text(f"\n{job.name} failed: {job.error}"), soft_wrap=True)
+    console.print(f"\n{'a' if is_running else 'no'} scheduler is running")
+
+
+def print_outcome(
+    console: Console, ended: Sequence[Ended], servers: int, policy: str, began: float
+) -> None:
+    """Print flow times, and the mean flow time that other policies would have achieved."""
+    if not ended:
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "items", "work", "p", "flow time"):
+        table.add_column(column, justify="left" if column == "job" else "right")
+    for job in ended:
+        p = getattr(job.speedup, "p", None)
+        table.add_row(
+            Text(job.name),
+            f"{job.items:,}",
+            format_duration(job.size),
+            "" if p is None else f"{p:.2f}",
+            format_duration(job.ended - job.arrived),
+        )
+    console.print(table)
+    mean = sum(job.ended - job.arrived for job in ended) / len(ended)
+    means = Table.grid("", "", "", padding=(0, 2, 0, 0))
+    plural = "" if servers == 1 else "s"
+    means.add_row("mean flow time", format_duration(mean), f"{policy} on {servers} server{plural}")
+    for name, other in alternatives(ended, servers, began).items():
+        means.add_row("", format_duration(other), f"{POLICIES[name].title} (simulated)")
+    console.print()
+    console.print(means)
+    if (wait := began - min(job.arrived for job in ended)) > _SLOW_START:
+        console.print(f"all include {format_duration(wait)} until the first server was ready")

@@ -1,0 +1,159 @@
+"""Tables of plans, simulations and comparisons."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from hesrpt.cli.terminal import create_console
+from hesrpt.optimal.planner import Plan
+from hesrpt.simulator import Comparison, Simulation
+
+_MAX_ROWS = 20
+_MAX_NAME_WIDTH = 24
+
+_COSTS = {
+    "flow": "total flow time",
+    "slowdown": "total slowdown",
+    "weighted": "weighted flow time",
+    "makespan": "makespan",
+}
+
+
+def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
+    """Print the allocation in each phase, the completion times, and the proof of optimality."""
+    console = create_console(soft_wrap=True)
+    console.print("Servers of each job from the start of each phase, and when it ends:\n")
+    console.print(_build_plan_table(plan, console.width))
+    omitted = len(plan.workload) - _MAX_ROWS
+    if omitted > 0:
+        console.print(f"… and {omitted} jobs that end later; --json lists all.")
+    console.print()
+    console.print(f"mean flow time  [bold]{plan.mean_flow_time:.6g}[/]")
+    console.print(f"mean slowdown   {plan.mean_slowdown:.6g}")
+    if plan.objective == "weighted":
+        console.print(f"weighted flow   {plan.weighted_flow_time:.6g}")
+    console.print(f"makespan        {plan.makespan:.6g}")
+    console.print(_describe_proof(plan, verified_gap))
+
+
+def _build_plan_table(plan: Plan, width: int) -> Table:
+    """Return a table with a row for each job, and as many phases as fit into the width."""
+    jobs = np.argsort(plan.completion_times, kind="stable")[:_MAX_ROWS]
+    names = [Text(plan.workload.names[job]) for job in jobs]  # names may contain markup
+    columns = [
+        ("size", [f"{plan.workload.sizes[job]:.6g}" for job in jobs]),
+        ("ends", [f"{plan.completion_times[job]:.6g}" for job in jobs]),
+    ]
+    width -= min(max(len(name) for name in names), _MAX_NAME_WIDTH) + 3
+    width -= sum(max(map(len, cells)) + 2 for _, cells in columns)
+    for phase in plan.phases():
+        held = [f"{phase.servers[job]:.4g}" if phase.servers[job] else "" for job in jobs]
+        header = f"from {phase.start:.4g}"
+        width -= max(len(header), *map(len, held)) + 2
+        if width < 0:
+            columns.append(("…", [""] * len(jobs)))
+            break
+        columns.append((header, held))
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("job", no_wrap=True, max_width=_MAX_NAME_WIDTH)
+    for header, _ in columns:
+        table.add_column(header, justify="right", no_wrap=True)
+    for name, *cells in zip(names, *(cells for _, cells in columns), strict=True):
+        table.add_row(name, *cells)
+    return table
+
+
+def _describe_proof(plan: Plan, verified_gap: float | None) -> str:
+    certificate = plan.certificate
+    cost = _COSTS[plan.objective]
+    checked = "" if verified_gap is None else ", verified independently of the solver"
+    if certificate.proven:
+        return (
+            f"[green]proven optimal[/]: no schedule has a {cost} below "
+            f"{certificate.lower_bound:.10g} (gap {_format_gap(certificate.gap)}{checked})"
+        )
+    return (
+        f"[yellow]not proven optimal[/]: {certificate.reason}. No schedule with the same "
+        f"completion order has a {cost} below {certificate.lower_bound:.10g} "
+        f"(gap {_format_gap(certificate.gap)}{checked})"
+    )
+
+
+# Metrics of a comparison, the most important first: the last are dropped in narrow terminals.
+_METRICS = {
+    "median_flow_time": "median",
+    "p99_flow_time": "99%",
+    "mean_slowdown": "slowdown",
+    "utilisation": "in use",
+    "mean_jobs": "jobs",
+    "p95_flow_time": "95%",
+    "max_flow_time": "max",
+    "fairness": "fairness",
+}
+
+
+def print_simulation(simulation: Simulation) -> None:
+    """Print the metrics of one policy."""
+    console = create_console(soft_wrap=True)
+    jobs = len(simulation.workload)
+    console.print(
+        Text(
+            f"{simulation.policy} on {simulation.servers:g} servers, {jobs:,} jobs, "
+            f"{simulation.events:,} events\n"
+        )
+    )
+    metrics = simulation.metrics()
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "mean", "median", "95%", "99%", "max"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for name, label in (("flow_time", "flow time"), ("slowdown", "slowdown")):
+        values = (metrics[f"{which}_{name}"] for which in ("mean", "median", "p95", "p99", "max"))
+        table.add_row(label, *(f"{value:.5g}" for value in values))
+    console.print(table)
+    console.print()
+    console.print(f"makespan        {metrics['makespan']:.6g}")
+    console.print(f"utilisation     {metrics['utilisation']:.1%}")
+    console.print(f"jobs in system  {metrics['mean_jobs']:.5g} on average")
+    console.print(f"fairness        {metrics['fairness']:.4f} (Jain's index of the slowdowns)")
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print a table with a row for each policy."""
+    console = create_console(soft_wrap=True)
+    first = comparison[next(iter(comparison))]
+    jobs, replications = len(first.workload), comparison.replications
+    note = f", {replications} replications" if replications > 1 else ""
+    console.print(f"{jobs:,} jobs on {first.servers:g} servers{note}\n")
+    best = comparison.interval(comparison.best, "mean_flow_time").mean
+    columns: list[tuple[str, list[str]]] = [("mean flow time", []), ("vs best", [])]
+    for policy in comparison:
+        mean, half_width = comparison.interval(policy, "mean_flow_time")
+        columns[0][1].append(f"{mean:.5g}" + (f" ± {half_width:.2g}" if replications > 1 else ""))
+        columns[1][1].append(f"{mean / best:.3f}")
+    for metric, header in _METRICS.items():
+        values = (comparison.interval(policy, metric).mean for policy in comparison)
+        columns.append((header, [f"{value:.4g}" for value in values]))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    width = console.width - max(map(len, comparison)) - 2
+    shown = []
+    for header, cells in columns:
+        width -= max(map(len, [header, *cells])) + 2
+        if width < -2:  # the last column needs no padding
+            break
+        table.add_column(header, justify="right", no_wrap=True)
+        shown.append(cells)
+    for policy, *row in zip(comparison, *shown, strict=True):
+        table.add_row(Text(policy), *row, style="bold" if policy == comparison.best else "")
+    console.print(table)
+    if len(shown) < len(columns):
+        console.print("--json and --csv contain all metrics")
+    if replications > 1:
+        console.print(f"± is the {comparison.confidence:.0%} confidence interval of the mean")
+
+
+def _format_gap(gap: float) -> str:
+    return "below 1e-12" if abs(gap) < 1e-12 else f"{gap:.2g}"

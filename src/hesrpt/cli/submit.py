@@ -1,0 +1,25 @@
+"""``hesrpt submit``: more jobs for a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hesrpt.cli.options import StateDirectory
+
+
+def submit(
+    state: StateDirectory,
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS.TOML", help="The jobs to add.")],
+) -> None:
+    """Add jobs to a run, while it is running or for when it is resumed."""
+    from hesrpt.runtime import runs
+    from hesrpt.runtime.jobs_file import read_jobs_file
+
+    requests = read_jobs_file(jobs).jobs
+    is_running = runs.submit(state, requests, str(jobs))
+    names = ", ".join(request.name for request in requests)
+    note = "" if is_running else "; no scheduler is running: they start when the run is resumed"
+    print(f"submitted to {state}: {names}{note}")

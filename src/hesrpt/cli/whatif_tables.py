@@ -1,0 +1,56 @@
+"""Tables of a what-if study: flow times and slowdowns of a trace under each policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from rich.table import Table
+from rich.text import Text
+
+from hesrpt.cli.terminal import create_console
+from hesrpt.plotting import get_title
+from hesrpt.units import format_duration, format_number
+from hesrpt.whatif import Sensitivity, WhatIf
+
+_STATISTICS = ("mean", "median", "p95", "p99")
+
+
+def print_studies(studies: Sequence[WhatIf], sweep: Sensitivity | None) -> None:
+    """Print the tables and the conclusion of each study, and where heSRPT stops paying off."""
+    console = create_console(soft_wrap=True)
+    first = studies[0]
+    load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
+    console.print(Text(f"{first.log.told}; {first.servers:,} servers, {load}\n"))
+    for study in studies:
+        flow_times = _create_table("flow time", *_STATISTICS, "makespan", "in use")
+        slowdowns = _create_table("slowdown", *_STATISTICS)
+        for row in study.rows():
+            name = get_title(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
+            flow_times.add_row(
+                name,
+                *(format_duration(row[f"{statistic}_flow_time"]) for statistic in _STATISTICS),
+                format_duration(row["makespan"]),
+                f"{row['utilisation']:.0%}",
+            )
+            slowdowns.add_row(
+                name, *(format_number(row[f"{statistic}_slowdown"]) for statistic in _STATISTICS)
+            )
+        for table in (flow_times, slowdowns):
+            console.print(table)
+            console.print()
+        for note in study.notes:
+            console.print(Text(note))
+        console.print(Text(study.sentence, style="bold"))
+        if study is not studies[-1] or sweep is not None:
+            console.print()
+    for line in sweep.limits() if sweep is not None else ():
+        console.print(line)
+
+
+def _create_table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, no_wrap=True, min_width=21)
+    for column in others:
+        table.add_column(column, justify="right", no_wrap=True, min_width=7)
+    return table
