@@ -79,9 +79,9 @@ def test_a_run_tells_what_came_of_it(place: Path) -> None:
     done = run("run", "jobs.toml", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "letters: done after" in done.stdout
-    assert re.search(r"mean flow time .* under hesrpt, on 2 servers", done.stdout)
-    assert "under FIFO, by simulation" in done.stdout
-    assert "under EQUI, by simulation" in done.stdout
+    assert re.search(r"mean flow time .* hesrpt on 2 servers", done.stdout)
+    assert "FIFO (simulated)" in done.stdout
+    assert "EQUI (simulated)" in done.stdout
     assert sorted((place / "letters").read_text().splitlines()) == ["$HOME", "a", "b c", "it's"]
     assert len((place / "done-count").read_text().split()) == 30
     wait_for_none(place)
@@ -104,8 +104,8 @@ def test_state_status_logs_and_report(place: Path) -> None:
     assert missing.returncode == 2
     assert "there is no job 'nothing' in s; jobs are: count, letters" in missing.stderr
     report = run("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=place)
-    assert "under equi, on 2 servers" in report.stdout
-    assert "under FIFO, by simulation" in report.stdout
+    assert "equi on 2 servers" in report.stdout
+    assert "FIFO (simulated)" in report.stdout
     assert len((place / "r.csv").read_text().splitlines()) == 3
     assert (place / "r.png").stat().st_size > 1000
     metrics = json.loads(run("report", "s", "--json", cwd=place).stdout)["metrics"]
@@ -148,7 +148,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_nothing(
     process.send_signal(sent)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "hesrpt: stopped; go on with: hesrpt run --state s --resume" in told
+    assert "hesrpt: stopped; continue with: hesrpt run --state s --resume" in told
     assert "Traceback" not in told
     wait_for_none(place)
     done = run("run", "--state", "s", "--resume", cwd=place)
@@ -234,7 +234,7 @@ def test_jobs_are_submitted_to_a_run_that_goes_on(place: Path) -> None:
     assert "more: done" in out
     assert "count (2): done" in out
     late = run("submit", "s", "more.toml", cwd=place)
-    assert "no scheduler runs on it now: they start when it is resumed" in late.stdout
+    assert "no scheduler is running: they start when the run is resumed" in late.stdout
     done = run("run", "--state", "s", "--resume", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout
@@ -394,7 +394,7 @@ def test_nothing_starts_if_the_file_has_a_mistake(place: Path) -> None:
     assert done.stderr.startswith("hesrpt: jobs.toml:15: unknown placeholder {nothing}")
     assert not (place / "done-count").exists()
     assert not (place / "s").exists()
-    assert "a jobs file is needed" in run("run", cwd=place).stderr
+    assert "JOBS.TOML is missing" in run("run", cwd=place).stderr
     assert "cannot be read" in run("run", "none.toml", cwd=place).stderr
 
 

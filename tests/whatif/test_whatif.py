@@ -396,15 +396,15 @@ def test_the_command_for_programs_and_from_standard_input(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--p", "0.7,0.9", "--plot", "x.png"], "are for one of them"),
-        (["--p", "0.7", "--map", "submit"], "OURS=THEIRS is wanted"),
+        (["--p", "0.7,0.9", "--plot", "x.png"], "need a single --p"),
+        (["--p", "0.7", "--map", "submit"], "--map must be OURS=THEIRS"),
         (["--p", "0.7", "--plot", "x.gif"], "must end in"),
-        ([], "choose either p or curves"),
+        ([], "choose one of --p or --speedups"),
         (["--p", "0.7", "--format", "pbs"], "pbs"),
         (["--p", "0.7", "--csv", "no/x.csv", "--report", "x.html"], "there is no folder"),
-        (["--p", "0.7", "--csv", "x", "--report", "x"], "is read or written twice"),
-        (["--p", "0.7", "--csv", str(EXAMPLE)], "is read or written twice"),
-        (["--p", "0.7", "--map", "submit=a,submit=b"], "each once"),
+        (["--p", "0.7", "--csv", "x", "--report", "x"], "is used twice"),
+        (["--p", "0.7", "--csv", str(EXAMPLE)], "is used twice"),
+        (["--p", "0.7", "--map", "submit=a,submit=b"], "each of our names once"),
     ],
 )
 def test_mistakes_cost_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:

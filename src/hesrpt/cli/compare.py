@@ -16,6 +16,7 @@ from hesrpt.cli.options import (
     PlotFile,
     Servers,
     complete_policies,
+    parse_whole_number,
     split_list,
 )
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
@@ -34,7 +35,9 @@ def compare(
     replications: Annotated[
         int,
         typer.Option(
-            metavar="R", min=1, help="Number of times to draw random jobs, each with a new seed."
+            parser=parse_whole_number,
+            metavar="R",
+            help="Number of times to draw random jobs, each with a new seed.",
         ),
     ] = 1,
     jobs: JobOptions,

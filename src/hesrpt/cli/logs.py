@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hesrpt.cli.options import StateDirectory
+from hesrpt.cli.options import StateDirectory, parse_whole_number
 from hesrpt.errors import InputError
 
 
@@ -32,7 +32,10 @@ def logs(
     item: Annotated[
         int | None,
         typer.Argument(
-            metavar="ITEM", show_default=False, help="Number of an item. By default all items."
+            parser=parse_whole_number,
+            metavar="ITEM",
+            show_default=False,
+            help="Number of an item. By default all items.",
         ),
     ] = None,
 ) -> None:

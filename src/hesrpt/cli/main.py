@@ -84,7 +84,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # job names may not fit the terminal's encoding
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="hesrpt", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         sys.exit(_print_error(str(error)))
@@ -102,7 +102,8 @@ def main() -> None:
         # The parser's exceptions can format themselves. Any other exception is a bug.
         if not hasattr(error, "format_message"):
             raise
-        message = error.format_message()  # empty if the help was printed for lack of arguments
+        message = error.format_message().replace("Value error, ", "")
+        # It is empty if the help was printed for lack of arguments.
         sys.exit(_print_error(message) if message else 2)
     sys.exit(code if isinstance(code, int) else 0)
 

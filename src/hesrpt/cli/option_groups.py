@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from hesrpt.cli.options import SPEEDUP_PANEL, MaxServers, ResizeCost, Seed, SizeError, parse_number
+from hesrpt.cli.options import (
+    SPEEDUP_PANEL,
+    MaxServers,
+    ResizeCost,
+    Seed,
+    SizeError,
+    parse_number,
+    parse_whole_number,
+)
 from hesrpt.errors import InputError
+from hesrpt.validation import check_positive, check_whole_number
 
 if TYPE_CHECKING:
     from hesrpt.speedups import Speedup
@@ -128,7 +137,9 @@ class SpeedupOptions:
             return None
         if self.time_shared:
             speedup = speedup.time_shared()
-        return speedup if self.max_servers is None else speedup.limited(self.max_servers)
+        if self.max_servers is not None:
+            speedup = speedup.limited(check_positive("max_servers", self.max_servers))
+        return speedup
 
 
 _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
@@ -150,8 +161,8 @@ class JobOptions:
     pareto: Annotated[
         int | None,
         typer.Option(
+            parser=parse_whole_number,
             metavar="M",
-            min=1,
             rich_help_panel=_JOBS_PANEL,
             help="Draw M jobs with Pareto-distributed sizes, all present at time 0.",
         ),
@@ -168,8 +179,8 @@ class JobOptions:
     poisson: Annotated[
         int | None,
         typer.Option(
+            parser=parse_whole_number,
             metavar="M",
-            min=1,
             rich_help_panel=_JOBS_PANEL,
             help="Draw M jobs that arrive in a Poisson process; needs --rate.",
         ),
@@ -195,12 +206,12 @@ class JobOptions:
 
     def create(self, speedup: Speedup | None, seed: int, replications: int = 1) -> list[Workload]:
         """Return one workload, or one for each replication of random jobs."""
-        from hesrpt.readers import read_jobs
         from hesrpt.workload import Workload
 
         chosen = _list_given(
             {"JOBS.CSV": self.jobs, "--pareto": self.pareto, "--poisson": self.poisson}
         )
+        check_whole_number("replications", replications, minimum=1)
         if len(chosen) != 1:
             but = f", not {' and '.join(chosen)}" if chosen else ""
             raise InputError(f"choose one of JOBS.CSV, --pareto or --poisson{but}")
@@ -211,21 +222,22 @@ class JobOptions:
         if self.jobs is not None:
             if replications > 1:
                 raise InputError("--replications needs random jobs: --pareto or --poisson")
-            return [read_jobs(self.jobs, speedup)]
+            return [read_jobs_file(self.jobs, speedup)]
         if speedup is None:
             raise InputError(
                 "random jobs need a speedup: choose one of --p, --amdahl or --measured"
             )
-        seeds = range(seed, seed + replications)
+        seeds = range(check_whole_number("seed", seed, minimum=0), seed + replications)
         if self.pareto is not None:
+            count = check_whole_number("pareto", self.pareto, minimum=1)
             return [
-                Workload.pareto(self.pareto, shape=self.shape, seed=each, speedup=speedup)
+                Workload.pareto(count, shape=self.shape, seed=each, speedup=speedup)
                 for each in seeds
             ]
-        assert self.poisson is not None
-        assert self.rate is not None
+        count = check_whole_number("poisson", self.poisson, minimum=1)
+        rate = check_positive("rate", self.rate)
         return [
-            Workload.poisson(self.rate, self.poisson, sizes=self.sizes, seed=each, speedup=speedup)
+            Workload.poisson(rate, count, sizes=self.sizes, seed=each, speedup=speedup)
             for each in seeds
         ]
 
@@ -240,6 +252,20 @@ class SimulationOptions:
     resize_cost: ResizeCost = 0.0
     size_error: SizeError = 0.0
     seed: Seed = 0
+
+
+def read_jobs_file(path: Path, speedup: Speedup | None) -> Workload:
+    """Return the jobs in a file. Without a column p they need a speedup from the options."""
+    from hesrpt.readers import read_jobs
+
+    try:
+        return read_jobs(path, speedup)
+    except InputError as error:
+        if error.argument != "speedup":
+            raise
+        raise InputError(
+            f"{path}: has no column p: choose one of --p, --amdahl or --measured"
+        ) from error
 
 
 def _list_given(options: dict[str, object]) -> list[str]:

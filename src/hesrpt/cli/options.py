@@ -63,7 +63,7 @@ MaxServers = Annotated[
         help="Most servers that one job can use.",
     ),
 ]
-Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Random seed.")]
+Seed = Annotated[int, typer.Option(parser=parse_whole_number, metavar="S", help="Random seed.")]
 ResizeCost = Annotated[
     float,
     typer.Option(

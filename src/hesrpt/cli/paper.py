@@ -18,11 +18,15 @@ def paper(
         typer.Option(metavar="DIR", help="Folder for the figures, their data and the claims."),
     ],
     seed: Seed = 0,
-    jobs: Annotated[int, typer.Option(metavar="M", min=2, help="Jobs in each set.")] = 500,
+    jobs: Annotated[
+        int, typer.Option(parser=parse_whole_number, metavar="M", help="Jobs in each set.")
+    ] = 500,
     servers: Annotated[
         int, typer.Option(parser=parse_whole_number, metavar="N", help="Number of servers.")
     ] = 1_000_000,
-    sets: Annotated[int, typer.Option(metavar="R", min=1, help="Number of sets of jobs.")] = 10,
+    sets: Annotated[
+        int, typer.Option(parser=parse_whole_number, metavar="R", help="Number of sets of jobs.")
+    ] = 10,
     curves: Annotated[
         Path | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hesrpt.cli.option_groups import SpeedupOptions
+from hesrpt.cli.option_groups import SpeedupOptions, read_jobs_file
 from hesrpt.cli.options import AsJson, PlotFile, Servers
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 
@@ -50,10 +50,9 @@ def plan(
     """Find the optimal plan for a batch of jobs, and prove that it is optimal."""
     from hesrpt.cli import json_output, schedule_tables
     from hesrpt.optimal import certificate, planner
-    from hesrpt.readers import read_jobs
 
     check_output_files(source=jobs, figures=[plot], others=[])
-    workload = read_jobs(jobs, speedup.create())
+    workload = read_jobs_file(jobs, speedup.create())
     schedule = planner.plan(workload, servers, objective=objective, whole=whole)
     verified_gap = certificate.verify(schedule) if verify else None
     if plot is not None:

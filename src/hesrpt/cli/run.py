@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hesrpt.cli.options import POLICY_NAMES, AsJson, complete_policy
+from hesrpt.cli.options import POLICY_NAMES, AsJson, complete_policy, parse_whole_number
 from hesrpt.cli.terminal import create_console
 from hesrpt.errors import InputError
 
@@ -30,8 +30,8 @@ def run(
     servers: Annotated[
         int | None,
         typer.Option(
+            parser=parse_whole_number,
             metavar="N",
-            min=1,
             help="Number of servers. By default the cores of this machine, or all that is free on "
             "the cluster.",
         ),

@@ -21,6 +21,7 @@ from hesrpt.cli.options import (
     SizeError,
     complete_policies,
     parse_number,
+    parse_whole_number,
     split_list,
 )
 from hesrpt.cli.output_files import check_output_files, print_locations
@@ -45,8 +46,8 @@ def whatif(
     servers: Annotated[
         int | None,
         typer.Option(
+            parser=parse_whole_number,
             metavar="N",
-            min=1,
             help="Number of servers. By default the number that the trace states.",
         ),
     ] = None,
