@@ -325,11 +325,13 @@ def test_an_item_that_cannot_be_an_argument_fails_its_job(place: Path) -> None:
 
 
 def test_two_runs_on_one_state_directory(place: Path) -> None:
-    (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.25"))
+    until_told = "while [ ! -e go ]; do sleep 0.05; done"
+    (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", until_told))
     process = begin(place, "jobs.toml", "--state", "s")
     while not (place / "done-count").exists():
         time.sleep(0.05)
     second = run("run", "--state", "s", "--resume", cwd=place)
+    (place / "go").touch()
     assert second.returncode == 2
     assert second.stderr == "hesrpt: s: another scheduler is running on it\n"
     assert process.communicate(timeout=60)[1] == ""
