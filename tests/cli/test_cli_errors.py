@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
+from support.paths import EXAMPLES
 from support.shell import assert_refused, call
 
 PLAN = ["plan", "jobs.csv", "--servers", "4"]
 SIMULATE = ["simulate", "--servers", "4", "--pareto", "9", "--p", ".5"]
 COMPARE = ["compare", "--servers", "4", "--pareto", "9", "--p", ".5"]
-WHATIF = ["whatif", str(ROOT / "examples" / "cluster.swf"), "--p", "0.7"]
+WHATIF = ["whatif", str(EXAMPLES / "cluster.swf"), "--p", "0.7"]
 
 
 @pytest.fixture
@@ -103,10 +103,18 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         (["whatif", "none.swf", "--p", ".5"], "none.swf: cannot be read: No such file"),
         (WHATIF[:2], "choose one of --p or --speedups"),
         ([*WHATIF, "--speedups", "jobs.csv"], "choose one of --p or --speedups"),
+        ([*WHATIF, "--p", "fast"], "--p must be a number in (0, 1), uniform("),
+        ([*WHATIF, "--p", "uniform(0.9,0.4)"], "--p must be uniform(LOW, HIGH) with 0 < LOW"),
+        ([*WHATIF, "--window", "2d:5d"], "--window must be FROM..TO"),
+        ([*WHATIF, "--p", "0.7,0.9", "--plot", "x.png"], "--sensitivity need a single --p"),
+        ([*WHATIF, "--csv", "no/x.csv", "--report", "x.html"], "no/x.csv: cannot be written"),
+        ([*WHATIF, "--csv", "x", "--report", "x"], "x: is used twice; choose another name"),
+        ([*WHATIF, "--map", "submit=a,submit=b"], "--map must be OURS=THEIRS,… with each of"),
+        ([*WHATIF, "--map", "sumbit=a"], "--map must map some of submit, runtime"),
         ([*WHATIF, "--max-servers", "0"], "--max-servers must be at least 1"),
         ([*WHATIF, "--min-runtime", "-1"], "--min-runtime must be at least 0"),
         ([*WHATIF, "--load", "0"], "--load must lie between 0.001 and 100"),
-        ([*WHATIF, "--format", "pbs"], "pbs"),
+        ([*WHATIF, "--format", "pbs"], "--format must be one of swf, sacct, csv, got 'pbs'"),
         ([*WHATIF, "--map", "submit"], "--map must be OURS=THEIRS"),
         (["run"], "JOBS.TOML is missing; to continue a run, use --state DIR --resume"),
         (["run", "none.toml"], "none.toml: cannot be read: No such file"),

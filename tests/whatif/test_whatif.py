@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import EXAMPLES
-from support.shell import run
 
 from hesrpt import InputError, PowerLaw, Workload, simulate
 from hesrpt.plotting.whatif_figures import draw_overview
@@ -339,118 +336,3 @@ def test_the_picture_has_all_policies(example: Trace) -> None:
     left, right = draw_overview(run_study(example)).axes
     assert len(left.get_lines()) == 8
     assert len(right.get_lines()) == 4
-
-
-def test_the_command(tmp_path: Path) -> None:
-    packed = tmp_path / "log.swf.gz"
-    packed.write_bytes(gzip.compress(EXAMPLE.read_bytes()))
-    done = run(
-        "whatif",
-        "log.swf.gz",
-        "--p",
-        "0.7",
-        "--report",
-        "out.html",
-        "--csv",
-        "out.csv",
-        "--plot",
-        "out.png",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "391 of 400 jobs used; 5 had no run time; 4 had run time 0; 64 servers" in done.stdout
-    assert "heSRPT would cut mean flow time from 4.12 h (EASY) to 38.9 min" in done.stdout
-    assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
-    assert len((tmp_path / "out.csv").read_text().splitlines()) == 9
-    assert (tmp_path / "out.png").stat().st_size > 10_000
-
-
-def test_the_command_for_programs_and_from_standard_input(tmp_path: Path) -> None:
-    table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
-    done = run(
-        "whatif",
-        "-",
-        "--servers",
-        "4",
-        "--p",
-        "0.5,0.9",
-        "--json",
-        "--map",
-        "submit=timestamp,servers=num_gpus,runtime=duration",
-        cwd=tmp_path,
-        stdin=table,
-    )
-    assert done.returncode == 0, done.stderr
-    low, high = json.loads(done.stdout)
-    assert (low["jobs"], low["dropped"]) == (2, {"had run time 0": 1})
-    assert low["assumption"] == "s(k) = k^0.5"
-    flow = {row["policy"]: row["mean_flow_time"] for row in high["policies"]}
-    assert flow["easy"] == pytest.approx(150)
-    strict = run(
-        "whatif", "-", "--servers", "4", "--p", "0.5", "--strict", cwd=tmp_path, stdin=table
-    )
-    assert strict.returncode == 2
-    assert strict.stderr.startswith("hesrpt: standard input:4: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--p", "0.7,0.9", "--plot", "x.png"], "need a single --p"),
-        (["--p", "0.7", "--map", "submit"], "--map must be OURS=THEIRS"),
-        (["--p", "0.7", "--plot", "x.gif"], "must end in"),
-        ([], "choose one of --p or --speedups"),
-        (["--p", "0.7", "--format", "pbs"], "pbs"),
-        (["--p", "0.7", "--csv", "no/x.csv", "--report", "x.html"], "there is no folder"),
-        (["--p", "0.7", "--csv", "x", "--report", "x"], "is used twice"),
-        (["--p", "0.7", "--csv", str(EXAMPLE)], "is used twice"),
-        (["--p", "0.7", "--map", "submit=a,submit=b"], "each of our names once"),
-    ],
-)
-def test_mistakes_cost_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = run("whatif", str(EXAMPLE), *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_no_plain_file_is_written_to_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "real.csv").write_text("old")
-    (tmp_path / "link.csv").symlink_to("real.csv")
-    done = run(
-        "whatif",
-        str(EXAMPLE),
-        "--p",
-        "0.7",
-        "--policies",
-        "fcfs,srpt",
-        "--csv",
-        "link.csv",
-        "--plot",
-        "x.png",
-        "--report",
-        "/dev/stdout",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "link.csv").is_symlink()
-    assert (tmp_path / "real.csv").read_text().startswith("policy,")
-    assert done.stdout.startswith("<!DOCTYPE html>")
-
-
-def test_the_chart_of_sensitivity(tmp_path: Path) -> None:
-    done = run(
-        "whatif",
-        str(EXAMPLE),
-        "--p",
-        "0.7",
-        "--window",
-        "0d..2d",
-        "--sensitivity",
-        "chart.svg",
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "against EASY, p 0.1 to 0.95: heSRPT pays" in done.stdout
-    assert (tmp_path / "chart.svg").stat().st_size > 10_000

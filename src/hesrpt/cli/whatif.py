@@ -29,7 +29,7 @@ from hesrpt.cli.terminal import show_progress
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.whatif import Sensitivity, WhatIf
+    from hesrpt.whatif import Sensitivity, Study
 
 _TRACE_PANEL = "Reading the trace"
 
@@ -157,20 +157,20 @@ def whatif(
     --csv writes one line for each policy.
     """
     from hesrpt.cli.whatif_tables import print_studies
-    from hesrpt.traces import read_log
-    from hesrpt.whatif import assumption
-    from hesrpt.whatif import sensitivity as run_sensitivity
-    from hesrpt.whatif import whatif as run_study
+    from hesrpt.traces import read_trace
+    from hesrpt.whatif import assume_speedup, run_sensitivity, run_study
 
     check_output_files(source=trace, figures=[plot, sensitivity], others=[report, csv])
     if (p is None) == (curves is None):
         raise InputError("choose one of --p or --speedups")
     powers = [None] if p is None else _split_powers(p)
-    assumptions = [assumption(power, curves, max_servers) for power in powers]
+    assumptions = [
+        assume_speedup(power, curves=curves, max_servers=max_servers) for power in powers
+    ]
     if len(assumptions) > 1 and (sensitivity or report or plot or csv):
         raise InputError("--plot, --csv, --report and --sensitivity need a single --p")
     with show_progress("reading", hidden=as_json) as progress:
-        log = read_log(
+        jobs = read_trace(
             trace,
             format=format,
             columns=None if columns is None else _parse_columns(columns),
@@ -188,15 +188,15 @@ def whatif(
     }
     names = None if policies is None else split_list(policies)
     studies = []
-    for assumed in assumptions:
+    for assumption in assumptions:
         with show_progress("policies", hidden=as_json) as progress:
             studies.append(
-                run_study(log, servers, assumed, policies=names, progress=progress, **options)
+                run_study(jobs, servers, assumption, policies=names, progress=progress, **options)
             )
     sweep = None
     if sensitivity is not None:
         with show_progress("sensitivity", hidden=as_json) as progress:
-            sweep = run_sensitivity(log, servers, assumptions[0], progress=progress, **options)
+            sweep = run_sensitivity(jobs, servers, assumptions[0], progress=progress, **options)
     _write_files(studies[0], sweep, csv, plot, report, sensitivity)
     if as_json:
         print(json.dumps(_as_json(studies, sweep), indent=2, allow_nan=False))
@@ -228,7 +228,7 @@ def _parse_columns(text: str) -> dict[str, str]:
 
 
 def _write_files(
-    study: WhatIf,
+    study: Study,
     sweep: Sensitivity | None,
     csv: Path | None,
     plot: Path | None,
@@ -243,19 +243,19 @@ def _write_files(
         from hesrpt.plotting import save_figure
         from hesrpt.plotting.whatif_figures import draw_overview
 
-        save_figure(draw_overview(study), plot, description=study.sentence)
+        save_figure(draw_overview(study), plot, description=study.conclusion)
     if chart is not None and sweep is not None:
         from hesrpt.plotting import save_figure
         from hesrpt.plotting.whatif_figures import draw_sensitivity
 
-        save_figure(draw_sensitivity(sweep), chart, description=study.sentence)
+        save_figure(draw_sensitivity(sweep), chart, description=study.conclusion)
     if report is not None:
-        from hesrpt.whatif import report as page
+        from hesrpt.whatif.report import write_report
 
-        page.write(study, report)
+        write_report(study, report)
 
 
-def _as_json(studies: list[WhatIf], sweep: Sensitivity | None) -> Any:
+def _as_json(studies: list[Study], sweep: Sensitivity | None) -> Any:
     """Return a study as JSON values, or a list of them if there are several."""
     results = [study.as_json() for study in studies]
     if sweep is not None:

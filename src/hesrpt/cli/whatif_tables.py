@@ -11,17 +11,17 @@ from rich.text import Text
 from hesrpt.cli.terminal import create_console
 from hesrpt.plotting import get_title
 from hesrpt.units import format_duration, format_number
-from hesrpt.whatif import Sensitivity, WhatIf
+from hesrpt.whatif import Sensitivity, Study
 
 _STATISTICS = ("mean", "median", "p95", "p99")
 
 
-def print_studies(studies: Sequence[WhatIf], sweep: Sensitivity | None) -> None:
+def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
     """Print the tables and the conclusion of each study, and where heSRPT stops paying off."""
     console = create_console(soft_wrap=True)
     first = studies[0]
     load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
-    console.print(Text(f"{first.log.told}; {first.servers:,} servers, {load}\n"))
+    console.print(Text(f"{first.trace.summary}; {first.servers:,} servers, {load}\n"))
     for study in studies:
         flow_times = _create_table("flow time", *_STATISTICS, "makespan", "in use")
         slowdowns = _create_table("slowdown", *_STATISTICS)
@@ -41,10 +41,10 @@ def print_studies(studies: Sequence[WhatIf], sweep: Sensitivity | None) -> None:
             console.print()
         for note in study.notes:
             console.print(Text(note))
-        console.print(Text(study.sentence, style="bold"))
+        console.print(Text(study.conclusion, style="bold"))
         if study is not studies[-1] or sweep is not None:
             console.print()
-    for line in sweep.limits() if sweep is not None else ():
+    for line in sweep.describe_limits() if sweep is not None else ():
         console.print(line)
 
 

@@ -1,0 +1,67 @@
+"""hesrpt whatif."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from support.paths import EXAMPLES
+from support.shell import call, run
+
+EXAMPLE = EXAMPLES / "cluster.swf"
+
+
+def test_whatif_prints_tables_and_writes_files(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.swf.gz"
+    trace.write_bytes(gzip.compress(EXAMPLE.read_bytes()))
+    options = "--p 0.7 --report out.html --csv out.csv --plot out.png"
+    done = call("whatif", trace.name, *options.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "391 of 400 jobs used; 5 had no run time; 4 had run time 0; 64 servers" in done.stdout
+    assert "heSRPT would cut mean flow time from 4.12 h (EASY) to 38.9 min" in done.stdout
+    assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 9
+    assert (tmp_path / "out.png").stat().st_size > 10_000
+    assert done.stdout.endswith("wrote out.png\nwrote out.csv\nwrote out.html\n")
+
+
+def test_whatif_prints_json_of_a_trace_from_standard_input(tmp_path: Path) -> None:
+    table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
+    columns = "submit=timestamp,servers=num_gpus,runtime=duration"
+    options = f"--servers 4 --p 0.5,0.9 --json --map {columns}"
+    done = run("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
+    assert done.returncode == 0, done.stderr
+    low, high = json.loads(done.stdout)
+    assert (low["jobs"], low["dropped"]) == (2, {"had run time 0": 1})
+    assert low["assumption"] == "s(k) = k^0.5"
+    flow_times = {row["policy"]: row["mean_flow_time"] for row in high["policies"]}
+    assert flow_times["easy"] == pytest.approx(150)
+
+
+def test_strict_stops_at_the_first_unusable_job(tmp_path: Path) -> None:
+    table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
+    options = "--servers 4 --p 0.5 --strict"
+    done = run("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
+    assert done.returncode == 2
+    assert done.stderr.startswith("hesrpt: standard input:4: ")
+
+
+def test_links_are_followed_and_devices_are_written_directly(tmp_path: Path) -> None:
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    options = "--p 0.7 --policies fcfs,srpt --csv link.csv --plot x.png --report /dev/stdout"
+    done = run("whatif", str(EXAMPLE), *options.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("policy,")
+    assert done.stdout.startswith("<!DOCTYPE html>")
+
+
+def test_sensitivity_prints_limits_and_draws_a_chart(tmp_path: Path) -> None:
+    options = "--p 0.7 --window 0d..2d --sensitivity chart.svg"
+    done = call("whatif", str(EXAMPLE), *options.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "against EASY, p 0.1 to 0.95: heSRPT pays" in done.stdout
+    assert (tmp_path / "chart.svg").stat().st_size > 10_000
