@@ -1,4 +1,4 @@
-"""A trace in each format, and what is true of all that are read."""
+"""A trace in each format, and assertions that hold for every trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def assert_jobs(trace: Trace, **expected: Sequence[float]) -> None:
         np.testing.assert_array_equal(getattr(trace, column), np.array(values, float), column)
 
 
-def assert_sane(trace: Trace) -> None:
+def assert_valid(trace: Trace) -> None:
     assert len(trace) == len(trace.names) >= 1
     assert trace.jobs_read == len(trace) + sum(trace.dropped.values())
     assert trace.submit_times[0] == 0
@@ -52,11 +52,11 @@ SWF = """\
   4  120   0    -1   1 -1 -1   1   10 -1 5 1 1 1 1 -1 -1 -1
   5  105   9    10   0 -1 -1   2   10 -1 0 1 1 1 1 -1 -1 -1
 """
-# The end of the format is left out, a job has no servers, and a stretch of job 5 is no job.
+# Some lines are short or unreadable, a job has no servers, and the last line is a part of job 5.
 SWF_DAMAGED = (
     SWF + "6 130 0 7 2\n7 130 0 7\n8 140 0 seven 2\n9 150 0 7 -1\n5 105 9 5 2 5 5 5 5 5 2\n"
 )
-SWF_ZIPPED = gzip.compress(SWF.encode(), mtime=0)
+SWF_GZIPPED = gzip.compress(SWF.encode(), mtime=0)
 SACCT = """\
 JobID|State|Submit|Start|End|Elapsed|AllocCPUS|Timelimit
 10|COMPLETED|2024-05-01T12:00:00|2024-05-01T12:00:30|2024-05-01T13:00:30|01:00:00|16|1-00:00:00
@@ -75,4 +75,4 @@ b,900,1-00:00:01,0.5,y
 c,1100,nan,1,z
 d,1100,5,0,z
 """
-GOOD = {"swf": SWF, "damaged": SWF_DAMAGED, "sacct": SACCT, "csv": CSV}
+SAMPLES = {"swf": SWF, "damaged": SWF_DAMAGED, "sacct": SACCT, "csv": CSV}

@@ -1,4 +1,4 @@
-"""What is made of logs that are wrong or damaged: a clear error, or what can be used."""
+"""Damaged and invalid traces: read as far as possible, or refused with a clear error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.trace_samples import (
     CSV,
-    GOOD,
     SACCT,
+    SAMPLES,
     SWF,
-    SWF_ZIPPED,
+    SWF_GZIPPED,
     assert_jobs,
-    assert_sane,
+    assert_valid,
     write_file,
 )
 
@@ -52,8 +52,8 @@ from hesrpt.traces import read_trace
         (" \n\n", {}, "trace: is empty"),
         (b"\xef\xbb\xbf", {}, "trace: is empty"),
         (gzip.compress(b"", mtime=0), {}, "trace: is empty"),
-        (SWF_ZIPPED[:-12], {}, "trace: the gzip data is damaged after line "),
-        (SWF_ZIPPED + b"more", {}, "the gzip data is damaged after line 10"),
+        (SWF_GZIPPED[:-12], {}, "trace: the gzip data is damaged after line "),
+        (SWF_GZIPPED + b"more", {}, "the gzip data is damaged after line 10"),
         (b"\x1f\x8bnonsense", {}, "trace: the gzip data is damaged after line 0"),
         (CSV.encode() + b"\xff,\n", {}, "trace:6: is not UTF-8 text"),
         (CSV.encode() + b"\0,\n", {}, "trace:6: is not text: it contains a zero byte"),
@@ -63,7 +63,7 @@ from hesrpt.traces import read_trace
         ("\x01\x02\n", {}, r"columns are: '\x01\x02'"),
     ],
 )
-def test_bad_files_get_clear_errors(
+def test_invalid_files_are_refused_with_a_clear_error(
     tmp_path: Path, text: str | bytes, columns: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
@@ -72,14 +72,14 @@ def test_bad_files_get_clear_errors(
     assert str(tmp_path) in str(caught.value) or message.startswith("columns must map")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_missing_files_and_unknown_formats_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing: cannot be read: No such file"):
         read_trace(tmp_path / "missing")
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         read_trace(tmp_path)
     with pytest.raises(InputError, match="cannot be read: embedded null"):
         read_trace("a\0b")
-    with pytest.raises(InputError, match="format must be"):
+    with pytest.raises(InputError, match="format must be one of swf, sacct, csv, got 'xls'"):
         read_trace(tmp_path, format="xls")
 
 
@@ -98,14 +98,14 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         ("submit,run,gpus\n1,2,-1\n", "had an invalid number of servers, got '-1'"),
     ],
 )
-def test_strict(tmp_path: Path, text: str, message: str) -> None:
+def test_strict_names_the_first_unusable_job(tmp_path: Path, text: str, message: str) -> None:
     first = text.lstrip()[0]
     with pytest.raises(InputError) as caught:
         read_trace(write_file(tmp_path, text), strict=True, format="swf" if first == "1" else None)
     assert message in str(caught.value)
 
 
-def test_strict_is_content_with_good_logs(tmp_path: Path) -> None:
+def test_strict_accepts_a_trace_without_unusable_jobs(tmp_path: Path) -> None:
     assert len(read_trace(write_file(tmp_path, "\n".join(CSV.split("\n")[:3])), strict=True)) == 2
 
 
@@ -117,20 +117,20 @@ def assert_read_or_refused(directory: Path, data: bytes) -> None:
                 trace = read_trace(path, format=name, strict=strict)
             except InputError:
                 continue
-            assert_sane(trace)
+            assert_valid(trace)
 
 
 @given(
     data=st.binary(max_size=200),
-    before=st.sampled_from([b"", b"\x1f\x8b\x08", *map(str.encode, GOOD.values())]),
+    before=st.sampled_from([b"", b"\x1f\x8b\x08", *map(str.encode, SAMPLES.values())]),
 )
-def test_no_bytes_make_the_reader_crash(
+def test_no_input_crashes_the_reader(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, before: bytes
 ) -> None:
     assert_read_or_refused(tmp_path_factory.getbasetemp(), before + data)
 
 
-TOUCHES = st.lists(
+EDITS = st.lists(
     st.tuples(
         st.sampled_from(["delete", "insert", "flip", "copy"]),
         st.floats(0, 1, exclude_max=True),
@@ -142,30 +142,30 @@ TOUCHES = st.lists(
 )
 
 
-def damaged(data: bytes, touches: list[tuple[str, float, int, int]]) -> bytes:
-    spoiled = bytearray(data)
-    for kind, where, byte, length in touches:
-        at = int(where * len(spoiled))
+def apply_edits(data: bytes, edits: list[tuple[str, float, int, int]]) -> bytes:
+    result = bytearray(data)
+    for kind, where, byte, length in edits:
+        at = int(where * len(result))
         if kind == "delete":
-            del spoiled[at : at + length]
+            del result[at : at + length]
         elif kind == "insert":
-            spoiled[at:at] = bytes([byte])
+            result[at:at] = bytes([byte])
         elif kind == "copy":
-            spoiled[at:at] = spoiled[at : at + length]
-        elif spoiled:
-            spoiled[at] ^= byte
-    return bytes(spoiled)
+            result[at:at] = result[at : at + length]
+        elif result:
+            result[at] ^= byte
+    return bytes(result)
 
 
-@given(text=st.sampled_from(list(GOOD.values())), touches=TOUCHES, zipped=st.booleans())
-def test_damaged_logs_are_read_or_refused(
+@given(text=st.sampled_from(list(SAMPLES.values())), edits=EDITS, is_gzipped=st.booleans())
+def test_damaged_traces_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory,
     text: str,
-    touches: list[tuple[str, float, int, int]],
-    zipped: bool,
+    edits: list[tuple[str, float, int, int]],
+    is_gzipped: bool,
 ) -> None:
-    data = gzip.compress(text.encode(), mtime=0) if zipped else text.encode()
-    assert_read_or_refused(tmp_path_factory.getbasetemp(), damaged(data, touches))
+    data = gzip.compress(text.encode(), mtime=0) if is_gzipped else text.encode()
+    assert_read_or_refused(tmp_path_factory.getbasetemp(), apply_edits(data, edits))
 
 
 JOBS = st.lists(
@@ -176,10 +176,9 @@ JOBS = st.lists(
 
 
 @given(JOBS, st.booleans())
-def test_round_trips(
-    tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[int, int, int]], dated: bool
+def test_same_jobs_in_every_format_give_the_same_trace(
+    tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[int, int, int]], has_dates: bool
 ) -> None:
-    """The same jobs, written in each format, are the same jobs."""
     directory = tmp_path_factory.getbasetemp()
     zero = datetime(1970, 1, 1)
     sacct, table = "JobID|Submit|ElapsedRaw|NCPUS\n", "arrival\truntime\tprocs\tid\n"
@@ -187,7 +186,7 @@ def test_round_trips(
     for k, (submit, runtime, servers) in enumerate(jobs):
         date = datetime.fromtimestamp(submit, UTC).replace(tzinfo=None)
         sacct += f"{k}|{date.isoformat()}|{runtime}|{servers}\n"
-        table += f"{date if dated else submit}\t{runtime}\t{servers}\t{k}\n"
+        table += f"{date if has_dates else submit}\t{runtime}\t{servers}\t{k}\n"
         lines += f"{k} {submit} -1 {runtime} {servers}{' -1' * 13}\n"
     order = sorted(range(len(jobs)), key=lambda k: jobs[k][0])
     first = jobs[order[0]][0]

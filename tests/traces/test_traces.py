@@ -1,4 +1,4 @@
-"""Reading the logs of clusters: what each format says."""
+"""Reading traces in each format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.trace_samples import (
     CSV,
-    GOOD,
     NAN,
     SACCT,
+    SAMPLES,
     SWF,
     SWF_DAMAGED,
     assert_jobs,
-    assert_sane,
+    assert_valid,
     write_file,
 )
 
@@ -29,14 +29,14 @@ from hesrpt import InputError
 from hesrpt.traces import Trace, read_trace, swf
 
 
-def test_swf(tmp_path: Path) -> None:
+def test_swf_is_read(tmp_path: Path) -> None:
     path = write_file(tmp_path, SWF)
     trace = read_trace(path)
     assert_jobs(
         trace,
         submit_times=[0, 5, 10],
         runtimes=[60, 10, 30.5],
-        servers=[4, 2, 8],  # those asked for where it is not known which were allocated
+        servers=[4, 2, 8],  # the requested servers if the allocated ones are unknown
         start_times=[5, 14, NAN],
         estimates=[120, 10, NAN],
     )
@@ -47,10 +47,10 @@ def test_swf(tmp_path: Path) -> None:
     assert trace.jobs_read == 5
     assert trace.dropped == {"had no run time": 1, "had run time 0": 1}
     assert trace.summary == "3 of 5 jobs used; 1 had no run time; 1 had run time 0"
-    assert_sane(trace)
+    assert_valid(trace)
 
 
-def test_damaged_and_short_lines_of_swf(tmp_path: Path) -> None:
+def test_unreadable_and_short_lines_of_swf_are_handled(tmp_path: Path) -> None:
     trace = read_trace(write_file(tmp_path, SWF_DAMAGED))
     assert trace.names == ("1", "5", "2", "6")
     assert_jobs(
@@ -65,10 +65,10 @@ def test_damaged_and_short_lines_of_swf(tmp_path: Path) -> None:
     assert trace.summary.startswith(
         "4 of 9 jobs used; 2 lines could not be read; 1 had no run time"
     )
-    assert_sane(trace)
+    assert_valid(trace)
 
 
-def test_ties_stay_in_order_and_a_header_is_not_needed(tmp_path: Path) -> None:
+def test_swf_without_header_keeps_ties_in_file_order(tmp_path: Path) -> None:
     row = "{} {} 0 5 1 -1 -1 1 -1 -1 1 1 1 1 1 -1 -1 -1\r\n"
     text = "".join(row.format(k, t) for k, t in [(4, 7), (2, 7), (9, 6), (1, 7)])
     trace = read_trace(write_file(tmp_path, text))
@@ -81,7 +81,9 @@ def test_ties_stay_in_order_and_a_header_is_not_needed(tmp_path: Path) -> None:
     ("header", "machine"),
     [("MaxNodes: 12", 12), ("maxprocs: 0", None), ("MaxProcs: -1\n; MaxNodes: 7 (of 9)", 7)],
 )
-def test_machine(tmp_path: Path, header: str, machine: int | None) -> None:
+def test_swf_header_gives_the_machine_size(
+    tmp_path: Path, header: str, machine: int | None
+) -> None:
     assert read_trace(write_file(tmp_path, f"; {header}\n1 0 0 5 1\n")).machine_servers == machine
 
 
@@ -89,21 +91,19 @@ SWF_FIELDS = st.sampled_from(["-1", "0", "3", "7.25", "1e3", "12", "x", "9" * 30
 
 
 @given(st.lists(st.lists(SWF_FIELDS, min_size=17, max_size=19), min_size=1, max_size=4))
-def test_whole_blocks_are_read_as_lines_are(rows: list[list[str]]) -> None:
+def test_fast_and_careful_parsers_of_swf_agree(rows: list[list[str]]) -> None:
     texts = ["8 " + " ".join(row) for row in rows]
-    for quick, careful in zip(
-        swf._parse_fields(texts), swf._parse_line_by_line(texts), strict=True
-    ):
-        np.testing.assert_array_equal(quick, careful)
+    for fast, careful in zip(swf._parse_fields(texts), swf._parse_line_by_line(texts), strict=True):
+        np.testing.assert_array_equal(fast, careful)
 
 
-def test_sacct(tmp_path: Path) -> None:
+def test_sacct_is_read(tmp_path: Path) -> None:
     trace = read_trace(write_file(tmp_path, SACCT))
     assert trace.names == ("11_4", "10", "15")
     assert_jobs(
         trace,
         submit_times=[0, 60, 300],
-        runtimes=[90.5, 3600, 330],  # the first one from its start and end
+        runtimes=[90.5, 3600, 330],  # the first one is computed from start and end
         servers=[1, 16, 2],
         start_times=[660, 90, NAN],
         estimates=[NAN, 86400, 300],
@@ -111,10 +111,10 @@ def test_sacct(tmp_path: Path) -> None:
     assert trace.start_date == datetime(2024, 5, 1, 11, 59)
     assert trace.machine_servers is None
     assert trace.summary == "3 of 6 jobs used; 2 had not ended; 1 had run time 0"
-    assert_sane(trace)
+    assert_valid(trace)
 
 
-def test_sacct_with_raw_columns_in_any_order_and_case(tmp_path: Path) -> None:
+def test_sacct_columns_may_be_raw_and_in_any_order_and_case(tmp_path: Path) -> None:
     text = (
         "\nTimelimitRaw|nnodes|SUBMIT|elapsedraw|End|JobIDRaw|JobName|\n"
         '10|3|2024-05-01T12:00:00|50|2024-05-01T12:00:50|1|say "hi|\n'
@@ -126,14 +126,14 @@ def test_sacct_with_raw_columns_in_any_order_and_case(tmp_path: Path) -> None:
     assert trace.dropped == {"had not ended": 1, "line could not be read": 1}
 
 
-def test_columns_of_sacct_can_be_chosen(tmp_path: Path) -> None:
+def test_user_can_map_columns_of_sacct(tmp_path: Path) -> None:
     text = "JobID|Submit|Elapsed|AllocCPUS|NNodes\n1|2024-05-01T12:00:00|10:00|64|2\n"
     path = write_file(tmp_path, text)
     assert_jobs(read_trace(path), servers=[64])
     assert_jobs(read_trace(path, columns={"servers": "nnodes"}), servers=[2])
 
 
-def test_csv(tmp_path: Path) -> None:
+def test_csv_is_read(tmp_path: Path) -> None:
     trace = read_trace(write_file(tmp_path, CSV))
     assert trace.names == ("b", "a")
     assert_jobs(
@@ -141,11 +141,11 @@ def test_csv(tmp_path: Path) -> None:
     )
     assert trace.start_date is None
     assert trace.dropped == {"had no run time": 1, "had no servers": 1}
-    assert_sane(trace)
+    assert_valid(trace)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_any_separator_and_spelling(tmp_path: Path, separator: str) -> None:
+def test_csv_may_have_any_separator_and_spelling(tmp_path: Path, separator: str) -> None:
     rows = [
         ["Submit Time", "Start-Time", "FINISHED", "Cores", "TimeLimit"],
         ["2024-05-01 12:00:00+02:00", "2024-05-01T10:00:10Z", "2024-05-01T10:01", "2", "1:00:00"],
@@ -160,14 +160,14 @@ def test_any_separator_and_spelling(tmp_path: Path, separator: str) -> None:
     assert trace.dropped == {"had no run time": 1}
 
 
-def test_starts_from_waits_and_none_before_the_submission(tmp_path: Path) -> None:
+def test_start_times_come_from_waits_and_never_precede_the_submission(tmp_path: Path) -> None:
     text = "time,run,nodes,wait\n0,9,1,30\n5,9,1,0:10\n6,9,1,-4\n"
     assert_jobs(read_trace(write_file(tmp_path, text)), start_times=[30, 15, NAN])
     text = "time,run,nodes,start\n10,9,1,9\n10,9,1,2024-05-01\n10,9,1,11\n"
     assert_jobs(read_trace(write_file(tmp_path, text)), start_times=[NAN, NAN, 1])
 
 
-def test_strange_values_are_counted(tmp_path: Path) -> None:
+def test_jobs_with_invalid_values_are_dropped_and_counted(tmp_path: Path) -> None:
     rows = [
         "0,1,1",
         "-5,1,1",
@@ -207,7 +207,7 @@ def test_strange_values_are_counted(tmp_path: Path) -> None:
     assert trace.jobs_read == 21
 
 
-def test_a_stray_quotation_mark_costs_as_many_jobs_as_lines(tmp_path: Path) -> None:
+def test_stray_quotation_mark_drops_one_job_for_each_line_it_joins(tmp_path: Path) -> None:
     text = 'submit,runtime,servers\n0,1,1\n"1,1,1\n2,1,1\n"3,1,1\n4,1,1\n'
     trace = read_trace(write_file(tmp_path, text))
     assert_jobs(trace, submit_times=[0, 4])
@@ -218,22 +218,22 @@ def test_a_stray_quotation_mark_costs_as_many_jobs_as_lines(tmp_path: Path) -> N
     assert len(read_trace(write_file(tmp_path, quoted))) == 1
 
 
-def test_files_may_be_appended_to_each_other(tmp_path: Path) -> None:
+def test_concatenated_files_are_read(tmp_path: Path) -> None:
     assert read_trace(write_file(tmp_path, CSV + CSV)).jobs_read == 8
     twice = gzip.compress(SACCT.encode(), mtime=0) + gzip.compress(SACCT.encode())
     assert read_trace(write_file(tmp_path, twice)).jobs_read == 12
 
 
-def test_columns_are_named_by_the_user(tmp_path: Path) -> None:
+def test_user_can_map_columns_of_csv(tmp_path: Path) -> None:
     path = write_file(tmp_path, "When,took,gpus,nodes,time\n7,2,8,1,5\n")
     columns = {"submit": "when", "runtime": "took", "servers": "nodes"}
     assert_jobs(read_trace(path, columns=columns), runtimes=[2], servers=[1])
     trace = read_trace(path, columns={"runtime": "took", "start": "When", "servers": "gpus"})
-    assert_jobs(trace, start_times=[2], servers=[8])  # so When is not the time of the submission
+    assert_jobs(trace, start_times=[2], servers=[8])  # a mapped column is not used as submit time
 
 
-class Typed:
-    """Stands for ``sys.stdin``."""
+class FakeStandardInput:
+    """Replaces ``sys.stdin``."""
 
     closed = False
 
@@ -241,51 +241,49 @@ class Typed:
         self.buffer = io.BytesIO(data)
 
 
-@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
-def test_gzip_and_standard_input_make_no_difference(
+@pytest.mark.parametrize("text", SAMPLES.values(), ids=SAMPLES)
+def test_gzip_line_ends_and_standard_input_make_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     plain = read_trace(write_file(tmp_path, text))
 
-    def readings() -> Iterator[Trace]:
+    def read_variants() -> Iterator[Trace]:
         zipped = gzip.compress(text.encode(), mtime=0)
         yield read_trace(write_file(tmp_path, zipped))
         yield read_trace(write_file(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r").encode()))
         for data in (text.encode(), zipped):
-            typed = Typed(data)
-            monkeypatch.setattr(sys, "stdin", typed)
+            stdin = FakeStandardInput(data)
+            monkeypatch.setattr(sys, "stdin", stdin)
             trace = read_trace("-")
-            assert not typed.buffer.closed
+            assert not stdin.buffer.closed
             assert trace.source == "standard input"
             yield trace
 
-    for trace in readings():
+    for trace in read_variants():
         for column in ("submit_times", "runtimes", "servers", "start_times", "estimates"):
             np.testing.assert_array_equal(getattr(trace, column), getattr(plain, column))
-        assert (trace.names, trace.machine_servers, trace.start_date) == (
-            plain.names,
-            plain.machine_servers,
-            plain.start_date,
-        )
+        assert trace.names == plain.names
+        assert trace.machine_servers == plain.machine_servers
+        assert trace.start_date == plain.start_date
         assert trace.summary == plain.summary
 
 
-def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_input_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="standard input is closed"):
         read_trace("-")
 
 
-def test_long_logs_come_in_blocks_and_progress_is_told(tmp_path: Path) -> None:
+def test_long_traces_are_read_in_blocks_and_report_progress(tmp_path: Path) -> None:
     row = "{} {} 0 5 1 -1 -1 1 -1 -1 1 1 1 1 1 -1 -1 -1 \n"
     text = "".join(row.format(k, k) for k in range(40_000)) + "oops\n"
-    told: list[int] = []
-    trace = read_trace(write_file(tmp_path, text), progress=told.append)
+    lines_read: list[int] = []
+    trace = read_trace(write_file(tmp_path, text), progress=lines_read.append)
     assert_jobs(trace, submit_times=range(40_000))
     assert trace.names[-1] == "39999"
     assert trace.dropped == {"line could not be read": 1}
-    assert len(told) > 1
-    assert told[-1] == 40_001
+    assert len(lines_read) > 1
+    assert lines_read[-1] == 40_001
     with pytest.raises(InputError, match="trace:40001: line could not be read, got 'oops'"):
         read_trace(tmp_path / "trace", strict=True)
     rows = "".join(f"{k},1,1\n" for k in range(25_000))
@@ -294,7 +292,7 @@ def test_long_logs_come_in_blocks_and_progress_is_told(tmp_path: Path) -> None:
     assert_jobs(trace, submit_times=range(25_000))
 
 
-def test_select(tmp_path: Path) -> None:
+def test_selected_jobs_form_a_trace(tmp_path: Path) -> None:
     trace = read_trace(write_file(tmp_path, SWF))
     late = trace.select(trace.submit_times > 0, "came too early")
     assert_jobs(late, submit_times=[5, 10], runtimes=[10, 30.5], start_times=[14, NAN])
