@@ -1,7 +1,8 @@
-"""Two grid searches of scikit-learn on one pool: the small one does not wait for the large one.
+"""Run two scikit-learn grid searches on one pool: the small one does not wait for the large one.
 
-Each search is a job; joblib hands its fits to the pool, which shares its servers between the two.
-Try: python examples/grid_searches.py [ray]
+Each search is a job. joblib submits its fits to the pool, which shares its servers between the two.
+
+Run it: python examples/grid_searches.py [ray]
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ SEARCHES = {
 }
 
 
-def search(pool: Pool, name: str) -> None:
-    """Fit one of them, as a job of its own."""
+def run_search(pool: Pool, name: str) -> None:
+    """Run one search as a job of the pool."""
     with on_pool(pool, name=name):
         SEARCHES[name].fit(X, Y)
 
 
 if __name__ == "__main__":
-    where = {"engine": "ray", "address": "local"} if sys.argv[1:] == ["ray"] else {}
-    with Pool(servers=2, **where) as pool:
-        threads = [Thread(target=search, args=(pool, name)) for name in SEARCHES]
+    options = {"engine": "ray", "address": "local"} if sys.argv[1:] == ["ray"] else {}
+    with Pool(servers=2, **options) as pool:
+        threads = [Thread(target=run_search, args=(pool, name)) for name in SEARCHES]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -27,7 +27,7 @@ from hesrpt.integrations.resizing import Setting, forecast, planned, resized
 from hesrpt.optimal import closed_form
 from hesrpt.policies import round_fairly
 
-EXAMPLE = EXAMPLES / "tune.py"
+EXAMPLE = EXAMPLES / "ray_tune.py"
 FREE = Setting(servers=10_000, base=1, most=10_000, p=0.5, resize_cost=0.0)
 COSTLY = Setting(servers=8, base=1, most=8, p=0.8, resize_cost=2.0)
 

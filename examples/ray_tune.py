@@ -1,9 +1,10 @@
-"""Ray Tune with heSRPT's shares, compared with the equal ones that Tune hands out itself.
+"""Compare heSRPT's shares in Ray Tune with the equal shares of Tune's own DistributeResources.
 
-Three trials of different lengths share the CPUs of a Ray of their own. An iteration takes a second
-on one CPU, and 1/k^p seconds on k. To resize a trial takes Ray two or three seconds, in which the
-trial stands still, so part of the difference is that heSRPT resizes only where it pays.
-Try: python examples/tune.py
+Three trials of different lengths share the CPUs of a private Ray cluster. An iteration takes one
+second on one CPU and 1/k^p seconds on k CPUs. Resizing a trial takes Tune two or three seconds, in
+which the trial stands still. heSRPT resizes only if this saves time, which is part of its gain.
+
+Run it: python examples/ray_tune.py
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 import time
 from typing import Any
 
-# Read when Ray is imported: tables of all trials would drown the two lines that are printed here.
+# Ray reads these when it is imported. Its tables of trials would hide what this script prints.
 os.environ |= {"RAY_AIR_NEW_OUTPUT": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 import ray
@@ -32,14 +33,14 @@ ITERATIONS = [12, 6, 3]
 
 
 class Training(tune.Trainable):
-    """Iterations that are faster the more CPUs the trial has."""
+    """Runs iterations, faster with more CPUs."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin; what has been done before is read by load_checkpoint."""
+        """Start at the first iteration; load_checkpoint restores earlier progress."""
         self.done = 0
 
     def step(self) -> dict[str, Any]:
-        """Do one iteration."""
+        """Run one iteration."""
         cpus = self.trial_resources.required_resources["CPU"]
         time.sleep(1 / cpus**P)
         self.done += 1
@@ -47,16 +48,16 @@ class Training(tune.Trainable):
         return {"cpus": cpus, "done": last}
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return all that must be known to go on."""
+        """Return the progress."""
         return {"iterations": self.done}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Go on from there."""
+        """Restore the progress."""
         self.done = (checkpoint or {"iterations": 0})["iterations"]
 
 
-class Watch(tune.Callback):
-    """When trials end; the clock starts with the first of them, not while Tune gets ready."""
+class EndTimes(tune.Callback):
+    """Records when trials end, in seconds since the start of the first trial."""
 
     def __init__(self) -> None:
         self.began: float | None = None
@@ -64,19 +65,19 @@ class Watch(tune.Callback):
         self.ends: dict[int, float] = {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Start the clock."""
+        """Start the clock at the first trial."""
         self.began = self.began or time.monotonic()
         self.starts += 1
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Note the time."""
+        """Record the time."""
         assert self.began is not None
         self.ends[trial.config["iterations"]] = time.monotonic() - self.began
 
 
-def watched(allocation: Any, storage: str) -> dict[str, Any]:
-    """Return when the trials end, by their numbers of iterations, and how many resizes it took."""
-    watch = Watch()
+def run_trials(allocation: Any, storage: str) -> dict[str, Any]:
+    """Return when each trial ends, by its number of iterations, and the number of resizes."""
+    record = EndTimes()
     tuner = tune.Tuner(
         tune.with_resources(Training, {"CPU": 1}),
         param_space={"iterations": tune.grid_search(ITERATIONS)},
@@ -84,24 +85,28 @@ def watched(allocation: Any, storage: str) -> dict[str, Any]:
             scheduler=ResourceChangingScheduler(resources_allocation_function=allocation),
             reuse_actors=False,
         ),
-        run_config=tune.RunConfig(storage_path=storage, verbose=0, callbacks=[watch]),
+        run_config=tune.RunConfig(storage_path=storage, verbose=0, callbacks=[record]),
     )
     tuner.fit()
-    return {"ends": watch.ends, "resizes": watch.starts - len(ITERATIONS)}
+    return {"ends": record.ends, "resizes": record.starts - len(ITERATIONS)}
 
 
 def compare() -> dict[str, dict[str, Any]]:
-    """Return the same for both."""
-    storage = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: sockets have short paths
+    """Run the trials with equal shares and with heSRPT's shares."""
+    storage = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # paths of sockets must be short
     ray.init(
-        address="local", num_cpus=CPUS, include_dashboard=False, _temp_dir=storage,
-        log_to_driver=False, logging_level="ERROR",
-    )  # fmt: skip
+        address="local",
+        num_cpus=CPUS,
+        include_dashboard=False,
+        _temp_dir=storage,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
     try:
         hesrpt = HeSRPTAllocation(remaining="iterations", p=P)
         return {
-            "equal": watched(DistributeResources(), f"{storage}/equal"),
-            "hesrpt": watched(hesrpt, f"{storage}/hesrpt"),
+            "equal": run_trials(DistributeResources(), f"{storage}/equal"),
+            "hesrpt": run_trials(hesrpt, f"{storage}/hesrpt"),
         }
     finally:
         ray.shutdown()
@@ -113,9 +118,9 @@ if __name__ == "__main__":
     if "--json" in sys.argv:
         print(json.dumps(measured))
     else:
-        for name, each in measured.items():
-            ends = each["ends"]
+        for name, result in measured.items():
+            ends = result["ends"]
             mean = sum(ends.values()) / len(ends)
             times = ", ".join(f"{ends[length]:.1f} s" for length in sorted(ends))
-            print(f"{name}: trials end after {mean:.1f} s on average, {each['resizes']} resizes")
-            print(f"  from the shortest trial to the longest: {times}")
+            print(f"{name}: trials end after {mean:.1f} s on average, {result['resizes']} resizes")
+            print(f"  from the shortest to the longest trial: {times}")
