@@ -25,6 +25,7 @@ from hesrpt.policies import (
     RankedPolicy,
     Srpt,
     State,
+    get_malleable_policy,
     get_policy,
     round_fairly,
 )
@@ -49,7 +50,7 @@ SPEEDUPS: list[Speedup | SpeedupVector] = [
 
 
 def fitted(policy: str | Policy) -> Policy:
-    made = get_policy(policy)
+    made = get_malleable_policy(policy)
     return HeSrpt(p=0.5, objective=made.objective) if isinstance(made, HeSrpt) else made
 
 
@@ -230,7 +231,7 @@ def test_knee_serves_the_lowest_knee_first_and_leaves_the_rest_idle() -> None:
 
 def test_knee_is_tuned_by_search() -> None:
     batch = Workload.pareto(40, seed=3, speedup=PowerLaw(0.3))
-    tuned = Knee.tuned(batch, 1000)
+    tuned = tuning.tune_knee(Knee(), batch, 1000)
     assert tuned.alpha is not None
     best = simulate(batch, 1000, tuned).mean_flow_time
     tried = [
@@ -256,7 +257,7 @@ def test_quick_trials_of_knee_are_what_the_policy_does(
 ) -> None:  # fmt: skip
     arrivals = [round(0.37 * job % 1.1, 2) for job in range(len(sizes))] if arriving else None
     workload = Workload(sizes, PowerLaw(p), arrivals=arrivals)
-    quick = tuning.compiled(Knee(leftover=rule), workload, servers, whole)
+    quick = tuning.create_compiled_trial(Knee(leftover=rule), workload, servers, whole)
     assert (quick is None) == (whole and rule == "equal")
     run = simulate(workload, servers, Knee(alpha, rule), whole=whole)
     if quick is not None:

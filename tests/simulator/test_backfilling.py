@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hesrpt import InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import Easy, Fcfs, Rigid
-from hesrpt.simulator.backfilling import run_times, start_times
+from hesrpt.policies import Easy, Fcfs, RigidDiscipline
+from hesrpt.simulator.backfilling import find_start_times, run_times
 
 LAW = PowerLaw(0.7)
 
@@ -33,9 +33,9 @@ def rigid(
 
 
 def starts(
-    jobs: Sequence[tuple[float, float, float]], policy: Rigid, servers: float = 4
+    jobs: Sequence[tuple[float, float, float]], policy: RigidDiscipline, servers: float = 4
 ) -> list[float]:
-    found, _ = start_times(rigid(jobs), servers, policy)
+    found, _ = find_start_times(rigid(jobs), servers, policy)
     return np.round(found, 9).tolist()  # type: ignore[no-any-return]
 
 
@@ -71,13 +71,13 @@ def test_what_is_left_over_is_handed_out_once() -> None:
 
 def test_estimates_decide_who_may_overtake() -> None:
     jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 3.0)]
-    told, _ = start_times(rigid(jobs), 4, Easy())
+    told, _ = find_start_times(rigid(jobs), 4, Easy())
     assert told.tolist() == pytest.approx([0, 10, 2])
     # Its user thinks that job 2 takes longer than until job 1 starts.
-    told, promised = start_times(rigid(jobs, [10, 5, 20]), 4, Easy())
+    told, promised = find_start_times(rigid(jobs, [10, 5, 20]), 4, Easy())
     assert told.tolist() == pytest.approx([0, 10, 15])
     # If job 0 is said to take 30, then job 1 is promised 30, and starts when it really ends.
-    told, promised = start_times(rigid(jobs, [30, 5, 20]), 4, Easy())
+    told, promised = find_start_times(rigid(jobs, [30, 5, 20]), 4, Easy())
     assert promised[1] == pytest.approx(30)
     assert told.tolist() == pytest.approx([0, 10, 2])
 
@@ -99,11 +99,11 @@ def test_the_record_is_that_of_any_simulation() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(InputError, match="needs to know how many servers each job asks for"):
+    with pytest.raises(InputError, match="these jobs do not say how many"):
         simulate(Workload([1.0], LAW), 4, "easy")
-    with pytest.raises(InputError, match="job 0 asks for 5 servers, and there are 4"):
+    with pytest.raises(InputError, match="job 0 asks for 5 servers, but there are only 4"):
         simulate(rigid([(0, 5, 1)]), 4, "fcfs")
-    with pytest.raises(InputError, match="can only be simulated"):
+    with pytest.raises(InputError, match="cannot share servers between running jobs"):
         Pool(1, "easy")
     with pytest.raises(InputError, match="requested"):
         Workload([1.0, 2.0], LAW, requested=[1.0])
@@ -168,16 +168,16 @@ def test_easy_is_what_it_is_second_by_second(
 ) -> None:
     estimates = np.array(guesses[: len(given_jobs)], dtype=np.float64)
     workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs], list(estimates))
-    found, _ = start_times(workload, SERVERS, Easy())
+    found, _ = find_start_times(workload, SERVERS, Easy())
     assert np.round(found, 6).tolist() == slow_easy(workload, estimates)
 
 
 @given(jobs, st.sampled_from([Fcfs(), Easy()]))
-def test_invariants(given_jobs: list[tuple[int, int, int]], policy: Rigid) -> None:
+def test_invariants(given_jobs: list[tuple[int, int, int]], policy: RigidDiscipline) -> None:
     workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs])
     assert workload.arrivals is not None
     assert workload.requested is not None
-    found, promised = start_times(workload, SERVERS, policy)
+    found, promised = find_start_times(workload, SERVERS, policy)
     run = simulate(workload, SERVERS, policy)
     # Nobody starts before being submitted, and never more runs than there are servers.
     assert np.all(found >= workload.arrivals)

@@ -24,7 +24,16 @@ from hesrpt import (
     simulate,
 )
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import Equi, HeSrpt, Policy, Srpt, State
+from hesrpt.policies import (
+    Equi,
+    HeSrpt,
+    Policy,
+    Srpt,
+    State,
+    bind_policy,
+    describe_workload,
+    get_malleable_policy,
+)
 
 sizes_lists = st.lists(st.floats(-6, 6), min_size=1, max_size=30).map(
     lambda exponents: 10.0 ** np.array(exponents)
@@ -161,17 +170,15 @@ def test_rows_lead_to_the_same_end_as_decisions(
     seed: int, name: str, resize_cost: float, whole: bool
 ) -> None:
     """A policy that is looked up, and the same one asked at each event."""
-    from hesrpt.policies import get_policy
-
     rng = np.random.default_rng(seed)
     arrivals = np.round(rng.exponential(1, 25).cumsum(), 1)  # some at the same time
     jobs = Workload(rng.choice([0.5, 1, 3], 25), PowerLaw(0.5), arrivals=arrivals)
-    policy = get_policy(name).prepare(jobs, 4, False)
-    as_ranked, asked = (
+    policy = bind_policy(get_malleable_policy(name), describe_workload(jobs, 4, whole))
+    by_rows, by_decisions = (
         simulate(jobs, 4, tried, whole=whole, resize_cost=resize_cost)
         for tried in (policy, lambda state: policy(state))
     )
-    assert as_ranked.total_flow_time == pytest.approx(asked.total_flow_time, rel=1e-9)
+    assert by_rows.total_flow_time == pytest.approx(by_decisions.total_flow_time, rel=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["hesrpt", "equi", "srpt", "hell", "helrpt", "hesrpt-slowdown"])

@@ -196,7 +196,7 @@ def _row(jobs: int, servers: int, base: int, most: int, p: float) -> IntArray:
     row = np.full(jobs, base)
     while servers > base * jobs:
         speedup: Speedup = PowerLaw(p) if most >= servers else Limited(PowerLaw(p), most)
-        shares = HeSrpt().row(jobs, servers, speedup, whole=False)
+        shares = HeSrpt(p=p).row(jobs, servers, speedup, whole=False)
         whole = round_fairly(shares, servers)
         enough = int(np.sum(whole >= base))
         if enough == jobs:

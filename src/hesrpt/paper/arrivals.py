@@ -32,7 +32,7 @@ def at_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
     streams = [
         Workload.poisson(load * SERVERS, jobs, speedup=PowerLaw(p), seed=seed) for seed in seeds
     ]
-    knee = Knee.tuned(streams[0].head(TUNED_ON), SERVERS, whole=True)
+    knee = tuning.tune_knee(Knee(), streams[0].head(TUNED_ON), SERVERS, whole=True)
     rows: list[Row] = []
     for policy in POLICIES:
         means, overloaded = [], False
@@ -64,7 +64,7 @@ def _simulated(policy: str, stream: Workload) -> tuple[float, bool]:
 
 def _knee(knee: Knee, stream: Workload) -> tuple[float, bool]:
     """Return the same for KNEE, compiled."""
-    quick = tuning.compiled(replace(knee, alpha=None), stream, SERVERS, whole=True)
+    quick = tuning.create_compiled_trial(replace(knee, alpha=None), stream, SERVERS, whole=True)
     assert quick is not None
     assert knee.alpha is not None
     assert stream.arrivals is not None

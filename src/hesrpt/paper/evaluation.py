@@ -16,6 +16,7 @@ from hesrpt.paper.exhibits import NOT_RANDOM, POLICIES, SHAPE, Exhibit, Row, Set
 from hesrpt.plotting.style import get_style, use_log_scale
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate
+from hesrpt.simulator.tuning import tune_knee
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
@@ -121,7 +122,7 @@ def mean_flow_times(
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Run each policy on sets of jobs with Pareto sizes; return also KNEE's best α for each."""
     batches = [Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=PowerLaw(p)) for seed in seeds]
-    knees = [Knee.tuned(batch, servers, whole=whole) for batch in batches]
+    knees = [tune_knee(Knee(), batch, servers, whole=whole) for batch in batches]
     times: dict[str, FloatArray] = {}
     for policy in POLICIES:
         runs = [

@@ -1,5 +1,13 @@
 """The policies: one small file each, a registry of their names, and what they are made of."""
 
+from hesrpt.policies.binding import (
+    PolicyBinder,
+    WorkloadFacts,
+    approximate_exponent,
+    bind_policy,
+    describe_workload,
+    get_malleable_policy,
+)
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.fifo import Fifo
 from hesrpt.policies.hell import Hell
@@ -10,7 +18,8 @@ from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.ranked import RankedPolicy, as_ranked
 from hesrpt.policies.registry import POLICIES, PolicyEntry, PolicyLike, get_policy
-from hesrpt.policies.rigid import Easy, Fcfs, Rigid
+from hesrpt.policies.rigid import Easy, Fcfs, RigidDiscipline
+from hesrpt.policies.rounded import Rounded
 from hesrpt.policies.sharing import round_fairly
 from hesrpt.policies.srpt import Srpt
 
@@ -26,13 +35,20 @@ __all__ = [
     "Knee",
     "Optimal",
     "Policy",
+    "PolicyBinder",
     "PolicyEntry",
     "PolicyLike",
     "RankedPolicy",
-    "Rigid",
+    "RigidDiscipline",
+    "Rounded",
     "Srpt",
     "State",
+    "WorkloadFacts",
+    "approximate_exponent",
     "as_ranked",
+    "bind_policy",
+    "describe_workload",
+    "get_malleable_policy",
     "get_policy",
     "round_fairly",
 ]

@@ -11,23 +11,23 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.closed_form import shares_of, smallest_first_shares
 from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
-from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 if TYPE_CHECKING:
-    from hesrpt.workload import Workload
+    from hesrpt.policies.binding import WorkloadFacts
 
 
 @dataclass(frozen=True)
 class HeSrpt(RankedPolicy):
     """The i-th largest of m jobs gets (i/m)^c − ((i−1)/m)^c of the servers, c = 1/(1 − p).
 
-    ``objective`` "slowdown" or "weighted" puts the jobs' weights in the place of their number.
-    ``p`` is that of the jobs' speedup, unless it is given. What a job cannot use, the others share.
+    With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m. Without
+    ``p``, binding takes the p of the jobs' speedup. Servers that a job cannot use go to the others.
 
-    Whole servers are handed out as :class:`~hesrpt.policies.Optimal` does, which is optimal too.
+    Whole servers are assigned as :class:`~hesrpt.policies.Optimal` does, which is optimal too.
     """
 
     p: float | None = None
@@ -48,9 +48,11 @@ class HeSrpt(RankedPolicy):
     def is_ranked(self) -> bool:
         return self.objective == "flow"
 
-    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        p = power_of(workload.speedups, self) if self.p is None else self.p
-        return replace(self, p=p)  # with a memory of its own: several may run at a time
+    def bind(self, facts: WorkloadFacts) -> HeSrpt:
+        p = facts.approximate_p if self.p is None else self.p
+        if self.p is None and (p is None or facts.speedups.exponent is not None):
+            p = self._power(facts.speedups)
+        return replace(self, p=p)  # a copy, with a memory of its own
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         if whole:
@@ -78,20 +80,17 @@ class HeSrpt(RankedPolicy):
         weights = weights_of(state, self.objective)
         smallest_first = np.argsort(state.remaining / weights, kind="stable")
         shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedups))[::-1]
-        most = usable_servers(state.speedups, state.servers, len(state))
+        usable = usable_servers(state.speedups, state.servers, len(state))
         held = np.empty(len(state))
-        held[smallest_first] = redistribute_excess(state.servers * shares, most[smallest_first])
+        held[smallest_first] = redistribute_excess(state.servers * shares, usable[smallest_first])
         return round_fairly(held, state.servers) if state.whole else held
 
-    def _power(self, speedup: Speedup | SpeedupVector) -> float:
-        return power_of(speedup, self) if self.p is None else self.p
-
-
-def power_of(speedup: Speedup | SpeedupVector, policy: Policy) -> float:
-    """Return the p that all jobs have in common."""
-    if (p := speedup.exponent) is not None:
+    def _power(self, speedups: Speedup | SpeedupVector) -> float:
+        """Return p, or if it is open the one that all jobs have in common."""
+        p = speedups.exponent if self.p is None else self.p
+        if p is None:
+            raise InputError(
+                f"policy {self.name} needs one power law k^p for all jobs: use policy optimal, or "
+                "choose a p as in policies.HeSrpt(p=0.5)"
+            )
         return p
-    raise InputError(
-        f"policy {policy.name} needs one power law k^p for all jobs: use policy optimal, or give "
-        f"p as in policies.{type(policy).__name__}(p=0.5)"
-    )

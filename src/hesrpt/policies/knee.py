@@ -1,4 +1,4 @@
-"""KNEE: to each job as many servers as still save a certain time."""
+"""KNEE: each job gets as many servers as still save a certain time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import Policy, State
-from hesrpt.policies.sharing import Leftover, assign_leftover, check_leftover_rule
+from hesrpt.policies.sharing import (
+    Leftover,
+    assign_leftover,
+    check_leftover_rule,
+    usable_servers,
+)
+from hesrpt.speedups import SpeedupVector
 from hesrpt.validation import check_positive
 
 if TYPE_CHECKING:
-    from hesrpt.workload import Workload
+    from hesrpt.policies.binding import WorkloadFacts
 
 
 @dataclass(frozen=True)
 class Knee(Policy):
-    """The job with the lowest knee first, and no job more than its knee.
+    """The job with the lowest knee is served first, and no job gets more than its knee.
 
     A job's knee is where one more server would shorten its remaining time x/s(k) by less than
-    ``alpha``. The job with the lowest knee gets so many servers, then the next one, as long as
-    there are any. ``leftover`` says what happens to servers that nobody was given. Without
-    ``alpha``, the best one is searched for the workload at hand (see :meth:`tuned`).
+    ``alpha``. Jobs get as many servers as their knee, the lowest knee first, until all servers are
+    assigned. ``leftover`` says what happens to servers that are not assigned.
+
+    Without ``alpha``, simulations search for the best one (:mod:`hesrpt.simulator.tuning`), as the
+    paper's authors did. The live scheduler, which cannot try, takes :func:`balanced_alpha`.
     """
 
     alpha: float | None = None
@@ -34,36 +42,16 @@ class Knee(Policy):
         if self.alpha is not None:
             object.__setattr__(self, "alpha", check_positive("alpha", self.alpha))
 
-    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
+    def bind(self, facts: WorkloadFacts) -> Knee:
         if self.alpha is not None:
             return self
-        from hesrpt.simulator.tuning import best_alpha
-
-        return replace(self, alpha=best_alpha(self, workload, servers, whole))
-
-    @classmethod
-    def tuned(
-        cls,
-        workload: Workload,
-        servers: float,
-        *,
-        leftover: Leftover = "idle",
-        whole: bool = False,
-        values: int = 100,
-    ) -> Knee:
-        """Return KNEE with the α that gives the least mean flow time, as the paper's authors did.
-
-        ``values`` values of α are tried over the whole range in which they make a difference, then
-        as many again around the best one.
-        """
-        from hesrpt.simulator.tuning import best_alpha
-
-        policy = cls(leftover=leftover)
-        return replace(policy, alpha=best_alpha(policy, workload, servers, whole, values))
+        return replace(self, alpha=balanced_alpha(facts.sizes, facts.speedups, facts.servers))
 
     def __call__(self, state: State) -> FloatArray:
-        assert self.alpha is not None, "prepare() finds alpha"
-        knees = state.speedups.knee(state.remaining / self.alpha, state.servers)
+        alpha = self.alpha
+        if alpha is None:
+            alpha = balanced_alpha(state.remaining, state.speedups, state.servers)
+        knees = state.speedups.knee(state.remaining / alpha, state.servers)
         if state.whole:
             knees = np.maximum(np.ceil(knees), 1.0)
         # Of jobs that could use all servers, or round up to as many, the smallest comes first.
@@ -75,3 +63,33 @@ class Knee(Policy):
         result = np.empty(len(state))
         result[order] = assign_leftover(held, state.servers, self.leftover)
         return result
+
+
+def balanced_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> float:
+    """Return the α at which the jobs' knees add up to the servers: all run, and none is idle.
+
+    If the jobs cannot use that many servers, it is an α at which each gets all it can use.
+
+    >>> from hesrpt import PowerLaw
+    >>> sizes = np.array([9.0, 4.0, 1.0])
+    >>> speedups = SpeedupVector.repeat(PowerLaw(0.5), 3)
+    >>> alpha = balanced_alpha(sizes, speedups, servers=10)
+    >>> speedups.knee(sizes / alpha, 10)
+    array([5.51417655, 3.21138461, 1.27443883])
+    """
+    usable = usable_servers(speedups, servers, len(sizes))
+
+    def saving(held: FloatArray) -> FloatArray:
+        """Return the time that one more server would save each job: its knee is there at α."""
+        return sizes * speedups.slope_before(held) / speedups.rate(held) ** 2
+
+    # The highest α limits each knee to an equal share; the lowest lets it reach all servers.
+    highest = float(saving(np.minimum(usable, servers / len(sizes))).max())
+    lowest = max(float(saving(usable).min()), 1e-12 * highest)
+    for _ in range(30):
+        middle = (lowest * highest) ** 0.5
+        if float(speedups.knee(sizes / middle, servers).sum()) > servers:
+            lowest = middle
+        else:
+            highest = middle
+    return highest

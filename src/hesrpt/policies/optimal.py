@@ -10,13 +10,13 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.optimal.recursion import Values, job_values
-from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
 
 if TYPE_CHECKING:
-    from hesrpt.workload import Workload
+    from hesrpt.policies.binding import WorkloadFacts
 
 Objective = Literal["flow", "slowdown", "weighted"]
 
@@ -93,8 +93,8 @@ class Optimal(RankedPolicy):
     def is_ranked(self) -> bool:
         return self.objective == "flow"
 
-    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        return replace(self)  # with a memory of its own: several may run at a time
+    def bind(self, facts: WorkloadFacts) -> Optimal:
+        return replace(self)  # a copy, with a memory of its own
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup

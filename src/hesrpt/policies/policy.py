@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.speedups import SpeedupVector
 
 if TYPE_CHECKING:
-    from hesrpt.workload import Workload
+    from hesrpt.policies.binding import WorkloadFacts
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Policy(ABC):
     """Decides how many servers each job gets.
 
     Any callable that takes a :class:`State` and returns an array can be used as a policy. This
-    class adds a name and a step that adapts the policy to a workload.
+    class adds a name, and a step that binds the policy to the jobs it will serve.
     """
 
     #: Decide again after this many seconds, even if no job has arrived or left.
@@ -54,6 +54,10 @@ class Policy(ABC):
     def __call__(self, state: State) -> FloatArray:
         """Return the servers of each job in the state."""
 
-    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        """Return the policy with what it must know of a workload; raise if it cannot serve it."""
+    def bind(self, facts: WorkloadFacts) -> Self:
+        """Return the policy ready to serve these jobs; raise an InputError if it cannot.
+
+        A policy with parameters that depend on the jobs fills them in here, if they are open. One
+        that remembers what it has computed returns a copy, since several runs may share it.
+        """
         return self

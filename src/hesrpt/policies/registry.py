@@ -20,17 +20,17 @@ from hesrpt.policies.hesrpt import HeSrpt
 from hesrpt.policies.knee import Knee
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import Policy, State
-from hesrpt.policies.rigid import Easy, Fcfs
+from hesrpt.policies.rigid import Easy, Fcfs, RigidDiscipline
 from hesrpt.policies.srpt import Srpt
 
-PolicyLike: TypeAlias = str | Policy | Callable[[State], FloatArray]
+PolicyLike: TypeAlias = str | Policy | RigidDiscipline | Callable[[State], FloatArray]
 
 
 @dataclass(frozen=True)
 class PolicyEntry:
     """A policy with a name: how to create it, and how to show it."""
 
-    create: Callable[[], Policy]
+    create: Callable[[], Policy | RigidDiscipline]
     title: str  # for people, as the literature writes it
     colour: str  # one for each policy, the same in all figures
     marker: str
@@ -73,13 +73,13 @@ class _CallablePolicy(Policy):
         return self.function(state)
 
 
-def get_policy(policy: PolicyLike) -> Policy:
+def get_policy(policy: PolicyLike) -> Policy | RigidDiscipline:
     """Return the policy with a name; return a policy as it is, and any other callable as a policy.
 
     >>> get_policy("equi")
     Equi()
     """
-    if isinstance(policy, Policy):
+    if isinstance(policy, Policy | RigidDiscipline):
         return policy
     if isinstance(policy, str):
         if policy not in POLICIES:

@@ -1,53 +1,54 @@
-"""Rigid policies: each job runs on the servers that its user has asked for, from start to end."""
+"""Rigid disciplines: each job runs on the servers that its user asked for, from start to end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies.policy import Policy, State
 
 if TYPE_CHECKING:
-    from hesrpt.workload import Workload
+    from hesrpt.policies.binding import WorkloadFacts
 
 
 @dataclass(frozen=True)
-class Rigid(Policy):
-    """Decides when jobs start, not on how many servers: a job is never resized, nor stopped."""
+class RigidDiscipline:
+    """Decides when jobs start, but not on how many servers: no job is ever resized or stopped.
 
-    def __call__(self, state: State) -> FloatArray:
-        raise InputError(
-            f"policy {self.name} keeps servers for whole jobs: it can be simulated, but not be "
-            "asked to share servers"
-        )
+    The simulator knows how to run each of them (:mod:`hesrpt.simulator.backfilling`).
+    """
 
-    def prepare(self, workload: Workload, servers: float, whole: bool) -> Policy:
-        requested = workload.requested
+    @property
+    def name(self) -> str:
+        """The name of the discipline in tables and messages."""
+        return type(self).__name__.lower()
+
+    def bind(self, facts: WorkloadFacts) -> Self:
+        """Return the discipline itself, if every job can start at some time."""
+        requested = facts.requested
         if requested is None:
             raise InputError(
-                f"policy {self.name} needs to know how many servers each job asks for: "
-                "Workload(..., requested=...)"
+                f"policy {self.name} gives each job the servers it asks for, and these jobs do not "
+                "say how many: give Workload(..., requested=...), or replay a trace (whatif)"
             )
-        if requested.max() > servers:
+        if requested.max() > facts.servers:
             job = int(np.argmax(requested))
             raise InputError(
-                f"job {workload.names[job]} asks for {requested[job]:g} servers, and there are "
-                f"{servers:g}: it would never start"
+                f"job {facts.names[job]} asks for {requested[job]:g} servers, but there are only "
+                f"{facts.servers:g}: it would never start"
             )
         return self
 
 
-class Fcfs(Rigid):
+class Fcfs(RigidDiscipline):
     """First come, first served: no job starts before one that was submitted earlier."""
 
 
-class Easy(Rigid):
-    """EASY backfilling: a job may overtake if that does not delay the first one that waits.
+class Easy(RigidDiscipline):
+    """EASY backfilling: a job may overtake others if that does not delay the first in the queue.
 
-    For that one, servers are kept from the time on when there will be enough of them, as far as
-    estimates tell.
+    The first job in the queue has a reservation, from the time at which enough servers will be
+    free if all running jobs take as long as estimated.
     """

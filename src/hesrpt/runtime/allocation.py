@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, Rigid, State, get_policy, round_fairly
-from hesrpt.runtime.jobs import ActiveJob, closest_power, common_power
+from hesrpt.policies import (
+    HeSrpt,
+    Policy,
+    PolicyBinder,
+    PolicyLike,
+    Rounded,
+    State,
+    WorkloadFacts,
+    approximate_exponent,
+    get_malleable_policy,
+    round_fairly,
+)
+from hesrpt.runtime.jobs import ActiveJob
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.speedups import SpeedupVector
 
@@ -27,18 +35,16 @@ class Allocator:
     """Decides how many servers are planned for each job."""
 
     def __init__(self, policy: PolicyLike) -> None:
-        self.policy = get_policy(policy)
-        if isinstance(self.policy, Rigid):
-            raise InputError(f"policy {self.policy.name} can only be simulated: it shares nothing")
+        self.policy = get_malleable_policy(policy)
+        self._binder = PolicyBinder(self.policy)
         self.all_durations = ItemDurations()  # of all bags, to judge jobs that have none yet
-        self._hesrpt: dict[float, Policy] = {}
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
         return self._remaining_of_bag(job, time) if job.is_bag else _remaining_of_command(job, time)
 
     def _remaining_of_bag(self, job: ActiveJob, time: float) -> float:
-        item_seconds = job.durations.item_seconds(closest_power(job.speedup))
+        item_seconds = job.durations.item_seconds(job.speedup.closest_exponent)
         if job.spec.size is not None and job.items is not None:
             item_seconds = job.spec.size / max(job.items, 1)
         elif item_seconds is None:
@@ -88,7 +94,6 @@ class Allocator:
         """Return the whole servers that the policy gives each job."""
         if servers == 0:
             return np.zeros(len(jobs))
-        each = [job.speedup for job in jobs]
         state = State(
             time=time,
             servers=float(servers),
@@ -98,21 +103,27 @@ class Allocator:
             sizes=np.array([remaining[job.name] for job in jobs]),
             arrivals=np.array([job.arrived for job in jobs]),
             weights=np.array([job.spec.weight for job in jobs]),
-            speedups=SpeedupVector.create(each),
+            speedups=SpeedupVector.create(job.speedup for job in jobs),
         )
-        policy = self.policy
-        if isinstance(policy, HeSrpt) and policy.p is None:
-            policy = self._told(round(common_power(each, state.remaining), 2))
-            # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
-            state.whole = len(jobs) <= _MAX_EXACT_JOBS
-        return round_fairly(np.asarray(policy(state), dtype=np.float64), float(servers))
+        shares = self._bind_policy(state)(state)
+        return round_fairly(np.asarray(shares, dtype=np.float64), float(servers))
 
-    def _told(self, p: float) -> Policy:
-        """Return heSRPT with a p; it remembers what it has computed."""
-        assert isinstance(self.policy, HeSrpt)
-        if p not in self._hesrpt:
-            self._hesrpt[p] = replace(self.policy, p=p)
-        return self._hesrpt[p]
+    def _bind_policy(self, state: State) -> Policy:
+        """Return the policy bound to the jobs that share servers now."""
+        policy = self._binder.bind(
+            WorkloadFacts(
+                sizes=state.remaining,
+                speedups=state.speedups,
+                servers=state.servers,
+                whole=state.whole,
+                # Two digits, so that what the policy has computed stays useful for a while.
+                approximate_p=round(approximate_exponent(state.speedups, state.remaining), 2),
+            )
+        )
+        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
+        if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
+            return Rounded(policy)
+        return policy
 
 
 def _remaining_of_command(job: ActiveJob, time: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hesrpt.policies import Policy
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.history import told
+from hesrpt.runtime.history import bind_live_policy
 from hesrpt.simulator import simulate
 from hesrpt.workload import Workload
 
@@ -27,7 +27,8 @@ def forecast(core: Core, time: float, policy: Policy) -> dict[str, float]:
         ],
         weights=[job.spec.weight for job in jobs],
     )
-    run = simulate(workload, core.servers, told(policy, workload), whole=True)
+    bound = bind_live_policy(policy, workload, core.servers)
+    run = simulate(workload, core.servers, bound, whole=True)
     return {
         job.name: time + float(end) for job, end in zip(jobs, run.completion_times, strict=True)
     }

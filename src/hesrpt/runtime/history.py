@@ -9,8 +9,14 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, get_policy
-from hesrpt.runtime.jobs import common_power
+from hesrpt.policies import (
+    Policy,
+    PolicyLike,
+    approximate_exponent,
+    bind_policy,
+    describe_workload,
+    get_malleable_policy,
+)
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Speedup
@@ -126,15 +132,13 @@ def instead(
         weights=[job.weight for job in jobs],
         names=[job.name for job in jobs],
     )
-    run = simulate(workload, servers, told(policy, workload), whole=True)
+    run = simulate(workload, servers, bind_live_policy(policy, workload, servers), whole=True)
     flow_times: FloatArray = run.completion_times + seen.min() - arrived
     return flow_times
 
 
-def told(policy: PolicyLike, workload: Workload) -> Policy:
-    """Return a policy that can serve jobs with different speedups."""
-    chosen = get_policy(policy)
-    if isinstance(chosen, HeSrpt) and chosen.p is None and workload.speedups.shared is None:
-        p = common_power(list(workload.speedups), workload.sizes)
-        return HeSrpt(p=p, objective=chosen.objective)
-    return chosen
+def bind_live_policy(policy: PolicyLike, workload: Workload, servers: float) -> Policy:
+    """Return the policy bound as the live scheduler binds it, to simulate what it would do."""
+    approximate_p = approximate_exponent(workload.speedups, workload.sizes)
+    facts = describe_workload(workload, servers, True, approximate_p)
+    return bind_policy(get_malleable_policy(policy), facts)

@@ -12,9 +12,6 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Literal, TypeAlias
 
-import numpy as np
-
-from hesrpt.arrays import FloatArray
 from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.speedups import PowerLaw, Speedup
@@ -184,16 +181,3 @@ class ActiveJob:
         self.next_item += 1
         self.items_taken += 1
         return self.next_item - 1
-
-
-def common_power(speedups: list[Speedup], weights: FloatArray) -> float:
-    """Return one p for jobs that differ: the mean, weighted by the work of each."""
-    powers = np.array([closest_power(speedup) for speedup in speedups])
-    return float(np.clip(powers @ weights / weights.sum(), 0.01, 0.99))
-
-
-def closest_power(speedup: Speedup) -> float:
-    """Return the p of a power law; for other speedups, the p that agrees on 1 and 8 servers."""
-    if isinstance(speedup, PowerLaw):
-        return speedup.p
-    return float(np.log(float(speedup(8.0)) / float(speedup(1.0))) / np.log(8.0))

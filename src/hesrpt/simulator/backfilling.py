@@ -13,15 +13,18 @@ import numpy as np
 from numba import njit
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies import Easy, Rigid
+from hesrpt.policies import Easy, RigidDiscipline
 from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
 
-def start_times(workload: Workload, servers: float, policy: Rigid) -> tuple[FloatArray, FloatArray]:
-    """Return when each job starts, and when it was told that it would.
+def find_start_times(
+    workload: Workload, servers: float, discipline: RigidDiscipline
+) -> tuple[FloatArray, FloatArray]:
+    """Return when each job starts, and the start time of its reservation.
 
-    It is told when it is the first one that waits; NaN if it starts at once.
+    EASY makes a reservation when a job becomes the first in the queue and has to wait. NaN means
+    that there was none.
     """
     assert workload.requested is not None
     jobs = len(workload)
@@ -33,7 +36,7 @@ def start_times(workload: Workload, servers: float, policy: Rigid) -> tuple[Floa
     order = np.argsort(arrivals, kind="stable")
     in_order = _start_times(
         arrivals[order], workload.requested[order], runtime[order], estimates[order],
-        float(servers), isinstance(policy, Easy),
+        float(servers), isinstance(discipline, Easy),
     )  # fmt: skip
     starts, told = np.empty(jobs), np.empty(jobs)
     starts[order], told[order] = in_order
@@ -141,7 +144,7 @@ def _add(running: IntArray, count: int, job: int, starts: FloatArray, estimate: 
     return count + 1
 
 
-class Intervals(Timeline):
+class RigidTimeline(Timeline):
     """Each job holds its servers from its start to its end."""
 
     def __init__(self, starts: FloatArray, completion_times: FloatArray, held: FloatArray) -> None:

@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     remaining: FloatArray
 
 
-def simulate(
+def run_loop(
     run: Run,
     *,
     recording: bool = False,

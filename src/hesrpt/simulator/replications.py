@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any, TypeAlias, TypeVar
 
 from hesrpt.policies import Knee, PolicyLike, as_ranked, get_policy
-from hesrpt.simulator.simulation import Simulation, prepared, simulated
+from hesrpt.simulator.simulation import Simulation, create_run, execute_run
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
@@ -76,7 +76,7 @@ def _jobs(task: Task) -> int:
 
 def _run(task: Task) -> Simulation:
     workload, servers, policy, options = task
-    return simulated(prepared(workload, servers, policy, **options))
+    return execute_run(create_run(workload, servers, policy, **options))
 
 
 def _run_in_thread(task: Task, stop: Event) -> Simulation:

@@ -13,7 +13,14 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError, OverloadWarning
-from hesrpt.policies import PolicyLike, Rigid, get_policy
+from hesrpt.policies import (
+    Policy,
+    PolicyLike,
+    RigidDiscipline,
+    bind_policy,
+    describe_workload,
+    get_policy,
+)
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
@@ -51,6 +58,15 @@ class Simulation(Schedule):
     @property
     def mean_jobs(self) -> float:
         return self.jobs_over_time / self.duration
+
+
+@dataclass(frozen=True)
+class RigidRun:
+    """All that determines a simulation of a rigid discipline, checked and bound."""
+
+    workload: Workload
+    servers: float
+    discipline: RigidDiscipline
 
 
 def simulate(
@@ -91,8 +107,16 @@ def simulate(
     >>> simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=10, policy="equi").mean_flow_time
     1.96919603
     """
-    run = prepared(workload, servers, policy, whole, resize_cost, size_error, seed)
-    simulation = simulated(run, progress)
+    run = create_run(
+        workload,
+        servers,
+        policy,
+        whole=whole,
+        resize_cost=resize_cost,
+        size_error=size_error,
+        seed=seed,
+    )
+    simulation = execute_run(run, progress)
     if simulation.overloaded:
         warnings.warn(
             f"under policy {simulation.policy} jobs arrive faster than {servers:g} servers serve "
@@ -103,16 +127,16 @@ def simulate(
     return simulation
 
 
-def simulated(run: Run, progress: Progress | None = None) -> Simulation:
-    """Return what comes of a run, without a warning if jobs come too fast."""
-    from hesrpt.simulator import loop as engine
+def execute_run(run: Run | RigidRun, progress: Progress | None = None) -> Simulation:
+    """Simulate a run, without a warning if jobs arrive too fast."""
+    if isinstance(run, RigidRun):
+        from hesrpt.simulator.backfilling import find_start_times
 
-    if isinstance(run.policy, Rigid):
-        from hesrpt.simulator.backfilling import start_times
+        starts, _ = find_start_times(run.workload, run.servers, run.discipline)
+        return record_rigid_jobs(run.workload, run.servers, starts, run.discipline.name)
+    from hesrpt.simulator.loop import run_loop
 
-        starts, _ = start_times(run.workload, run.servers, run.policy)
-        return kept(run.workload, run.servers, starts, run.policy.name)
-    outcome = engine.simulate(run, progress=progress)
+    outcome = run_loop(run, progress=progress)
     return Simulation(
         run.workload,
         run.servers,
@@ -125,9 +149,11 @@ def simulated(run: Run, progress: Progress | None = None) -> Simulation:
     )
 
 
-def kept(workload: Workload, servers: float, starts: FloatArray, name: str) -> Simulation:
-    """Return the record of jobs that hold what they asked for from these starts on."""
-    from hesrpt.simulator.backfilling import Intervals, run_times
+def record_rigid_jobs(
+    workload: Workload, servers: float, starts: FloatArray, policy: str
+) -> Simulation:
+    """Return the schedule of jobs that hold the servers they ask for from their start to end."""
+    from hesrpt.simulator.backfilling import RigidTimeline, run_times
 
     assert workload.requested is not None
     ends = starts + run_times(workload)
@@ -136,26 +162,29 @@ def kept(workload: Workload, servers: float, starts: FloatArray, name: str) -> S
         workload,
         servers,
         ends,
-        Intervals(starts, ends, workload.requested),
-        name,
+        RigidTimeline(starts, ends, workload.requested),
+        policy,
         True,
         2 * len(workload),
         float(np.sum(ends - arrivals)),
     )
 
 
-def prepared(
+def create_run(
     workload: Workload,
     servers: float,
     policy: PolicyLike,
-    whole: bool,
-    resize_cost: float,
-    size_error: float,
-    seed: int,
-) -> Run:
-    """Return a run, with everything checked."""
-    from hesrpt.simulator.loop import Run
+    *,
+    whole: bool = False,
+    resize_cost: float = 0.0,
+    size_error: float = 0.0,
+    seed: int = 0,
+    approximate_p: float | None = None,
+) -> Run | RigidRun:
+    """Check the arguments of :func:`simulate`, tune and bind the policy, and return the run.
 
+    ``approximate_p`` is used by policies that need a power law if the jobs do not share one.
+    """
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
     servers = check_positive("servers", servers)
@@ -171,10 +200,19 @@ def prepared(
     if size_error > 0:
         normal = np.random.default_rng(seed).standard_normal(len(workload))
         estimates = np.exp(float(size_error) * normal)
-    ready = get_policy(policy).prepare(workload, servers, whole)
-    if ready.review_every is not None:
-        check_positive(f"review_every of policy {ready.name}", ready.review_every)
-    return Run(workload, servers, ready, bool(whole), float(resize_cost), estimates)
+    facts = describe_workload(workload, servers, whole, approximate_p)
+    chosen = get_policy(policy)
+    if isinstance(chosen, RigidDiscipline):
+        return RigidRun(workload, servers, bind_policy(chosen, facts))
+    from hesrpt.simulator.loop import Run
+    from hesrpt.simulator.tuning import needs_tuning, tune_knee
+
+    if needs_tuning(chosen):
+        chosen = tune_knee(chosen, workload, servers, whole=whole)
+    bound: Policy = bind_policy(chosen, facts)
+    if bound.review_every is not None:
+        check_positive(f"review_every of policy {bound.name}", bound.review_every)
+    return Run(workload, servers, bound, bool(whole), float(resize_cost), estimates)
 
 
 class _Timeline(Timeline):
@@ -194,14 +232,14 @@ class _Timeline(Timeline):
 
     @cached_property
     def _recorded(self) -> Phases:
-        from hesrpt.simulator import loop as engine
+        from hesrpt.simulator.loop import run_loop
 
         if self.allocations > _MOST_ENTRIES:
             raise InputError(
                 f"the simulation has {self.allocations:,} allocations, too many to list them all; "
                 "servers_at(time) and remaining_at(time) give those of one moment"
             )
-        recorded = engine.simulate(self.run, recording=True).phases
+        recorded = run_loop(self.run, recording=True).phases
         assert recorded is not None
         return recorded
 
@@ -224,23 +262,23 @@ class _Timeline(Timeline):
         return held
 
     def servers_at(self, time: float) -> FloatArray:
-        from hesrpt.simulator import loop as engine
+        from hesrpt.simulator.loop import run_loop
 
         if self.allocations <= _MOST_ENTRIES:
             held = super().servers_at(time)
         else:
-            held = engine.simulate(self.run, stop_at=time).held
+            held = run_loop(self.run, stop_at=time).held
         # Run again, a job may end later by the last digit.
         return np.where(self.completion_times > time, held, 0.0)
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
-        from hesrpt.simulator import loop as engine
+        from hesrpt.simulator.loop import run_loop
 
         if self.allocations <= _MOST_ENTRIES and self.run.resize_cost == 0:
             yield from super().remaining(workload, times)
             return
         for time in times:
-            yield engine.simulate(self.run, stop_at=float(time)).remaining
+            yield run_loop(self.run, stop_at=float(time)).remaining
 
 
 def is_overloaded(workload: Workload, servers: float, completion_times: FloatArray) -> bool:

@@ -1,101 +1,124 @@
-"""Finding the best parameter of a policy by trying many."""
+"""Finding the best parameter of a policy, KNEE's α, by simulating many values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies.knee import Knee
-from hesrpt.policies.policy import Policy
-from hesrpt.simulator import knee_trials as knees
-from hesrpt.simulator.loop import Run, simulate
+from hesrpt.simulator import knee_kernel
+from hesrpt.simulator.loop import Run, run_loop
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
-#: Of α, and a total flow time beyond which it need not go on: the completion times.
+#: Returns the completion times under an α. As soon as the total flow time exceeds the second
+#: argument, a trial may give up and return infinite ones.
 Trial: TypeAlias = Callable[[float, float], FloatArray]
 
-# The best value is not searched further when neighbours differ by less than this.
+# The search ends when the flow times of neighbouring values differ by less than this fraction.
 _CLOSE = 1e-3
 
 
-def best_alpha(
-    policy: Knee, workload: Workload, servers: float, whole: bool, values: int = 100
-) -> float:
-    """Return the α with the least mean flow time: of a coarse grid, then of finer ones."""
+def needs_tuning(policy: object) -> TypeGuard[Knee]:
+    """Return whether a policy has an open parameter that simulations can choose."""
+    return isinstance(policy, Knee) and policy.alpha is None
+
+
+def tune_knee(
+    policy: Knee, workload: Workload, servers: float, *, whole: bool = False, values: int = 100
+) -> Knee:
+    """Return KNEE with the α that gives the least mean flow time, as the paper's authors did.
+
+    First ``values`` values are tried over the range in which α makes a difference, then finer grids
+    around the best one.
+
+    >>> from hesrpt import PowerLaw
+    >>> tuned = tune_knee(Knee(), Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
+    >>> round(tuned.alpha, 3)
+    0.061
+    """
     if values < 3:
         raise InputError(f"must be at least 3, got {values!r}", argument="values")
-    trial = compiled(policy, workload, servers, whole) or _simulated(
-        policy, workload, servers, whole
-    )
-    low, high = _range(workload, servers)
-    alphas = np.geomspace(low, high, values)
+    trial = create_compiled_trial(policy, workload, servers, whole)
+    if trial is None:
+        trial = _create_simulated_trial(policy, workload, servers, whole)
+    alphas = np.geomspace(*_alpha_range(workload, servers), values)
+    sum_of_arrivals = float(_arrivals(workload).sum())
     while True:
-        times = _tried(trial, alphas, float(_arrivals(workload).sum()))
-        best = int(np.argmin(times))
+        flow_times = _try_all(trial, alphas, sum_of_arrivals)
+        best = int(np.argmin(flow_times))
         below, above = max(best - 1, 0), min(best + 1, len(alphas) - 1)
-        if max(times[below], times[above]) <= times[best] * (1 + _CLOSE):
-            return float(alphas[best])
-        if alphas[above] / alphas[below] < 1 + 1e-6:
-            return float(alphas[best])
+        is_flat = max(flow_times[below], flow_times[above]) <= flow_times[best] * (1 + _CLOSE)
+        if is_flat or alphas[above] / alphas[below] < 1 + 1e-6:
+            return replace(policy, alpha=float(alphas[best]))
         alphas = np.geomspace(alphas[below], alphas[above], 11)
 
 
-def _tried(trial: Trial, alphas: FloatArray, arrived: float) -> FloatArray:
-    """Return the total flow time under each α; infinity where it is known to be far from best."""
-    times, best = np.empty(len(alphas)), np.inf
-    # A first round over the whole range, so that most others can be given up early.
-    for place in sorted(range(len(alphas)), key=lambda place: place % 10):
-        ends = trial(float(alphas[place]), best * (1 + _CLOSE))
-        times[place] = float(ends.sum()) - arrived
-        best = min(best, times[place])
-    return times
-
-
-def _simulated(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
-    def trial(alpha: float, most: float) -> FloatArray:
-        tried: Policy = replace(policy, alpha=alpha)
-        return simulate(Run(workload, servers, tried, whole, 0.0, None)).completion_times
-
-    return trial
-
-
-def compiled(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial | None:
-    """Return a quick trial where there is one."""
+def create_compiled_trial(
+    policy: Knee, workload: Workload, servers: float, whole: bool
+) -> Trial | None:
+    """Return a compiled trial; None if there is none for these jobs and this leftover rule."""
     speedup = workload.speedups.shared
     if not isinstance(speedup, PowerLaw) or (whole and policy.leftover == "equal"):
         return None
-    arrivals = _arrivals(workload)
-    by_arrival, rule = np.lexsort((workload.sizes, arrivals)), knees.RULES[policy.leftover]
-    p = speedup.p
+    arrivals, p = _arrivals(workload), speedup.p
+    by_arrival = np.lexsort((workload.sizes, arrivals))
+    rule = knee_kernel.LEFTOVER_RULES[policy.leftover]
 
-    def trial(alpha: float, most: float) -> FloatArray:
-        ends: FloatArray = knees.completion_times(
-            workload.sizes, arrivals, by_arrival, float(servers), p, alpha, whole, rule, most
+    def trial(alpha: float, max_flow_time: float) -> FloatArray:
+        times: FloatArray = knee_kernel.completion_times(
+            workload.sizes,
+            arrivals,
+            by_arrival,
+            float(servers),
+            p,
+            alpha,
+            whole,
+            rule,
+            max_flow_time,
         )
-        return ends
+        return times
 
     return trial
+
+
+def _create_simulated_trial(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
+    def trial(alpha: float, max_flow_time: float) -> FloatArray:
+        run = Run(workload, servers, replace(policy, alpha=alpha), whole, 0.0, None)
+        return run_loop(run).completion_times
+
+    return trial
+
+
+def _try_all(trial: Trial, alphas: FloatArray, sum_of_arrivals: float) -> FloatArray:
+    """Return the total flow time under each α; infinity if it is known to be far from the best."""
+    flow_times, best = np.empty(len(alphas)), np.inf
+    # Begin with a coarse round over the whole range, so that most other trials give up early.
+    for place in sorted(range(len(alphas)), key=lambda place: place % 10):
+        completion_times = trial(float(alphas[place]), best * (1 + _CLOSE))
+        flow_times[place] = float(completion_times.sum()) - sum_of_arrivals
+        best = min(best, flow_times[place])
+    return flow_times
 
 
 def _arrivals(workload: Workload) -> FloatArray:
     return np.zeros(len(workload)) if workload.arrivals is None else workload.arrivals
 
 
-def _range(workload: Workload, servers: float) -> tuple[float, float]:
-    """Return the values of α between which knees go from all servers to next to none."""
+def _alpha_range(workload: Workload, servers: float) -> tuple[float, float]:
+    """Return the values of α between which knees fall from all servers to next to none."""
     speedups = workload.speedups.known_on(servers)
     jobs = len(workload)
-    all_servers, few = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
-    at_all, at_few = (
+    all_servers, few_servers = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
+    saved_at_all, saved_at_few = (
         workload.sizes * speedups.slope_before(n) / speedups.rate(n) ** 2
-        for n in (all_servers, few)
+        for n in (all_servers, few_servers)
     )
-    smallest = float(at_few[at_few > 0].max())
-    low = float(at_all.min())
-    return (low if low > 0 else smallest * 1e-12), smallest
+    highest = float(saved_at_few[saved_at_few > 0].max())
+    lowest = float(saved_at_all.min())
+    return (lowest if lowest > 0 else highest * 1e-12), highest

@@ -44,6 +44,13 @@ class Speedup(Elementwise):
         """The p of a power law, also of one that is limited or time-shared; otherwise None."""
         return None
 
+    @property
+    def closest_exponent(self) -> float:
+        """The p of a power law; for other speedups, the p that agrees on 1 and 8 servers."""
+        if self.exponent is not None:
+            return self.exponent
+        return float(np.log(float(self(8.0)) / float(self(1.0))) / np.log(8.0))
+
     def check(self, servers: float) -> None:
         """Raise an error if the function is not concave on [0, servers]."""
         return  # the families are concave by construction

@@ -107,6 +107,11 @@ class SpeedupVector(Elementwise):
         exponents = {speedup.exponent for speedup in self._distinct.speedups}
         return exponents.pop() if len(exponents) == 1 else None
 
+    def closest_exponents(self) -> FloatArray:
+        """Return the exponent of the power law closest to each job's speedup."""
+        distinct = np.array([speedup.closest_exponent for speedup in self._distinct.speedups])
+        return np.full(self._jobs, distinct[0]) if self._which is None else distinct[self._which]
+
     def check(self, servers: float) -> None:
         """Raise an error if any function is not concave on [0, servers]."""
         for speedup in self._distinct.speedups:

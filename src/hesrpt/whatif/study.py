@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, State, get_policy
+from hesrpt.policies import HeSrpt, PolicyLike, Rounded, get_policy
 from hesrpt.schedule import summarise
 from hesrpt.simulator.replications import run_all
-from hesrpt.simulator.simulation import Simulation, kept
+from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration
@@ -45,20 +45,6 @@ SIZE_CLASSES = (
     SizeClass("the next 9%", 0.9, 0.99),
     SizeClass("the largest 1%", 0.99, 1.0),
 )
-
-
-@dataclass(frozen=True)
-class _Rounded(Policy):
-    """heSRPT with the optimal shares rounded to whole servers, instead of optimal whole servers."""
-
-    base: HeSrpt
-
-    @property
-    def name(self) -> str:
-        return self.base.name
-
-    def __call__(self, state: State) -> FloatArray:
-        return self.base(replace(state, whole=False))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,9 +193,15 @@ def run_study(
     if policies is None:
         can_plan = assumption.is_shared or len(used) <= _MOST_JOBS_TO_PLAN
         policies = [policy for policy in POLICIES if can_plan or policy != "optimal"]
-    options = {"whole": True, "resize_cost": resize_cost, "size_error": size_error, "seed": seed}
+    options = {
+        "whole": True,
+        "resize_cost": resize_cost,
+        "size_error": size_error,
+        "seed": seed,
+        "approximate_p": assumption.p,
+    }
     tasks = {
-        policy: (workload, float(machine), _create_policy(policy, assumption, len(used)), options)
+        policy: (workload, float(machine), _create_policy(policy, len(used)), options)
         for policy in policies
     }
     simulations: dict[str, Simulation] = {}
@@ -245,16 +237,14 @@ def build_workload(trace: Trace, assumption: Assumption, seed: int) -> Workload:
 def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simulation:
     """Return the schedule that the trace records."""
     starts = np.maximum(trace.start_times, trace.submit_times)
-    return kept(workload, float(servers), starts, RECORDED)
+    return record_rigid_jobs(workload, float(servers), starts, RECORDED)
 
 
-def _create_policy(name: str, assumption: Assumption, jobs: int) -> PolicyLike:
+def _create_policy(name: str, jobs: int) -> PolicyLike:
     policy = get_policy(name)
-    if not isinstance(policy, HeSrpt):
-        return policy
-    policy = HeSrpt(assumption.p, policy.objective)
-    is_quick = policy.objective == "flow" or jobs <= _MOST_JOBS_TO_PLAN
-    return policy if is_quick else _Rounded(policy)
+    if isinstance(policy, HeSrpt) and policy.objective != "flow" and jobs > _MOST_JOBS_TO_PLAN:
+        return Rounded(policy)
+    return policy
 
 
 def _describe_options(

@@ -1,7 +1,7 @@
-"""KNEE under k^p, compiled: for trying very many α, where only completion times are wanted.
+"""KNEE under k^p, compiled: completion times only, to try very many values of α.
 
-What KNEE decides is said in :class:`hesrpt.policies.Knee`. This does the same, thirty times as
-fast, because a job's knee then grows with what is left of it, and the list of jobs stays sorted.
+It does what :class:`hesrpt.policies.Knee` does in the simulator, thirty times as fast. Under k^p a
+job's knee grows with its remaining size, so that the list of jobs stays sorted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from numba import njit
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.sharing import ROUNDING, Leftover
 
-#: The leftover rules as numbers.
-RULES: dict[Leftover, int] = {"idle": 0, "smallest": 1, "equal": 2}
-# A job is done when less than this is left of it: rounding.
-_NOTHING = 1e-13
+#: The numbers of the leftover rules in compiled code.
+LEFTOVER_RULES: dict[Leftover, int] = {"idle": 0, "smallest": 1, "equal": 2}
+# A job has ended when less than this fraction of its size remains: the rest is rounding error.
+_ROUNDED_TO_ZERO = 1e-13
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -28,10 +28,10 @@ def completion_times(
     alpha: float,
     whole: bool,
     rule: int,
-    most: float,
+    max_flow_time: float,
 ) -> FloatArray:
-    """Return when each job ends; never, as soon as the total flow time exceeds ``most``."""
-    left = sizes.copy()
+    """Return when each job ends; never, if the total flow time exceeds ``max_flow_time``."""
+    remaining = sizes.copy()
     ends = np.full(sizes.size, np.inf)
     present = np.empty(sizes.size, dtype=np.int64)
     rate = np.empty(sizes.size)
@@ -44,19 +44,19 @@ def completion_times(
             jobs += 1
         if jobs == 0 and arrived == sizes.size:
             return ends
-        _sort(present, left, jobs)
-        served = _hand_out(present, left, rate, jobs, servers, p, alpha, whole, rule)
+        _sort(present, remaining, jobs)
+        served = _assign_servers(present, remaining, rate, jobs, servers, p, alpha, whole, rule)
 
         until = np.inf
         if arrived < sizes.size:
             until = arrivals[by_arrival[arrived]] - now
         arrival_next = True
         for place in range(served):
-            end = left[present[place]] / rate[place]
+            end = remaining[present[place]] / rate[place]
             if end <= until:
                 until, arrival_next = end, False
         total += jobs * until
-        if total > most:
+        if total > max_flow_time:
             return np.full(sizes.size, np.inf)
         now = arrivals[by_arrival[arrived]] if arrival_next else now + until
 
@@ -64,8 +64,8 @@ def completion_times(
         for place in range(jobs):
             job = present[place]
             if place < served:
-                left[job] -= rate[place] * until
-                if left[job] <= _NOTHING * sizes[job]:
+                remaining[job] -= rate[place] * until
+                if remaining[job] <= _ROUNDED_TO_ZERO * sizes[job]:
                     ends[job] = now
                     continue
             present[staying] = job
@@ -74,9 +74,9 @@ def completion_times(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _hand_out(
+def _assign_servers(
     present: IntArray,
-    left: FloatArray,
+    remaining: FloatArray,
     rate: FloatArray,
     jobs: int,
     servers: float,
@@ -85,31 +85,31 @@ def _hand_out(
     whole: bool,
     rule: int,
 ) -> int:
-    """Set the rates of the jobs that get servers, and return how many these are."""
+    """Set the rates of the jobs that get servers, and return the number of these jobs."""
     free, served = servers, 0
     while served < jobs and free > 0:
-        knee = min((p * left[present[served]] / alpha) ** (1 / (1 + p)), servers)
+        knee = min((p * remaining[present[served]] / alpha) ** (1 / (1 + p)), servers)
         if whole:
             knee = max(np.ceil(knee), 1.0)
         rate[served] = min(knee, free)
         free -= rate[served]
         served += 1
-    left_over = free > ROUNDING * servers
+    has_leftover = free > ROUNDING * servers
     for place in range(served):
-        if left_over and rule == 2:
+        if has_leftover and rule == 2:
             rate[place] += free / jobs
-        elif left_over and rule == 1 and place == 0:
+        elif has_leftover and rule == 1 and place == 0:
             rate[place] += free
         rate[place] **= p
     return served
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _sort(present: IntArray, left: FloatArray, jobs: int) -> None:
-    """Sort a list by what is left, which is all but sorted."""
+def _sort(present: IntArray, remaining: FloatArray, jobs: int) -> None:
+    """Sort the list by remaining size, smallest first. It is nearly sorted: by insertion."""
     for place in range(1, jobs):
         job, before = present[place], place - 1
-        while before >= 0 and left[present[before]] > left[job]:
+        while before >= 0 and remaining[present[before]] > remaining[job]:
             present[before + 1] = present[before]
             before -= 1
         present[before + 1] = job

@@ -1,0 +1,107 @@
+"""Binding a policy to the jobs that it will serve: the one step between choosing and using it.
+
+Some policies have parameters that depend on the jobs, such as heSRPT's p. Binding fills in those
+that were left open and refuses jobs that the policy cannot serve. The simulator binds once for a
+workload, the live scheduler before each decision, since its jobs come and go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
+from hesrpt.policies.policy import Policy
+from hesrpt.policies.registry import PolicyLike, get_policy
+from hesrpt.policies.rigid import RigidDiscipline
+from hesrpt.speedups import SpeedupVector
+
+if TYPE_CHECKING:
+    from hesrpt.workload import Workload
+
+AnyPolicy = TypeVar("AnyPolicy", Policy, RigidDiscipline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """What a policy may learn about the jobs and the system before it decides."""
+
+    sizes: FloatArray
+    speedups: SpeedupVector
+    servers: float
+    whole: bool = False  # whether servers are assigned whole
+    requested: FloatArray | None = None  # the servers that each job asks for
+    names: tuple[str, ...] = ()
+    #: The p of a power law that stands for speedups that follow no common one. Without it, a policy
+    #: that needs one refuses such jobs.
+    approximate_p: float | None = None
+
+
+def describe_workload(
+    workload: Workload, servers: float, whole: bool = False, approximate_p: float | None = None
+) -> WorkloadFacts:
+    """Return the facts about a workload."""
+    return WorkloadFacts(
+        sizes=workload.sizes,
+        speedups=workload.speedups,
+        servers=servers,
+        whole=whole,
+        requested=workload.requested,
+        names=workload.names,
+        approximate_p=approximate_p,
+    )
+
+
+def bind_policy(policy: AnyPolicy, facts: WorkloadFacts) -> AnyPolicy:
+    """Return the policy ready to serve these jobs; raise an InputError if it cannot.
+
+    >>> from hesrpt import PowerLaw, Workload
+    >>> from hesrpt.policies import HeSrpt
+    >>> workload = Workload([9, 4, 1], PowerLaw(0.5))
+    >>> bind_policy(HeSrpt(), describe_workload(workload, servers=10))
+    HeSrpt(p=0.5, objective='flow')
+    """
+    return policy.bind(facts)
+
+
+class PolicyBinder:
+    """Binds one policy again and again, as the jobs that it serves change."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = self._bound = policy
+
+    def bind(self, facts: WorkloadFacts) -> Policy:
+        """Return the policy bound to these jobs.
+
+        If nothing has changed, it is the same object as before, with all that it has computed.
+        """
+        bound = bind_policy(self.policy, facts)
+        if bound != self._bound:
+            self._bound = bound
+        return self._bound
+
+
+def get_malleable_policy(policy: PolicyLike) -> Policy:
+    """Return a policy that shares servers between running jobs; refuse rigid disciplines."""
+    found = get_policy(policy)
+    if isinstance(found, RigidDiscipline):
+        raise InputError(
+            f"policy {found.name} cannot share servers between running jobs: it gives each job the "
+            "servers it asks for, from start to end. It can be used to simulate, compare and "
+            "replay traces (whatif)"
+        )
+    return found
+
+
+def approximate_exponent(speedups: SpeedupVector, sizes: FloatArray) -> float:
+    """Return one p for jobs whose speedups differ: the mean, weighted by the work of each job.
+
+    >>> import numpy as np
+    >>> from hesrpt import PowerLaw
+    >>> speedups = SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.8)])
+    >>> round(approximate_exponent(speedups, np.array([2.0, 1.0])), 6)
+    0.6
+    """
+    mean = float(speedups.closest_exponents() @ sizes / sizes.sum())
+    return min(max(mean, 0.01), 0.99)

@@ -1,0 +1,31 @@
+"""Rounding a policy's shares to whole servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hesrpt.arrays import FloatArray
+from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.sharing import round_fairly
+
+if TYPE_CHECKING:
+    from hesrpt.policies.binding import WorkloadFacts
+
+
+@dataclass(frozen=True)
+class Rounded(Policy):
+    """A policy whose shares are rounded, where its own whole servers would take long to find."""
+
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def bind(self, facts: WorkloadFacts) -> Rounded:
+        return replace(self, policy=self.policy.bind(facts))
+
+    def __call__(self, state: State) -> FloatArray:
+        held = self.policy(replace(state, whole=False))
+        return round_fairly(held, state.servers) if state.whole else held
