@@ -7,10 +7,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
@@ -33,83 +31,28 @@ from hesrpt.runtime.events import (
     Stop,
     Tick,
 )
-from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal import Done, JobRow, Journal
-from hesrpt.runtime.learning import ItemDurations
-from hesrpt.runtime.sources import Source
-from hesrpt.speedups import PowerLaw
+from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_entries import FailedItem, FinishedItem, ItemResult
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.messages import (
+    JobsSubmitted,
+    JobStopped,
+    Message,
+    SourceAdvanced,
+    SourceExhausted,
+    SourceProgress,
+)
+from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.state_directory import log_path
 
-# How long to wait for something to happen before looking at the clock.
-_PATIENCE = 0.5
-# After so many seconds without a server, that is said.
-_SILENCE = 3.0
-# Jobs that come at once are best planned at once.
-_GATHER = 0.005
-
+# How long to wait for an outcome or a message before looking at the clock, in seconds.
+_STEP_SECONDS = 0.5
+# How long to wait without any server before a warning, in seconds.
+_WARNING_SECONDS = 3.0
+# How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
+_GATHER_SECONDS = 0.005
 
 _LOG = logging.getLogger("hesrpt")
-
-
-@dataclass(eq=False)
-class LiveJob:
-    """A job and what has become of it so far. Read under the driver's condition."""
-
-    name: str
-    spec: JobSpec
-    source: Source
-    description: str = ""
-    done_before: frozenset[int] = frozenset()
-    number: int = 0
-    submission: int | None = None  # where it was left in the journal
-    arrived: float = 0.0
-    ended: float | None = None
-    error: str | None = None
-    items: int | None = None
-    done: int = 0
-    results: dict[int, bytes] = field(default_factory=dict)  # where there is no journal
-    references: dict[int, Any] = field(default_factory=dict)  # to results that stay in a cluster
-    durations: ItemDurations = field(default_factory=ItemDurations)
-    seconds_before: float = 0.0  # that items took which were done before
-
-
-def measured(job: LiveJob) -> tuple[float, float | None]:
-    """Return how much work a job was, in seconds on one server, and the p of its speedup.
-
-    p is None if the job was said to have another speedup than a power law.
-    """
-    p: float | None = job.durations.p
-    if job.spec.speedup is not None:
-        p = job.spec.speedup.p if isinstance(job.spec.speedup, PowerLaw) else None
-    each = job.durations.item_seconds(1.0 if p is None else p)
-    if each is not None:
-        return each * max(job.done, 1), p
-    if job.seconds_before > 0:
-        return job.seconds_before, p
-    return job.spec.size or max((job.ended or 0.0) - job.arrived, 1e-9), p
-
-
-#: What other threads ask of the driver: jobs that come together, or events.
-Request: TypeAlias = "list[LiveJob] | _Feed | tuple[LiveJob, Callable[[], int]] | JobCancelled"
-
-
-class _Feed:
-    """Tells the driver what the items of a job are, as they are read."""
-
-    def __init__(self, driver: Driver, job: LiveJob) -> None:
-        self.driver, self.job = driver, job
-        self.items, self.told = 0, False
-
-    def items_read(self, items: int) -> None:
-        self.items = items
-        if not self.told:  # otherwise the driver has yet to look
-            self.told = True
-            self.driver.tell(self)
-
-    def items_exhausted(self, items: Callable[[], int]) -> None:
-        self.driver.tell((self.job, items))
-
-    def source_failed(self, error: str) -> None:
-        self.driver.tell(JobCancelled(self.driver.now, self.job.name, error))
 
 
 class Driver:
@@ -117,51 +60,45 @@ class Driver:
 
     def __init__(self, core: Core, engine: Engine, journal: Journal | None = None) -> None:
         self.core, self.engine, self.journal = core, engine, journal
-        self.condition = threading.Condition()
+        self.recorder = Recorder(journal, core.servers)
+        self.condition = threading.Condition()  # guards the core, the recorder and all live jobs
         self.jobs: dict[str, LiveJob] = {}
-        self.holdings = [] if journal is None else journal.holdings()
         self.failure: BaseException | None = None
-        self.epoch = engine.now() if journal is None else float(journal.get("epoch"))
-        self.most_servers = core.servers  # that there have been at a time
-        self.began: float | None = None  # the first item
-        if journal is not None and (known := journal.get("began")) is not None:
-            self.began = float(known)
-        self.poll: Callable[[], None] = lambda: None  # called now and then, by the thread
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        self._closing = False
-        self._free_at = engine.now()
-        self._held: dict[str, int] = {}
-        self._done: list[Done] = []
-        self._failures: list[tuple[str, int, float, str]] = []
-        self._new_holdings: list[tuple[float, str, int]] = []
-        self._ended: list[LiveJob] = []
+        self._epoch = engine.now() if journal is None else float(journal.get_value("epoch"))
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._is_closing = False
+        self._had_servers_at = engine.now()
         self._thread = threading.Thread(target=self._run, name="hesrpt-driver", daemon=True)
 
     # --- called by other threads ----------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, jobs: Sequence[LiveJob]) -> None:
-        """Add jobs, all at once."""
+        """Add jobs: none is started before all are written to the journal."""
         with self.condition:
             self.check()
             self.jobs |= {job.name: job for job in jobs}
-        self.tell(list(jobs))
+        self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
-    def tell(self, request: Request) -> None:
-        """Let the thread know of something."""
-        self._requests.put(request)
+    def cancel(self, job: LiveJob, error: str = "cancelled") -> None:
+        """End a job with an error."""
+        self.send(JobStopped(job, error))
+
+    def send(self, message: Message) -> None:
+        """Send a message to the thread."""
+        self._messages.put(message)
         self.engine.wake()
 
-    def wait(self, ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until something is true; return whether it is."""
+    def wait(self, is_ready: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait for at most ``timeout`` seconds until ``is_ready()``; return whether it is."""
         with self.condition:
-            self.condition.wait_for(lambda: ready() or self.failure is not None, timeout)
-            if not ready():
+            self.condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
+            if not is_ready():
                 self.check()
-            return ready()
+            return is_ready()
 
     def check(self) -> None:
         """Raise an error if the thread has failed."""
@@ -172,10 +109,10 @@ class Driver:
                 f"the scheduler has failed, which is a bug: {self.failure}"
             ) from self.failure
 
-    def results(self, job: LiveJob) -> Iterator[tuple[int, bytes]]:
-        """Yield the items of a job with their results, in their order."""
+    def results(self, job: LiveJob) -> Iterator[ItemResult]:
+        """Yield the results of a job in the order of its items."""
         if self.journal is None:
-            yield from sorted(job.results.items())
+            yield from map(ItemResult._make, sorted(job.results.items()))
             return
         reader = Journal.read(self.journal.directory)  # the other connection is the thread's
         try:
@@ -184,29 +121,29 @@ class Driver:
             reader.close()
 
     def close(self) -> None:
-        """End everything that runs, and the thread."""
-        self._closing = True
+        """Stop everything that runs, and the thread."""
+        self._is_closing = True
         self.engine.wake()
         if self._thread.is_alive():
             self._thread.join()
         with self.condition:
             for job in self.jobs.values():
                 job.source.close()
-                if job.ended is None:
+                if not job.has_ended:
                     job.ended, job.error = self.now, "cancelled"
             self.condition.notify_all()
 
     @property
     def now(self) -> float:
-        """The time since the run began."""
-        return self.engine.now() - self.epoch
+        """Seconds since the run began."""
+        return self.engine.now() - self._epoch
 
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while not self._closing:
-                self.step()
+            while not self._is_closing:
+                self._step()
         except BaseException as error:
             with self.condition:
                 self.failure = error
@@ -216,166 +153,121 @@ class Driver:
         finally:
             self.engine.close()
 
-    def step(self) -> None:
-        """Wait for something to happen, and deal with it."""
-        outcomes = self.engine.wait_for_outcomes(_PATIENCE)
-        self.poll()
-        if not self._requests.empty() and self.core.observed == 0:
-            time.sleep(_GATHER)
+    def _step(self) -> None:
+        """Wait for something to happen, and react to it."""
+        outcomes = self.engine.wait_for_outcomes(_STEP_SECONDS)
+        if not self._messages.empty() and self.core.observed == 0:
+            time.sleep(_GATHER_SECONDS)
         with self.condition:
-            events = [self._noted(outcome) for outcome in outcomes]
-            events += self._requested()
-            events += self._changed_capacity()
-            self._handle(*events, Tick(self.now))
-            self._say_if_nothing_is_free()
-            self.engine.request_servers(sum(job.max_servers for job in self.core.jobs.values()))
-            self._note_holdings()
-            self._write()
-            self._ended.clear()
+            events = [self._handle_outcome(outcome) for outcome in outcomes]
+            events += self._receive_messages()
+            events += self._check_capacity()
+            for command in self.core.handle(*events, Tick(self.now)):
+                self._carry_out(command)
+            self._warn_without_servers()
+            active = self.core.jobs
+            self.engine.request_servers(sum(job.max_servers for job in active.values()))
+            self.recorder.set_held(self.now, {name: job.observed for name, job in active.items()})
+            self.recorder.flush()
             self.condition.notify_all()
 
-    def _say_if_nothing_is_free(self) -> None:
-        """Tell those who would take it for a hang."""
-        now = self.engine.now()
-        if self.core.servers > 0 or not self.core.jobs:
-            self._free_at = now
-        elif now - self._free_at > _SILENCE:
-            self._free_at = inf
-            _LOG.warning("hesrpt: waiting: the cluster has no server free")
+    def _handle_outcome(self, outcome: Outcome) -> Event:
+        """Record an outcome; return it as an event."""
+        now, job, item = self.now, self.jobs[outcome.job], outcome.item
+        self.recorder.set_start(now - outcome.seconds)
+        if outcome.is_lost:
+            return ItemLost(now, job.name, item, outcome.was_started)
+        if outcome.error is not None:
+            error = f"item {item}: {outcome.error}"
+            self.recorder.add_failed_item(FailedItem(job.name, item, now, error))
+            return ItemFailed(now, job.name, item, error)
+        result = b"" if job.source.delivers_results else outcome.result
+        self.recorder.add_finished_item(FinishedItem(job.name, item, outcome.seconds, now, result))
+        job.done += 1
+        if outcome.reference is not None:
+            job.references[item] = outcome.reference
+        elif self.journal is None and not job.source.delivers_results:
+            job.results[item] = result
+        job.source.item_finished(outcome)
+        return ItemFinished(now, job.name, item, outcome.seconds)
 
-    def _changed_capacity(self) -> list[Event]:
-        servers, widest = self.engine.capacity(), self.engine.widest_command()
-        if (servers, widest) == (self.core.servers, self.core.max_width):
-            return []
-        if servers > self.most_servers:
-            self.most_servers = servers
-            if self.journal is not None:
-                self.journal.set("servers", servers)
-        return [CapacityChanged(self.now, servers, widest)]
-
-    def _requested(self) -> list[Event]:
-        """Return what other threads want, as events."""
+    def _receive_messages(self) -> list[Event]:
+        """Return the messages of other threads as events."""
         events: list[Event] = []
         while True:
             try:
-                request = self._requests.get_nowait()
+                message = self._messages.get_nowait()
             except queue.Empty:
                 return events
-            if isinstance(request, list):
-                events += self._arrived(request)
-            elif isinstance(request, _Feed):
-                request.told = False
-                events.append(ItemsRead(self.now, request.job.name, request.items))
-            elif isinstance(request, tuple):
-                # Counted only now, when what was to be started has been: their number stays.
-                job, items = request[0], request[1]()
-                job.items = items
-                events.append(ItemsExhausted(self.now, job.name, items))
-            else:
-                events.append(request)
+            match message:
+                case JobsSubmitted():
+                    events += self._add_jobs(message.jobs)
+                case SourceAdvanced():
+                    progress = message.progress
+                    progress.is_pending = False
+                    events.append(ItemsRead(self.now, progress.job.name, progress.items))
+                case SourceExhausted():
+                    # Counted in this thread, which starts items: the number cannot change any more.
+                    job, items = message.job, message.count_items()
+                    job.items = items
+                    events.append(ItemsExhausted(self.now, job.name, items))
+                case JobStopped():
+                    events.append(JobCancelled(self.now, message.job.name, message.error))
 
-    def _arrived(self, jobs: list[LiveJob]) -> list[Event]:
-        """Write down jobs that have arrived, all of them before any is started."""
-        now, rows = self.now, []
+    def _add_jobs(self, jobs: Sequence[LiveJob]) -> list[Event]:
+        """Write jobs to the journal, and open their sources."""
+        now = self.now
+        new = [job for job in jobs if job.arrived is None]
+        for job in new:
+            job.arrived = now
         for job in jobs:
-            job.items = 1 if job.spec.resize is not None else job.spec.items
-            job.done = len(job.done_before)
-            if job.arrived == 0.0:
-                job.arrived = now
-                p = job.spec.speedup.p if isinstance(job.spec.speedup, PowerLaw) else None
-                rows.append(
-                    JobRow(
-                        job.name, job.number, job.description, job.spec.items, job.spec.size, p,
-                        job.spec.weight, now, None, None,
-                    )
-                )  # fmt: skip
-        if self.journal is not None:
-            taken = [job.submission for job in jobs if job.submission is not None]
-            self.journal.add_jobs(rows, taken)
+            job.items, job.done = job.spec.items, len(job.done_before)
+        self.recorder.add_jobs(
+            [job.to_record() for job in new],
+            [job.submission for job in jobs if job.submission is not None],
+        )
         for job in jobs:
-            job.source.open(_Feed(self, job), job.done_before)
+            job.source.open(SourceProgress(job, self.send), job.done_before)
         return [JobArrived(now, job.spec, job.done_before) for job in jobs]
 
-    def _noted(self, outcome: Outcome) -> Event:
-        """Return the event that an outcome is, and remember its result."""
-        now, job = self.now, self.jobs[outcome.job]
-        if self.began is None:
-            self.began = now - outcome.seconds
-            if self.journal is not None:
-                self.journal.set("began", self.began)
-        if outcome.is_lost:
-            return ItemLost(now, job.name, outcome.item, outcome.was_started)
-        if outcome.error is None:
-            result = b"" if job.source.delivers_results else outcome.result
-            self._done.append(Done(job.name, outcome.item, outcome.seconds, now, result))
-            job.done += 1
-            if outcome.reference is not None:
-                job.references[outcome.item] = outcome.reference
-            elif self.journal is None and not job.source.delivers_results:
-                job.results[outcome.item] = result
-            job.source.item_finished(outcome)
-            return ItemFinished(now, job.name, outcome.item, outcome.seconds)
-        error = f"item {outcome.item}: {outcome.error}"
-        self._failures.append((job.name, outcome.item, now, error))
-        return ItemFailed(now, job.name, outcome.item, error)
+    def _check_capacity(self) -> list[Event]:
+        servers, max_width = self.engine.capacity(), self.engine.widest_command()
+        if (servers, max_width) == (self.core.servers, self.core.max_width):
+            return []
+        self.recorder.set_servers(servers)
+        return [CapacityChanged(self.now, servers, max_width)]
 
-    def _handle(self, *events: Event) -> None:
-        """Give events to the core, and carry out what it answers."""
-        for command in self.core.handle(*events):
-            self._carry_out(command)
+    def _warn_without_servers(self) -> None:
+        """Warn once if jobs wait for servers, so that nobody takes it for a hang."""
+        now = self.engine.now()
+        if self.core.servers > 0 or not self.core.jobs:
+            self._had_servers_at = now
+        elif now - self._had_servers_at > _WARNING_SECONDS:
+            self._had_servers_at = inf
+            _LOG.warning("hesrpt: waiting: the cluster has no free server")
 
     def _carry_out(self, command: Command) -> None:
+        job = self.jobs[command.job]
         match command:
             case Start():
-                self._start(command)
+                tasks = {
+                    item: job.source.create_task(item, command.servers, self._log_path(job, item))
+                    for item in command.items
+                }
+                job.durations = self.core.jobs[job.name].durations
+                self.engine.start(job.name, tasks, command.servers)
             case Stop():
-                self.engine.stop(command.job, command.item)
+                self.engine.stop(job.name, command.item)
             case Resize():
-                self.engine.resize(command.job, command.item, command.servers)
+                self.engine.resize(job.name, command.item, command.servers)
             case Drop():
-                self.jobs[command.job].source.item_dropped(command.item, command.error)
+                job.source.item_dropped(command.item, command.error)
             case Finish():
-                job = self.jobs[command.job]
                 job.error, job.ended = command.error, self.now
                 job.source.close()
-                self._ended.append(job)
+                self.recorder.add_ended_job(job.to_record())
 
-    def _start(self, command: Start) -> None:
-        job = self.jobs[command.job]
-        tasks = {
-            item: job.source.create_task(item, command.servers, self._log(job, item))
-            for item in command.items
-        }
-        self.engine.start(job.name, tasks, command.servers)
-
-    def _log(self, job: LiveJob, item: int) -> Path | None:
-        return None if self.journal is None else self.journal.log_of(job.number, item)
-
-    def _note_holdings(self) -> None:
-        """Remember who holds how many servers, where that has changed."""
-        now = self.now
-        held = {name: job.observed for name, job in self.core.jobs.items()}
-        for name in held.keys() | self._held.keys():
-            if held.get(name, 0) != self._held.get(name, 0):
-                self._new_holdings.append((now, name, held.get(name, 0)))
-        for name, active in self.core.jobs.items():
-            self.jobs[name].durations = active.durations
-        self._held = held
-
-    def _write(self) -> None:
-        """Write down what has happened, before anybody hears of it."""
-        news = self._done or self._failures or self._new_holdings or self._ended
-        if self.journal is not None and news:
-            self.journal.record(
-                self._done,
-                self._failures,
-                self._new_holdings,
-                [
-                    (job.ended or self.now, job.error, job.items, *measured(job), job.name)
-                    for job in self._ended
-                ],
-            )
-        self.holdings += self._new_holdings
-        self._done.clear()
-        self._failures.clear()
-        self._new_holdings.clear()
+    def _log_path(self, job: LiveJob, item: int) -> Path | None:
+        if self.journal is None:
+            return None
+        return log_path(self.journal.directory, job.number, item)

@@ -181,7 +181,7 @@ def _make_call(call: Call | None) -> tuple[Any, BaseException | None]:
 class PoolExecutor(Executor):
     """One job of a pool, to which calls are submitted; created by :meth:`Pool.executor`."""
 
-    def __init__(self, job: Job, source: CallSource) -> None:
+    def __init__(self, job: Job[Any], source: CallSource) -> None:
         self.job, self._source = job, source
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

@@ -1,48 +1,47 @@
-"""A job as its owner sees it."""
+"""The handle of a job: how the code that added a job to a pool follows it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import cloudpickle
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.driver import Driver, LiveJob
-from hesrpt.runtime.events import JobCancelled
+from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.journal_entries import JobState, get_job_state
+from hesrpt.runtime.live_job import LiveJob
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class JobError(RuntimeError):
-    """A job has failed, or was cancelled."""
+    """A job failed or was cancelled."""
 
 
-class Job:
-    """A job in a pool."""
+class Job(Generic[T_co]):
+    """A job in a pool, whose items return values of type ``T_co``."""
 
     def __init__(self, driver: Driver, live: LiveJob) -> None:
         self._driver, self._live = driver, live
 
     def __repr__(self) -> str:
-        total = "?" if self._live.items is None else self._live.items
-        return f"<Job {self.name!r}: {self.state}, {self._live.done} of {total} items>"
+        total = "?" if self.items is None else self.items
+        return f"<Job {self.name!r}: {self.state}, {self.done} of {total} items>"
 
     @property
     def name(self) -> str:
-        """What the job is called."""
+        """The job's name, unique in its pool."""
         return self._live.name
 
     @property
-    def state(self) -> str:
+    def state(self) -> JobState:
         """One of "running", "done", "failed" and "cancelled"."""
-        if self._live.ended is None:
-            return "running"
-        if self._live.error is None:
-            return "done"
-        return "cancelled" if self._live.error == "cancelled" else "failed"
+        return get_job_state(self._live.ended, self._live.error)
 
     @property
     def error(self) -> str | None:
-        """Why it failed."""
+        """Why the job failed."""
         return self._live.error
 
     @property
@@ -52,48 +51,53 @@ class Job:
 
     @property
     def items(self) -> int | None:
-        """How many items there are, if that is known."""
+        """How many items there are; None if that is not known yet."""
         return self._live.items
 
     @property
     def flow_time(self) -> float:
-        """How long it took, from its arrival to its end; so far, if it has not ended."""
+        """Seconds from the job's arrival to its end, or until now if it has not ended."""
+        if self._live.arrived is None:
+            return 0.0
         end = self._driver.now if self._live.ended is None else self._live.ended
         return end - self._live.arrived
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the job has ended; return whether it has."""
-        return self._driver.wait(lambda: self._live.ended is not None, timeout)
+        """Wait until the job has ended, for at most ``timeout`` seconds; return whether it has."""
+        return self._driver.wait(lambda: self._live.has_ended, timeout)
 
-    def results(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the job, and return what its items returned, in their order.
+    def results(self, timeout: float | None = None) -> list[T_co]:
+        """Wait for the job, and return the results of its items in their order.
 
-        Raises JobError if it failed.
+        Raises JobError if the job failed or was cancelled.
         """
         return list(self.iter_results(timeout))
 
-    def iter_results(self, timeout: float | None = None) -> Iterator[Any]:
-        """Wait for the job, and yield what its items returned, one after the other."""
+    def iter_results(self, timeout: float | None = None) -> Iterator[T_co]:
+        """Wait for the job, and yield the results of its items in their order."""
         self._wait_for_success(timeout)
         if self._live.source.delivers_results:
-            raise InputError(f"job {self.name!r}: the futures of its executor have the results")
+            raise InputError(f"job {self.name!r}: its results are in the futures of its executor")
         if self._live.references:
             for _, reference in sorted(self._live.references.items()):
                 yield self._driver.engine.fetch(reference)
             return
-        for _, result in self._driver.results(self._live):
-            yield cloudpickle.loads(result)
+        for result in self._driver.results(self._live):
+            yield cloudpickle.loads(result.pickled)
 
     def refs(self, timeout: float | None = None) -> list[Any]:
         """Wait for the job, and return references to its results, which stay in the cluster.
 
-        They are Ray's, in the order of the items: ``ray.get`` fetches them, and ``map`` takes them
-        as items. It must have been asked for: ``pool.map(..., keep=True)``. A result is lost if the
-        node dies that holds it.
+        These are Ray object references in the order of the items: ``ray.get`` fetches them, and
+        ``pool.map`` accepts them as items. The job must have been added with
+        ``pool.map(..., keep=True)``. A result is lost if the node that holds it dies.
         """
         self._wait_for_success(timeout)
         if self._live.done and not self._live.references:
-            raise InputError(f"job {self.name!r}: its results were not kept; say map(…, keep=True)")
+            raise InputError(
+                f"job {self.name!r}: its results were not kept in the cluster; use "
+                "map(…, keep=True)"
+            )
         return [reference for _, reference in sorted(self._live.references.items())]
 
     def _wait_for_success(self, timeout: float | None) -> None:
@@ -103,5 +107,5 @@ class Job:
             raise JobError(f"job {self.name!r} {self.state}: {self._live.error}")
 
     def cancel(self) -> None:
-        """End the job; what is running of it is stopped."""
-        self._driver.tell(JobCancelled(self._driver.now, self.name))
+        """Stop the job's running items and end it."""
+        self._driver.cancel(self._live)

@@ -1,7 +1,7 @@
 """A job as it was asked for (:class:`JobSpec`), and as the core decides on it (:class:`ActiveJob`).
 
 What the driver holds of a job is in :mod:`~hesrpt.runtime.live_job`, and what the journal keeps in
-:mod:`~hesrpt.runtime.job_record`.
+:mod:`~hesrpt.runtime.journal_entries`.
 """
 
 from __future__ import annotations

@@ -1,259 +1,260 @@
-"""Jobs files: TOML that says which commands to run, checked completely before anything starts."""
+"""Jobs files: TOML that lists the commands to run, checked completely before anything starts."""
 
 from __future__ import annotations
 
 import glob
-import json
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
-from hesrpt.runtime.command_template import CommandTemplate, check_placeholders
+from hesrpt.runtime.command_template import CommandTemplate, placeholders_in
 from hesrpt.runtime.jobs import JobSpec, Resizing
-from hesrpt.runtime.sources import CommandSource
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
 
-_TOP = ("servers", "policy", "job")
-_KEYS = (
-    "name", "command", "items", "size", "p", "weight", "retries", "timeout", "resize",
+T = TypeVar("T")
+
+_FILE_KEYS = ("servers", "policy", "job")
+_JOB_KEYS = (
+    "name",
+    "command",
+    "items",
+    "size",
+    "p",
+    "weight",
+    "retries",
+    "timeout",
+    "resize",
     "restart_cost",
-)  # fmt: skip
-_RESIZING: tuple[Resizing, ...] = ("restart", "affinity", "never")
+)
+_DURATION = 'a time in seconds, or like "90s", "15m", "2h", "1d"'
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """A job as somebody wants it."""
-
-    name: str
-    command: str | tuple[str, ...]
-    items: tuple[str, ...] | None  # None: one command for all servers of the job
-    directory: str
-    size: float | None = None
-    p: float | None = None
-    weight: float = 1.0
-    retries: int = 1
-    timeout: float | None = None
-    resize: Resizing = "never"
-    restart_cost: float = 10.0
-
-    @property
-    def spec(self) -> JobSpec:
-        """What the scheduler must know of it."""
-        return JobSpec(
-            name=self.name,
-            items=1 if self.items is None else len(self.items),
-            size=self.size,
-            speedup=None if self.p is None else PowerLaw(self.p),
-            weight=self.weight,
-            retries=self.retries,
-            resize=self.resize if self.items is None else None,
-            restart_cost=self.restart_cost,
-        )
-
-    @property
-    def source(self) -> CommandSource:
-        """Where its tasks come from."""
-        pinned = self.items is None and self.resize == "affinity"
-        template = CommandTemplate(
-            job=self.name,
-            command=self.command,
-            items=self.items,
-            directory=self.directory,
-            timeout=self.timeout,
-        )
-        return CommandSource(template, pinned)
-
-    def as_text(self) -> str:
-        """Return the request as text to be remembered."""
-        return json.dumps(self.__dict__)
-
-    @classmethod
-    def from_text(cls, text: str) -> JobRequest:
-        """Return a request that was remembered."""
-        values = json.loads(text)
-        for key in ("command", "items"):
-            if isinstance(values[key], list):
-                values[key] = tuple(values[key])
-        return cls(**values)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobsFile:
-    """A jobs file, checked."""
+    """The contents of a jobs file."""
 
-    jobs: tuple[JobRequest, ...]
-    servers: int | None
-    policy: str | None
+    jobs: tuple[JobSpec, ...] = ()
+    servers: int | None = None
+    policy: str | None = None
 
 
 def read_jobs_file(path: str | Path) -> JobsFile:
-    """Return what a jobs file says, or raise an error that names the file and the line."""
-    place = Path(path)
-    return parse_jobs(read_text(place), str(place), place.parent.resolve())
+    """Read a jobs file; errors name the file and the line."""
+    file = Path(path)
+    return parse_jobs_file(read_text(file), str(file), file.parent.resolve())
 
 
-def parse_jobs(text: str, place: str, directory: Path) -> JobsFile:
-    """Return what the text of a jobs file says."""
+def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
+    """Return the contents of a jobs file; items and commands are relative to a directory."""
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         where = f":{line.group(1)}" if line else ""
         message = re.sub(r" \(at .*\)$", "", str(error))
-        raise InputError(f"{place}{where}: {message}") from None
-    lines = _Lines(text, place)
-    for key in content:
-        if key not in _TOP:
-            raise lines.error(None, key, f"unknown key {key!r}; keys are: {', '.join(_TOP)}")
-    servers, policy = content.get("servers"), content.get("policy")
-    if servers is not None and (not _is_whole(servers) or servers < 1):
-        raise lines.error(
-            None, "servers", f"servers must be a whole number, at least 1: {servers!r}"
-        )
-    if policy is not None and not isinstance(policy, str):
-        raise lines.error(None, "policy", f"policy must be a name, got {policy!r}")
+        raise InputError(f"{file_name}{where}: {message}") from None
+    lines = _Lines(text, file_name)
+    top = _Table(content, lines, None)
+    top.check_keys(_FILE_KEYS)
+    servers = top.get("servers", "a whole number, at least 1", _whole_number(1), None)
+    policy = top.get("policy", "the name of a policy", _string, None)
     tables = content.get("job")
     if not isinstance(tables, list) or not tables:
-        raise InputError(f"{place}: has no jobs; each begins with a line [[job]]")
+        raise InputError(f"{file_name}: has no jobs; each begins with a line [[job]]")
+    jobs: list[JobSpec] = []
     for number, table in enumerate(tables):
         if not isinstance(table, dict):
             raise lines.error(number, "job", f"a job must be a table, got {table!r}")
-    jobs = [_job(table, number, lines, directory) for number, table in enumerate(tables)]
+        jobs.append(_parse_job(_Table(table, lines, number), directory))
     names = [job.name for job in jobs]
     for number, name in enumerate(names):
         if name in names[:number]:
             raise lines.error(number, "name", f"there is already a job named {name!r}")
-    return JobsFile(tuple(jobs), servers, policy)
+    return JobsFile(jobs=tuple(jobs), servers=servers, policy=policy)
 
 
 class _Lines:
-    """Where the keys of a jobs file stand; the TOML reader does not say."""
+    """Finds the lines of keys, which the TOML parser does not report."""
 
-    def __init__(self, text: str, place: str) -> None:
-        self.place = place
+    def __init__(self, text: str, file_name: str) -> None:
+        self.file_name = file_name
         self.lines = text.splitlines()
-        self.starts = [
+        self.job_starts = [
             number
             for number, line in enumerate(self.lines)
             if re.match(r"\s*\[\[\s*job\s*\]\]", line)
         ]
 
     def error(self, job: int | None, key: str, message: str) -> InputError:
-        first = self.starts[job] if job is not None and job < len(self.starts) else 0
-        last = len(self.lines)
-        if job is not None and job + 1 < len(self.starts):
-            last = self.starts[job + 1]
-        wanted = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
-        line = next((n for n in range(first, last) if wanted.match(self.lines[n])), first)
-        return InputError(f"{self.place}:{line + 1}: {message}")
+        """Return an error about a key of a job, or of the file as a whole."""
+        starts = self.job_starts
+        first = starts[job] if job is not None and job < len(starts) else 0
+        last = starts[job + 1] if job is not None and job + 1 < len(starts) else len(self.lines)
+        assignment = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
+        line = next((n for n in range(first, last) if assignment.match(self.lines[n])), first)
+        return InputError(f"{self.file_name}:{line + 1}: {message}")
 
 
-def _job(table: Any, number: int, lines: _Lines, directory: Path) -> JobRequest:
-    def wrong(key: str, expected: str) -> InputError:
-        return lines.error(number, key, f"{key} must be {expected}, got {table.get(key)!r}")
+class _Table:
+    """A table of the file, whose values are checked as they are read."""
 
-    for key in table:
-        if key not in _KEYS:
-            raise lines.error(number, key, f"unknown key {key!r}; keys are: {', '.join(_KEYS)}")
-    name = table.get("name")
-    if not isinstance(name, str) or not name:
-        raise wrong("name", "a text")
-    command = table.get("command")
-    listed = isinstance(command, list) and all(isinstance(part, str) for part in command)
-    if not command or not (isinstance(command, str) or listed):
-        raise wrong("command", "a text for the shell, or a list of texts that runs without one")
-    command = tuple(command) if isinstance(command, list) else command
+    def __init__(self, values: dict[str, Any], lines: _Lines, job: int | None) -> None:
+        self.values, self.lines, self.job = values, lines, job
+
+    def error(self, key: str, message: str) -> InputError:
+        return self.lines.error(self.job, key, message)
+
+    def check_keys(self, keys: tuple[str, ...]) -> None:
+        for key in self.values:
+            if key not in keys:
+                raise self.error(key, f"unknown key {key!r}; keys are: {', '.join(keys)}")
+
+    def get(self, key: str, expected: str, convert: Callable[[Any], T | None], default: T) -> T:
+        """Return the converted value of a key; ``convert`` returns None for a wrong value."""
+        return self.require(key, expected, convert) if key in self.values else default
+
+    def require(self, key: str, expected: str, convert: Callable[[Any], T | None]) -> T:
+        """Return the converted value of a key that must be there."""
+        value = self.values.get(key)
+        converted = convert(value)
+        if converted is None:
+            raise self.error(key, f"{key} must be {expected}, got {value!r}")
+        return converted
+
+
+def _parse_job(table: _Table, directory: Path) -> JobSpec:
+    table.check_keys(_JOB_KEYS)
+    name = table.require("name", "a string", _string)
+    command: str | tuple[str, ...] = table.require(
+        "command", "a string for the shell, or a list of strings to run without a shell", _command
+    )
+    items = _parse_items(table, directory)
+    size = table.get("size", _DURATION, _seconds, None)
+    p = table.get("p", "a number between 0 and 1", _fraction, None)
+    weight = table.get("weight", "a number greater than 0", _positive, 1.0)
+    retries = table.get("retries", "a whole number, at least 0", _whole_number(0), 1)
+    timeout = table.get("timeout", _DURATION, _seconds, None)
+    restart_cost = table.get("restart_cost", _DURATION, _seconds, 10.0)
+    resizings = get_args(Resizing)
+    resize: Resizing | None = table.get(
+        "resize",
+        f"one of {', '.join(resizings)}",
+        lambda value: value if value in resizings else None,
+        "never",
+    )
     try:
-        check_placeholders(command)
-    except InputError as error:
-        raise lines.error(number, "command", str(error)) from None
-    try:
-        items = None if "items" not in table else _items(table["items"], directory)
-    except InputError as error:
-        raise lines.error(number, "items", str(error)) from None
-    values: dict[str, Any] = {}
-    for key in ("size", "timeout", "restart_cost"):
-        if key in table:
-            seconds = _seconds(table[key])
-            if seconds is None:
-                raise wrong(key, 'a time in seconds, or like "90s", "15m", "2h", "1d"')
-            values[key] = seconds
-    if "p" in table:
-        if not _is_number(table["p"]) or not 0 < table["p"] < 1:
-            raise wrong("p", "a number between 0 and 1")
-        values["p"] = float(table["p"])
-    if "weight" in table:
-        if not _is_number(table["weight"]) or table["weight"] <= 0:
-            raise wrong("weight", "a number greater than 0")
-        values["weight"] = float(table["weight"])
-    if "retries" in table:
-        if not _is_whole(table["retries"]) or table["retries"] < 0:
-            raise wrong("retries", "a whole number, at least 0")
-        values["retries"] = table["retries"]
-    if "resize" in table:
-        if table["resize"] not in _RESIZING:
-            raise wrong("resize", f"one of {', '.join(_RESIZING)}")
-        if items is not None:
-            raise lines.error(number, "resize", "resize is for a job of one command, without items")
-        values["resize"] = table["resize"]
-    if items is not None and "servers" in _placeholders(command):
-        raise lines.error(
-            number, "command", "{servers} is for a job of one command; an item runs on one server"
+        template = CommandTemplate(
+            job=name, command=command, items=items, directory=str(directory), timeout=timeout
         )
-    if items is None and _placeholders(command) & {"item", "stem", "name", "index"}:
-        raise lines.error(number, "command", "the command refers to items, but the job has none")
-    return JobRequest(name, command, items, str(directory), **values)
+    except InputError as error:
+        raise table.error("command", str(error)) from None
+    placeholders = placeholders_in(command)
+    if items is None:
+        if placeholders & {"item", "stem", "name", "index"}:
+            raise table.error("command", "the command refers to items, but the job has none")
+    else:
+        if "resize" in table.values:
+            raise table.error("resize", "resize is for a job of one command, without items")
+        if "servers" in placeholders:
+            raise table.error(
+                "command", "{servers} is for a job of one command; an item runs on one server"
+            )
+        resize = None
+    return JobSpec(
+        name=name,
+        items=1 if items is None else len(items),
+        size=size,
+        speedup=None if p is None else PowerLaw(p),
+        weight=weight,
+        retries=retries,
+        resize=resize,
+        restart_cost=restart_cost,
+        command=template,
+    )
 
 
-def _placeholders(command: str | tuple[str, ...]) -> set[str]:
-    text = command if isinstance(command, str) else " ".join(command)
-    return set(re.findall(r"(?<!\{)\{(\w+)\}", text))
+# --- items ------------------------------------------------------------------------------------
 
 
-def _items(value: Any, directory: Path) -> tuple[str, ...]:
-    """Return the items of a job: of a pattern, a list, the lines of a file or a range."""
+def _parse_items(table: _Table, directory: Path) -> tuple[str, ...] | None:
+    if "items" not in table.values:
+        return None
+    try:
+        return _list_items(table.values["items"], directory)
+    except InputError as error:
+        raise table.error("items", str(error)) from None
+
+
+def _list_items(value: Any, directory: Path) -> tuple[str, ...]:
+    """Return the items of a job, given as a pattern, a list, the lines of a file or a range."""
     if isinstance(value, str):
-        found = sorted(glob.glob(value, root_dir=directory, recursive=True))
-        if not found:
+        paths = sorted(glob.glob(value, root_dir=directory, recursive=True))
+        if not paths:
             raise InputError(f"no file matches {value!r} in {directory}")
-        return tuple(found)
+        return tuple(paths)
     if isinstance(value, list):
-        if not value or not all(isinstance(one, str | int | float) for one in value):
-            raise InputError("a list of items must hold texts or numbers, at least one")
-        return tuple(str(one) for one in value)
+        if not value or not all(isinstance(item, str | int | float) for item in value):
+            raise InputError("a list of items must hold strings or numbers, at least one")
+        return tuple(str(item) for item in value)
     if isinstance(value, dict) and list(value) == ["lines"] and isinstance(value["lines"], str):
         path = directory / value["lines"]
-        kept = tuple(line for line in read_text(path).split("\n") if line.strip())
-        if not kept:
+        lines = tuple(line for line in read_text(path).split("\n") if line.strip())
+        if not lines:
             raise InputError(f"{path}: has no lines")
-        return kept
+        return lines
     if isinstance(value, dict) and list(value) == ["range"]:
-        bounds = value["range"]
-        whole = isinstance(bounds, list) and all(_is_whole(bound) for bound in bounds)
-        if whole and 1 <= len(bounds) <= 3 and 0 not in bounds[2:]:
-            numbers = range(*bounds)
-            if numbers:
-                return tuple(map(str, numbers))
-        raise InputError(f"a range must be like [0, 500], and not empty, got {bounds!r}")
+        return _list_range(value["range"])
     raise InputError(
         'items must be a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or '
         f"{{range = [0, 500]}}, got {value!r}"
     )
 
 
+def _list_range(bounds: Any) -> tuple[str, ...]:
+    if isinstance(bounds, list) and all(_is_whole(bound) for bound in bounds):
+        has_step = 0 not in bounds[2:]
+        if 1 <= len(bounds) <= 3 and has_step and (numbers := range(*bounds)):
+            return tuple(map(str, numbers))
+    raise InputError(f"a range must be like [0, 500], and not empty, got {bounds!r}")
+
+
+# --- conversions: each returns None for a wrong value ------------------------------------------
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _command(value: Any) -> str | tuple[str, ...] | None:
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    return _string(value)
+
+
 def _seconds(value: Any) -> float | None:
     try:
-        seconds = parse_duration(value) if isinstance(value, str) else value
+        return _positive(parse_duration(value) if isinstance(value, str) else value)
     except ValueError:
         return None
-    return float(seconds) if _is_number(seconds) and seconds > 0 else None
+
+
+def _fraction(value: Any) -> float | None:
+    return float(value) if _is_number(value) and 0 < value < 1 else None
+
+
+def _positive(value: Any) -> float | None:
+    return float(value) if _is_number(value) and value > 0 else None
+
+
+def _whole_number(minimum: int) -> Callable[[Any], int | None]:
+    return lambda value: value if _is_whole(value) and value >= minimum else None
 
 
 def _is_number(value: Any) -> bool:

@@ -1,30 +1,43 @@
-"""What a run must not forget, in SQLite: every outcome once, who held what, what was submitted.
+"""The journal of a run, in SQLite: each outcome once, who held which servers, and submitted jobs.
 
-The state directory holds the database, the lock of the scheduler that runs on it, and the output of
-each item. Results in it are unpickled, so it must belong to its reader, and to nobody else.
+Results in the journal are unpickled, so the state directory must be private to its reader.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.journal_entries import (
+    Changes,
+    Holding,
+    ItemResult,
+    JobRecord,
+    Submission,
+)
+from hesrpt.runtime.state_directory import (
+    StateError,
+    check_state_directory,
+    create_state_directory,
+    database_path,
+    is_locked,
+    lock_directory,
+)
+from hesrpt.speedups import PowerLaw, Speedup
 
-_SCHEMA = """
+_VERSION = 2
+_SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE jobs (
-    name TEXT PRIMARY KEY, number INTEGER NOT NULL, description TEXT NOT NULL,
-    items INTEGER, size REAL, p REAL, weight REAL NOT NULL,
-    arrived REAL NOT NULL, ended REAL, error TEXT
+    name TEXT PRIMARY KEY, number INTEGER NOT NULL, spec TEXT NOT NULL,
+    items INTEGER, size REAL, p REAL, arrived REAL NOT NULL, ended REAL, error TEXT
 ) WITHOUT ROWID;
 CREATE TABLE items (
     job TEXT NOT NULL, item INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
@@ -32,305 +45,257 @@ CREATE TABLE items (
 ) WITHOUT ROWID;
 CREATE TABLE failures (job TEXT NOT NULL, item INTEGER NOT NULL, time REAL NOT NULL, error TEXT);
 CREATE TABLE holdings (time REAL NOT NULL, job TEXT NOT NULL, servers INTEGER NOT NULL);
-CREATE TABLE submissions (id INTEGER PRIMARY KEY, text TEXT NOT NULL, place TEXT NOT NULL);
-PRAGMA user_version = 1;
+CREATE TABLE submissions (number INTEGER PRIMARY KEY, spec TEXT NOT NULL);
+PRAGMA user_version = {_VERSION};
 """
-_VERSION = 1
-
-
-class StateError(InputError):
-    """The state directory cannot be used."""
-
-
-class Done(NamedTuple):
-    """An item that is done."""
-
-    job: str
-    item: int
-    seconds: float
-    ended: float
-    result: bytes
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """A job as it is remembered."""
-
-    name: str
-    number: int
-    description: str
-    items: int | None
-    size: float | None
-    p: float | None
-    weight: float
-    arrived: float
-    ended: float | None
-    error: str | None
+_SELECT_RECORDS = """
+SELECT spec, number, arrived, ended, error, items, size, p,
+    IFNULL(done.count, 0) AS done, IFNULL(done.seconds, 0.0) AS item_seconds,
+    IFNULL(failed.count, 0) AS failures
+FROM jobs
+LEFT JOIN (SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items GROUP BY job) AS done
+    ON done.job = name
+LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
+    ON failed.job = name
+ORDER BY number
+"""
 
 
 class Journal:
     """The database of a state directory."""
 
     def __init__(self, directory: Path, connection: sqlite3.Connection, lock: int | None) -> None:
-        self.directory, self.connection, self._lock = directory, connection, lock
+        self.directory, self._connection, self._lock = directory, connection, lock
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
-        """Return the journal of a new run; the directory must not hold one already."""
-        place = Path(directory)
+        """Create the journal of a new run; the directory must not hold one already."""
+        path = Path(directory)
+        lock = create_state_directory(path)
         try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StateError(f"{place}: cannot be made: {error.strerror}") from None
-        _check_private(place)
-        lock = _locked(place)
-        try:
-            if _database(place).exists():
-                raise StateError(
-                    f"{place}: holds the state of a run; continue it with --resume (resume=True), "
-                    "or choose another directory"
-                )
-            (place / "logs").mkdir(exist_ok=True)
-            _make_database(place, {"epoch": time.time(), "servers": servers, "policy": policy})
-            return cls(place, _connected(place), lock)
+            _create_database(path, {"epoch": time.time(), "servers": servers, "policy": policy})
+            return cls(path, _connect(path), lock)
         except BaseException:
             os.close(lock)
             raise
 
     @classmethod
     def resume(cls, directory: str | Path) -> Journal:
-        """Return the journal of a run that goes on; no other scheduler may be running on it."""
+        """Open the journal of a run to continue it; no other scheduler may be running on it."""
         journal = cls.read(directory)
-        journal._lock = _locked(journal.directory)
-        with journal._guarded(), journal.connection:
-            # Nobody has held a server since the last thing that was written down.
-            (last,) = journal.connection.execute(
+        try:
+            journal._lock = lock_directory(journal.directory)
+        except BaseException:
+            journal.close()
+            raise
+        with journal._transaction() as connection:
+            # When the earlier scheduler stopped, after its last entry, all jobs lost their servers.
+            (last,) = connection.execute(
                 "SELECT MAX(time) FROM (SELECT MAX(time) AS time FROM holdings UNION ALL "
                 "SELECT MAX(ended) FROM items)"
             ).fetchone()
             held = {job: servers for _, job, servers in journal.holdings()}
-            journal.connection.executemany(
+            connection.executemany(
                 "INSERT INTO holdings VALUES (?, ?, 0)",
                 [(last, job) for job, servers in held.items() if servers > 0],
             )
-            # What failed is tried again.
-            journal.connection.execute(
-                "UPDATE jobs SET ended = NULL, error = NULL WHERE error IS NOT NULL"
-            )
+            # Jobs that failed are tried again.
+            connection.execute("UPDATE jobs SET ended = NULL, error = NULL WHERE error IS NOT NULL")
         return journal
 
     @classmethod
     def read(cls, directory: str | Path) -> Journal:
-        """Return the journal of a run, to look at, or to submit jobs to."""
-        place = Path(directory)
-        if not place.is_dir():
-            raise StateError(f"{place}: is no state directory: it does not exist")
-        if not _database(place).exists():
-            raise StateError(f"{place}: is no state directory: no {_database(place).name} in it")
-        _check_private(place)
-        journal = cls(place, _connected(place), None)
-        with journal._guarded():
-            version = journal.connection.execute("PRAGMA user_version").fetchone()[0]
+        """Open the journal of a run to inspect it, or to submit jobs to it."""
+        path = Path(directory)
+        check_state_directory(path)
+        journal = cls(path, _connect(path), None)
+        (version,) = journal._select("PRAGMA user_version")[0]
         if version != _VERSION:
-            raise StateError(f"{place}: was written by another version ({version}) of hesrpt")
+            journal.close()
+            raise StateError(f"{path}: was written by another version of hesrpt (format {version})")
         return journal
 
     def close(self) -> None:
-        """Close the database, and let go of the directory."""
-        self.connection.close()
+        """Close the database and release the lock."""
+        self._connection.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StateError(f"{_database(self.directory)}: {error}") from None
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _sqlite_errors(self.directory), self._connection:
+            yield self._connection
+
+    def _select(self, query: str, *parameters: object) -> list[Any]:
+        with _sqlite_errors(self.directory):
+            return self._connection.execute(query, parameters).fetchall()
 
     # --- writing ------------------------------------------------------------------------------
 
-    def set(self, name: str, value: float | str) -> None:
-        """Remember a value."""
-        with self._guarded(), self.connection:
-            self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+    def set_value(self, name: str, value: float | str) -> None:
+        """Store a value that belongs to the run as a whole."""
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
-    def add_jobs(self, rows: Sequence[JobRow], submissions: Sequence[int] = ()) -> None:
-        """Remember jobs that have arrived, and that they are no longer waiting as submissions."""
-        with self._guarded(), self.connection:
-            self.connection.executemany(
-                "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (
-                        row.name, row.number, row.description, row.items, row.size, row.p,
-                        row.weight, row.arrived, row.ended, row.error,
-                    )
-                    for row in rows
-                ],
-            )  # fmt: skip
-            self.connection.executemany(
-                "DELETE FROM submissions WHERE id = ?", [(number,) for number in submissions]
+    def add_jobs(self, records: Sequence[JobRecord], submissions: Sequence[int] = ()) -> None:
+        """Add jobs that have arrived, and delete the submissions that they came from."""
+        rows = [
+            {
+                "name": record.name,
+                "number": record.number,
+                "spec": record.spec.to_json(),
+                "items": record.items,
+                "size": record.size,
+                "p": _power(record.speedup),
+                "arrived": record.arrived,
+            }
+            for record in records
+        ]
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT INTO jobs (name, number, spec, items, size, p, arrived) "
+                "VALUES (:name, :number, :spec, :items, :size, :p, :arrived)",
+                rows,
+            )
+            connection.executemany(
+                "DELETE FROM submissions WHERE number = ?", [(number,) for number in submissions]
             )
 
-    def record(
-        self,
-        done: Sequence[Done],
-        failures: Sequence[tuple[str, int, float, str]],
-        holdings: Sequence[tuple[float, str, int]],
-        ended: Sequence[tuple[float, str | None, int | None, float, float | None, str]],
-    ) -> None:
-        """Write what has happened since the last time: all of it, or nothing."""
-        with self._guarded(), self.connection:
-            self.connection.executemany("INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?, ?)", done)
-            self.connection.executemany("INSERT INTO failures VALUES (?, ?, ?, ?)", failures)
-            self.connection.executemany("INSERT INTO holdings VALUES (?, ?, ?)", holdings)
-            self.connection.executemany(
-                "UPDATE jobs SET ended = ?, error = ?, items = ?, size = ?, p = ? WHERE name = ?",
+    def write(self, changes: Changes) -> None:
+        """Write all changes, or none of them if that fails."""
+        ended = [
+            {
+                "name": record.name,
+                "items": record.items,
+                "size": record.size,
+                "p": _power(record.speedup),
+                "ended": record.ended,
+                "error": record.error,
+            }
+            for record in changes.ended_jobs
+        ]
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?, ?)", changes.finished_items
+            )
+            connection.executemany("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_items)
+            connection.executemany("INSERT INTO holdings VALUES (?, ?, ?)", changes.holdings)
+            connection.executemany(
+                "UPDATE jobs SET ended = :ended, error = :error, items = :items, size = :size, "
+                "p = :p WHERE name = :name",
                 ended,
             )
 
-    def submit(self, text: str, place: str) -> None:
-        """Leave jobs for the scheduler that runs on this directory."""
-        with self._guarded(), self.connection:
-            self.connection.execute(
-                "INSERT INTO submissions (text, place) VALUES (?, ?)", (text, place)
+    def submit(self, specs: Sequence[JobSpec]) -> None:
+        """Leave jobs for the scheduler of this run to pick up."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "INSERT INTO submissions (spec) VALUES (?)", [(spec.to_json(),) for spec in specs]
             )
-
-    def take_submissions(self) -> list[tuple[int, str, str]]:
-        """Return what was left; it stays until its jobs are added."""
-        with self._guarded():
-            return self.connection.execute(
-                "SELECT id, text, place FROM submissions ORDER BY id"
-            ).fetchall()
 
     # --- reading ------------------------------------------------------------------------------
 
-    def get(self, name: str, otherwise: Any = None) -> Any:
-        """Return a value that was remembered."""
-        with self._guarded():
-            row = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,))
-            found = row.fetchone()
-        return otherwise if found is None else found[0]
+    def get_value(self, name: str, default: Any = None) -> Any:
+        """Return a value that belongs to the run as a whole."""
+        found = self._select("SELECT value FROM meta WHERE name = ?", name)
+        return found[0][0] if found else default
 
-    def jobs(self) -> list[JobRow]:
-        """Return all jobs, as they arrived."""
-        with self._guarded():
-            rows = self.connection.execute("SELECT * FROM jobs ORDER BY number").fetchall()
-        return [JobRow(*row) for row in rows]
+    def records(self) -> list[JobRecord]:
+        """Return all jobs in order of arrival."""
+        return [
+            JobRecord(
+                spec=JobSpec.from_json(spec),
+                number=number,
+                arrived=arrived,
+                ended=ended,
+                error=error,
+                items=items,
+                done=done,
+                failures=failures,
+                item_seconds=item_seconds,
+                size=size,
+                speedup=None if p is None else PowerLaw(p),
+            )
+            for (
+                spec,
+                number,
+                arrived,
+                ended,
+                error,
+                items,
+                size,
+                p,
+                done,
+                item_seconds,
+                failures,
+            ) in self._select(_SELECT_RECORDS)
+        ]
+
+    def record_of(self, job: str) -> JobRecord:
+        """Return the record of a job."""
+        records = self.records()
+        for record in records:
+            if record.name == job:
+                return record
+        names = ", ".join(record.name for record in records)
+        raise InputError(f"there is no job {job!r} in {self.directory}; jobs are: {names}")
 
     def done_items(self, job: str) -> list[int]:
-        """Return which items of a job are done."""
-        with self._guarded():
-            found = self.connection.execute("SELECT item FROM items WHERE job = ?", (job,))
-            return [item for (item,) in found]
+        """Return the items of a job that are done."""
+        return [item for (item,) in self._select("SELECT item FROM items WHERE job = ?", job)]
 
-    def done_counts(self) -> dict[str, tuple[int, float]]:
-        """Return how many items of each job are done, and how long they took in sum."""
-        with self._guarded():
-            found = self.connection.execute(
-                "SELECT job, COUNT(*), SUM(seconds) FROM items GROUP BY job"
-            )
-            return {job: (count, seconds) for job, count, seconds in found}
+    def results(self, job: str) -> Iterator[ItemResult]:
+        """Yield the results of a job in the order of its items."""
+        query = "SELECT item, result FROM items WHERE job = ? ORDER BY item"
+        with _sqlite_errors(self.directory):
+            yield from map(ItemResult._make, self._connection.execute(query, (job,)))
 
-    def results(self, job: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the results of a job, by item."""
-        with self._guarded():
-            yield from self.connection.execute(
-                "SELECT item, result FROM items WHERE job = ? ORDER BY item", (job,)
-            )
-
-    def failures(self, job: str) -> list[tuple[int, float, str]]:
-        """Return what went wrong with the items of a job."""
-        with self._guarded():
-            return self.connection.execute(
-                "SELECT item, time, error FROM failures WHERE job = ? ORDER BY time", (job,)
-            ).fetchall()
-
-    def holdings(self) -> list[tuple[float, str, int]]:
+    def holdings(self) -> list[Holding]:
         """Return who held how many servers from when on."""
-        with self._guarded():
-            return self.connection.execute(
-                "SELECT time, job, servers FROM holdings ORDER BY time, rowid"
-            ).fetchall()
+        query = "SELECT time, job, servers FROM holdings ORDER BY time, rowid"
+        return [Holding(*row) for row in self._select(query)]
 
-    def log_of(self, number: int, item: int) -> Path:
-        """Return where the output of an item of a job, by its number, goes."""
-        return self.directory / "logs" / f"{number}-{item}.log"
-
-    def number_of(self, job: str) -> int:
-        """Return the number of a job."""
-        with self._guarded():
-            found = self.connection.execute("SELECT number FROM jobs WHERE name = ?", (job,))
-            row = found.fetchone()
-        if row is None:
-            known = ", ".join(row.name for row in self.jobs())
-            raise InputError(f"there is no job {job!r} in {self.directory}; jobs are: {known}")
-        return int(row[0])
+    def submissions(self) -> list[Submission]:
+        """Return the jobs that were submitted and have not been added to the run."""
+        found = self._select("SELECT number, spec FROM submissions ORDER BY number")
+        return [Submission(number, JobSpec.from_json(spec)) for number, spec in found]
 
     @property
-    def running(self) -> bool:
-        """Whether a scheduler runs on the directory."""
-        handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+    def is_running(self) -> bool:
+        """Whether a scheduler is running on the directory."""
+        return is_locked(self.directory)
 
 
-def _database(place: Path) -> Path:
-    return place / "state.db"
+def _power(speedup: Speedup | None) -> float | None:
+    return speedup.p if isinstance(speedup, PowerLaw) else None
 
 
-def _make_database(place: Path, values: Mapping[str, float | str]) -> None:
-    """Make the database of a run: all of it or, if we are killed meanwhile, none."""
-    draft = place / "state.db.new"
+@contextlib.contextmanager
+def _sqlite_errors(directory: Path) -> Iterator[None]:
+    """Raise errors of the database as errors that name it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StateError(f"{database_path(directory)}: {error}") from None
+
+
+def _create_database(directory: Path, values: Mapping[str, float | str]) -> None:
+    """Create the database under another name first, so that it exists completely or not at all."""
+    draft = directory / "state.db.new"
     try:
         draft.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
             connection.executescript(_SCHEMA)
             connection.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
-        draft.replace(_database(place))
+        draft.replace(database_path(directory))
     except (sqlite3.Error, OSError) as error:
-        raise StateError(f"{_database(place)}: {error}") from None
+        raise StateError(f"{database_path(directory)}: {error}") from None
 
 
-def _connected(place: Path) -> sqlite3.Connection:
-    try:
-        connection = sqlite3.connect(_database(place), timeout=30, check_same_thread=False)
+def _connect(directory: Path) -> sqlite3.Connection:
+    with _sqlite_errors(directory):
+        connection = sqlite3.connect(database_path(directory), timeout=30, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-    except sqlite3.Error as error:
-        raise StateError(f"{_database(place)}: {error}") from None
     return connection
-
-
-def _check_private(place: Path) -> None:
-    try:
-        found = place.stat()
-    except OSError as error:
-        raise StateError(f"{place}: cannot be read: {error.strerror}") from None
-    if found.st_uid != os.getuid():
-        raise StateError(f"{place}: belongs to somebody else; results in it are not to be trusted")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise StateError(f"{place}: others may read or write it; chmod 700 {place}")
-
-
-def _locked(place: Path) -> int:
-    try:
-        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateError(f"{place}: cannot be written to: {error.strerror}") from None
-    until = time.monotonic() + 1.0  # somebody may only be looking whether it is free
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except OSError:
-            if time.monotonic() > until:
-                os.close(handle)
-                raise StateError(f"{place}: another scheduler is running on it") from None
-            time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The pool: jobs in, results out; who gets how many servers is decided all the time."""
+"""The pool: jobs in, results out. Its servers are shared again whenever something changes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,45 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hesrpt.errors import InputError
-from hesrpt.policies import PolicyLike, get_policy
+from hesrpt.policies import PolicyLike
 from hesrpt.runtime.allocation import Allocator
 from hesrpt.runtime.core import MAX_BATCH, Core
-from hesrpt.runtime.driver import Driver, LiveJob, measured
+from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import CallSource, PoolExecutor
-from hesrpt.runtime.history import Ended, schedule_of
 from hesrpt.runtime.job_handle import Job, JobError
+from hesrpt.runtime.job_registry import JobRegistry
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.sources import PythonSource, ReadAhead, Source
+from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.posix import require_posix
+from hesrpt.runtime.predictions import predict_ends
+from hesrpt.runtime.run_schedule import build_schedule
+from hesrpt.runtime.sources import PythonSource, ReadAhead
 from hesrpt.schedule import Schedule
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
 
-__all__ = ["Job", "JobError", "Pool", "Request"]
+__all__ = ["Job", "JobError", "Pool", "Snapshot"]
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Request:
-    """A job that is to be added."""
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a pool is doing at one moment. Jobs that have ended are not in it."""
 
-    name: str
-    spec: JobSpec
-    source: Source
-    description: str = ""
-    submission: int | None = None  # its number, if it was submitted to the state directory
-    is_new: bool = False  # whether it is none of those that are remembered
+    time: float  # seconds since the run began
+    servers: int  # how many there are
+    planned: Mapping[str, int]  # servers that the policy gives each job
+    held: Mapping[str, int]  # servers that each job holds
 
 
 class Pool:
@@ -50,23 +56,24 @@ class Pool:
     Parameters
     ----------
     servers
-        How many items may run at a time; the cores that this process may use by default, or, on a
+        How many items may run at a time. Default: the cores that this process may use or, on a
         cluster, all that is free.
     policy
         Who gets how many servers: a name, a policy object or any callable that is a policy.
     state
         A directory in which every outcome is recorded as it happens.
     resume
-        Go on with the run in ``state``: jobs of the same names do not do again what is done.
+        Continue the run in ``state``: items that are done do not run again in jobs of the same
+        name.
     engine
-        "local", this machine, or "ray", a Ray cluster.
+        "local" for this machine, or "ray" for a Ray cluster.
     address
-        Of the Ray cluster, as for ``ray.init``: "auto" is the one that this machine belongs to;
-        without an address one is started on this machine if there is none.
+        The address of the Ray cluster, as for ``ray.init``. "auto" is the cluster that this machine
+        belongs to. Without an address, a cluster is started on this machine if there is none.
     resources
-        What a server is, on a Ray cluster: {"CPU": 1}, if not given.
+        What one server is on a Ray cluster. Default: {"CPU": 1}.
     runtime_env
-        What processes on the Ray cluster need, as for ``ray.init``.
+        The environment of processes on the Ray cluster, as for ``ray.init``.
     """
 
     def __init__(
@@ -81,54 +88,53 @@ class Pool:
         resources: Mapping[str, float] | None = None,
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
+        require_posix()
         if servers is not None:
             servers = check_whole_number("servers", servers, minimum=1)
         if resume and state is None:
-            raise InputError("to resume a run, its state directory must be given")
-        Allocator(policy)  # a mistake is told before anything is made
-        self.journal: Journal | None = None
+            raise InputError("resume=True needs state=, the directory of the run to continue")
+        Allocator(policy)  # checks the policy before anything is created
+        journal = None
         if state is not None and resume:
-            self.journal = Journal.resume(state)
+            journal = Journal.resume(state)
             if servers is None and engine == "local":
-                servers = int(self.journal.get("servers"))
-        limit = None if servers is None else int(servers)
-        running = create_engine(
-            engine,
-            EngineOptions(
-                servers=limit, address=address, resources=resources, runtime_env=runtime_env
-            ),
+                servers = int(journal.get_value("servers"))
+        options = EngineOptions(
+            servers=servers, address=address, resources=resources, runtime_env=runtime_env
         )
+        running_engine = create_engine(engine, options)
+        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
         try:
-            if state is not None and not resume:
-                self.journal = Journal.create(state, running.capacity(), get_policy(policy).name)
-            elif self.journal is not None:
-                self.journal.set("servers", running.capacity())
+            if journal is not None:
+                journal.set_value("servers", core.servers)
+            elif state is not None:
+                journal = Journal.create(state, core.servers, core.allocator.policy.name)
+            self._registry = JobRegistry(journal)
         except BaseException:
-            running.close()
+            running_engine.close()
             raise
-        core = Core(running.capacity(), policy, running.batch_seconds)
-        self._before = {} if self.journal is None else {j.name: j for j in self.journal.jobs()}
-        self._driver = Driver(core, running, self.journal)
+        self._journal = journal
+        self._driver = Driver(core, running_engine, journal)
         self._executors: list[PoolExecutor] = []
-        self._handles: dict[str, Job] = {}
+        self._handles: dict[str, Job[Any]] = {}
         self._adding = threading.Lock()
-        self._numbers = max((row.number for row in self._before.values()), default=0)
-        self._told: set[str] = set()
-        self._closed = False
+        self._yielded: set[str] = set()  # jobs that as_completed has yielded
+        self._is_closed = False
         self._driver.start()
-        atexit.register(self.close)  # before Ray's own end, and while threads can be started
+        # This runs before Ray shuts down, and while threads can still be started.
+        atexit.register(self.close)
 
     @property
     def servers(self) -> int:
         """How many servers there are; on a cluster that changes, the most that there have been."""
-        return self._driver.most_servers
+        return self._driver.recorder.peak_servers
 
-    # --- jobs ---------------------------------------------------------------------------------
+    # --- adding jobs --------------------------------------------------------------------------
 
     def map(
         self,
-        function: Callable[[Any], Any],
-        items: Iterable[Any],
+        function: Callable[[A], T],
+        items: Iterable[A],
         *,
         name: str | None = None,
         size: float | None = None,
@@ -137,54 +143,60 @@ class Pool:
         retries: int = 1,
         timeout: float | None = None,
         keep: bool = False,
-    ) -> Job:
-        """Add a job that calls a function with each of some items; return at once.
+    ) -> Job[T]:
+        """Add a job that calls a function with each item; return at once.
 
         Parameters
         ----------
         function
-            Any callable of one argument, also a lambda or a closure.
+            Any callable with one argument; lambdas and closures are allowed.
         items
-            Read as they are started, so that a generator of millions will do.
+            Read while the job runs, so a generator of millions of items is fine.
         name
-            What the job is called; that of the function by default.
+            The name of the job. Default: the name of the function.
         size
-            Seconds of work on one server, if known; learned otherwise.
+            Seconds of work on one server. Default: learned while the job runs.
         speedup
-            How the job speeds up with the servers, or the p of k^p, if known; learned otherwise.
+            How the job speeds up with servers, or the p of k^p. Default: learned.
         weight
-            What a second of its flow time is worth, for policies that weigh jobs.
+            What a second of the job's flow time costs, for policies that use weights.
         retries
-            How often an item that failed is tried again before the job fails.
+            How often an item that failed runs again before the job fails.
         timeout
-            Seconds after which an item is ended, and has failed.
+            Seconds after which an item is stopped and has failed.
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
         if not callable(function):
-            raise InputError(f"a function is expected, got {function!r}")
+            raise InputError(f"function must be callable, got {function!r}")
         if not isinstance(items, Iterable):
-            raise InputError(f"must be iterable, got {items!r}", argument="items")
-        count = len(items) if isinstance(items, Sized) else None
-        limit = None if timeout is None else check_positive("timeout", timeout)
+            raise InputError(f"items must be iterable, got {items!r}")
+        time_limit = None if timeout is None else check_positive("timeout", timeout)
         engine = self._driver.engine
         if keep and not engine.can_keep_results:
-            raise InputError("keep=True: results stay in a cluster only; this machine has none")
-        if keep and self.journal is not None:
-            raise InputError("keep=True: a state directory is to hold the results, for a resume")
-        called = name or str(getattr(function, "__name__", "job"))
-        spec = _spec(called, count, size, speedup, weight, retries)
+            raise InputError("keep=True needs a cluster, to leave the results in")
+        if keep and self._journal is not None:
+            raise InputError(
+                "keep=True cannot be combined with state=, which keeps the results to resume"
+            )
+        spec = _create_spec(
+            name=name or str(getattr(function, "__name__", "job")),
+            items=len(items) if isinstance(items, Sized) else None,
+            size=size,
+            speedup=speedup,
+            weight=weight,
+            retries=check_whole_number("retries", retries, minimum=0),
+        )
         self._check_open()
-        shared = engine.pack_function(function)
         source = PythonSource(
-            shared,
+            engine.pack_function(function),
             items,
             pack_argument=engine.pack_argument,
             read_ahead=self._read_ahead,
-            timeout=limit,
+            timeout=time_limit,
             keep_results=keep,
         )
-        return self.add(called, spec, source)
+        return self.add_jobs([LiveJob(spec=spec, source=source)])[0]
 
     def executor(
         self,
@@ -197,134 +209,123 @@ class Pool:
     ) -> PoolExecutor:
         """Add a job to which calls are submitted, as a standard ``concurrent.futures.Executor``.
 
-        It takes part in the sharing with what has been submitted to it so far. It ends when it is
-        shut down, at the latest with the pool. A call that raises an error, or takes its process
-        down, concerns its own future only.
+        The job gets servers for the calls submitted so far. It ends when the executor is shut down,
+        at the latest with the pool. A call that raises an error or crashes its process affects only
+        its own future.
 
         Parameters
         ----------
         name, size, speedup, weight
             As for :meth:`map`.
         timeout
-            Seconds after which a call is ended, and has failed.
+            Seconds after which a call is stopped and has failed.
         """
         self._check_open()
-        limit = None if timeout is None else check_positive("timeout", timeout)
-        source = CallSource(self._driver.engine, limit)
-        spec = replace(_spec(name, None, size, speedup, weight, retries=0), is_executor=True)
-        job = self.add_all([Request(name, spec, source, is_new=True)])[0]
-        self._executors.append(PoolExecutor(job, source))
-        return self._executors[-1]
+        time_limit = None if timeout is None else check_positive("timeout", timeout)
+        spec = _create_spec(
+            name=name, items=None, size=size, speedup=speedup, weight=weight, retries=0
+        )
+        source = CallSource(self._driver.engine, time_limit)
+        live = LiveJob(spec=replace(spec, is_executor=True), source=source, is_new=True)
+        executor = PoolExecutor(self.add_jobs([live])[0], source)
+        self._executors.append(executor)
+        return executor
+
+    def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
+        """Add jobs that come together: none is started before all are written to the journal."""
+        with self._adding:
+            self._check_open()
+            for job in jobs:
+                if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
+                    job.spec = replace(job.spec, resize="never")
+                self._registry.register(job)
+            handles: list[Job[Any]] = [Job(self._driver, job) for job in jobs]
+            self._handles |= {handle.name: handle for handle in handles}
+            self._driver.submit(jobs)
+        return handles
 
     def _read_ahead(self) -> ReadAhead:
         minimum = 2 * self._driver.core.servers + 2
         batch = MAX_BATCH if self._driver.engine.batch_seconds else 1
         return ReadAhead(minimum, minimum * batch)
 
-    def add(self, name: str, spec: JobSpec, source: Source) -> Job:
-        """Add a job of any kind."""
-        return self.add_all([Request(name, spec, source)])[0]
-
-    def add_all(self, requests: Sequence[Request]) -> list[Job]:
-        """Add jobs that come together: none is started before all are written down."""
-        with self._adding:
-            self._check_open()
-            jobs = [self._handle(request) for request in requests]
-            self._driver.submit([job._live for job in jobs if not self._has_ended(job)])
-        return jobs
-
-    def _handle(self, request: Request) -> Job:
-        name, turn = request.name, 1
-        new = request.is_new or request.submission is not None
-        while name in self._handles or (new and name in self._before):
-            turn += 1
-            name = f"{request.name} ({turn})"
-        spec = replace(request.spec, name=name)
-        if spec.resize == "affinity" and not self._driver.engine.can_resize:
-            spec = replace(spec, resize="never")
-        live = LiveJob(
-            name, spec, request.source, request.description, submission=request.submission
-        )
-        job = self._handles[name] = Job(self._driver, live)
-        before = self._before.get(name)
-        if before is None or self.journal is None:
-            self._numbers += 1
-            live.number = self._numbers
-            return job
-        live.arrived, live.number = before.arrived, before.number
-        live.done_before = frozenset(self.journal.done_items(name))
-        live.done = len(live.done_before)
-        live.seconds_before = self.journal.done_counts().get(name, (0, 0.0))[1]
-        items = 1 if request.spec.resize is not None else request.spec.items
-        if before.ended is not None and items is not None and items <= live.done:
-            live.ended, live.items = before.ended, items  # there is nothing left to do
-        return job
+    # --- following jobs -----------------------------------------------------------------------
 
     @property
-    def jobs(self) -> list[Job]:
-        """All jobs, as they were added."""
+    def jobs(self) -> list[Job[Any]]:
+        """All jobs, in the order in which they were added."""
         return list(self._handles.values())
 
-    def as_completed(self, timeout: float | None = None) -> Iterator[Job]:
-        """Yield jobs as they end, also those that are added meanwhile."""
+    def as_completed(self, timeout: float | None = None) -> Iterator[Job[Any]]:
+        """Yield jobs as they end, including jobs that are added meanwhile."""
         while True:
-            waiting = [job for job in self.jobs if job.name not in self._told]
+            jobs = list(self._driver.jobs.values())
+            waiting = [job for job in jobs if job.name not in self._yielded]
             if not waiting:
                 return
-            if not self._driver.wait(partial(self._any_ended, waiting), timeout):
+            if not self._driver.wait(partial(_any_ended, waiting), timeout):
                 raise TimeoutError(f"no job has ended after {timeout:g} s")
-            ended = [job for job in waiting if self._has_ended(job)]
-            for job in sorted(ended, key=lambda job: job._live.ended or 0.0):
-                self._told.add(job.name)
-                yield job
+            ended = [job for job in waiting if job.has_ended]
+            for job in sorted(ended, key=lambda job: job.ended or 0.0):
+                self._yielded.add(job.name)
+                yield self._handles[job.name]
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all jobs have ended; return whether they have."""
-        return self._driver.wait(lambda: all(self._has_ended(job) for job in self.jobs), timeout)
+        """Wait until all jobs have ended, for at most ``timeout`` seconds.
 
-    # --- what came of it ----------------------------------------------------------------------
+        Returns whether they have ended.
+        """
+        return self._driver.wait(
+            lambda: all(job.has_ended for job in self._driver.jobs.values()), timeout
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Return how many servers each job has now."""
+        driver = self._driver
+        with driver.condition:
+            jobs = driver.core.jobs
+            return Snapshot(
+                time=driver.now,
+                servers=driver.core.servers,
+                planned={name: job.planned for name, job in jobs.items()},
+                held={name: job.observed for name, job in jobs.items()},
+            )
+
+    def predict_ends(self) -> dict[str, float]:
+        """Return when each running job will end by simulation, in seconds since the run began."""
+        with self._driver.condition:
+            return predict_ends(self._driver.core, self._driver.now)
+
+    # --- results of the run -------------------------------------------------------------------
 
     @property
     def schedule(self) -> Schedule:
-        """Who held how many servers when, of the jobs that have ended."""
+        """Who held how many servers when, for the jobs that have ended."""
         with self._driver.condition:
-            holdings = list(self._driver.holdings)
-            return schedule_of(self.ended, holdings, self.servers)
+            return build_schedule(self.records, self._driver.recorder.holdings, self.servers)
 
     @property
-    def began(self) -> float:
-        """When the first item began, in seconds since the run did."""
-        return self._driver.began or 0.0
+    def records(self) -> list[JobRecord]:
+        """The jobs that have ended, with their measured sizes and speedups."""
+        with self._driver.condition:
+            return [job.to_record() for job in self._driver.jobs.values() if job.has_ended]
 
     @property
-    def ended(self) -> list[Ended]:
-        """The jobs that have ended, with the work that they turned out to be."""
-        found = []
-        for job in self.jobs:
-            live = job._live
-            if live.ended is None:
-                continue
-            work, p = measured(live)
-            speedup = live.spec.speedup or PowerLaw(p or live.durations.p)
-            found.append(
-                Ended(
-                    live.name, live.arrived, live.ended, max(live.done, 1), work, speedup,
-                    live.spec.weight, live.spec.resize is None,
-                )
-            )  # fmt: skip
-        return found
+    def first_start(self) -> float:
+        """When the first item started, in seconds since the run began."""
+        return self._driver.recorder.first_start or 0.0
 
-    # --- ends ---------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End everything that is still running."""
+        """Stop everything that is still running."""
         with self._adding:
-            closed, self._closed = self._closed, True
-        if not closed:
+            was_closed, self._is_closed = self._is_closed, True
+        if not was_closed:
             atexit.unregister(self.close)
             self._driver.close()
-            if self.journal is not None:
-                self.journal.close()
+            if self._journal is not None:
+                self._journal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -343,22 +344,18 @@ class Pool:
         finally:
             self.close()
 
-    # --- helpers ------------------------------------------------------------------------------
-
-    @staticmethod
-    def _has_ended(job: Job) -> bool:
-        return job._live.ended is not None
-
-    def _any_ended(self, jobs: list[Job]) -> bool:
-        return any(map(self._has_ended, jobs))
-
     def _check_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             raise InputError("the pool is closed")
         self._driver.check()
 
 
-def _spec(
+def _any_ended(jobs: list[LiveJob]) -> bool:
+    return any(job.has_ended for job in jobs)
+
+
+def _create_spec(
+    *,
     name: str,
     items: int | None,
     size: float | None,
@@ -366,16 +363,17 @@ def _spec(
     weight: float,
     retries: int,
 ) -> JobSpec:
-    retries = check_whole_number("retries", retries, minimum=0)
-    given: Speedup | None = None
-    if speedup is not None:
-        given = PowerLaw(speedup) if isinstance(speedup, int | float) else as_speedup(speedup)
+    known_speedup: Speedup | None = None
+    if isinstance(speedup, int | float):
+        known_speedup = PowerLaw(speedup)
+    elif speedup is not None:
+        known_speedup = as_speedup(speedup)
     return JobSpec(
         name=name,
         items=items,
         size=None if size is None else check_positive("size", size),
-        speedup=given,
+        speedup=known_speedup,
         weight=check_positive("weight", weight),
-        retries=int(retries),
+        retries=retries,
         is_streamed=True,
     )

@@ -1,0 +1,151 @@
+"""Running the jobs of a jobs file to their end, with jobs that are submitted meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.pool import Pool
+from hesrpt.runtime.state_directory import StateExistsError
+
+# How often to look for submitted jobs and to update the display, in seconds.
+_POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of ``hesrpt run``."""
+
+    servers: int | None = None
+    policy: str = "hesrpt"
+    state: Path | None = None
+    resume: bool = False
+    engine: str = "local"
+    address: str | None = None
+    resources: Mapping[str, float] | None = None
+
+
+def run_jobs(
+    specs: Sequence[JobSpec],
+    options: RunOptions,
+    display: Callable[[Pool], None] = lambda pool: None,
+) -> Pool:
+    """Run jobs until all have ended; return the closed pool.
+
+    With a state directory, this includes the unfinished jobs of a resumed run and the jobs that
+    other processes submit meanwhile. ``display`` is called a few times a second.
+    """
+    pool = _create_pool(options)
+    try:
+        with _stop_on_sigterm():
+            if options.state is None:
+                pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
+                _follow(pool, None, display)
+            else:
+                with closing(Journal.read(options.state)) as journal:
+                    specs = _with_unfinished_jobs(journal, specs)
+                    pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
+                    _follow(pool, _Inbox(journal), display)
+    finally:
+        pool.close()
+    if options.state is not None and _has_submissions(options.state):
+        # A job was submitted after the last look, before the directory was released.
+        return run_jobs((), replace(options, resume=True), display)
+    return pool
+
+
+def submit_jobs(directory: Path, specs: Sequence[JobSpec]) -> bool:
+    """Submit jobs to the run in a state directory; return whether its scheduler is running."""
+    with closing(Journal.read(directory)) as journal:
+        journal.submit(specs)
+        return journal.is_running
+
+
+class _Inbox:
+    """The jobs that other processes submit to the state directory."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.taken: set[int] = set()
+
+    def take(self) -> list[LiveJob]:
+        """Return new jobs; the journal keeps them until they have been added to the run."""
+        new = [job for job in self.journal.submissions() if job.number not in self.taken]
+        self.taken |= {job.number for job in new}
+        return [LiveJob.from_command(job.spec, submission=job.number) for job in new]
+
+
+def _create_pool(options: RunOptions) -> Pool:
+    try:
+        return Pool(
+            options.servers,
+            options.policy,
+            state=options.state,
+            resume=options.resume,
+            engine=options.engine,
+            address=options.address,
+            resources=options.resources,
+        )
+    except StateExistsError:
+        raise InputError(
+            f"{options.state}: holds an earlier run; continue it with --resume, or choose another "
+            "directory for --state"
+        ) from None
+
+
+def _with_unfinished_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Return the unfinished jobs of a resumed run, and the jobs of the file that it did not have.
+
+    Jobs that call Python functions are left to the script that added them.
+    """
+    records = journal.records()
+    if not specs and not records and not journal.submissions():
+        raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
+    names = {record.name for record in records}
+    return [
+        *(
+            record.spec
+            for record in records
+            if record.ended is None and record.spec.command is not None
+        ),
+        *(spec for spec in specs if spec.name not in names),
+    ]
+
+
+def _follow(pool: Pool, inbox: _Inbox | None, display: Callable[[Pool], None]) -> None:
+    """Wait until all jobs have ended, and add those that are submitted meanwhile."""
+    while True:
+        have_ended = pool.wait(timeout=_POLL_SECONDS)
+        submitted = [] if inbox is None else inbox.take()
+        if submitted:
+            pool.add_jobs(submitted)
+        display(pool)
+        if have_ended and not submitted:
+            return
+
+
+def _has_submissions(directory: Path) -> bool:
+    with closing(Journal.read(directory)) as journal:
+        return bool(journal.submissions())
+
+
+@contextmanager
+def _stop_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM stop the run as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,78 @@
+"""What a state directory says about its run: the state of its jobs, their output, the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.run_schedule import build_schedule
+from hesrpt.runtime.state_directory import find_logs
+from hesrpt.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """The jobs of a run, and whether its scheduler is running."""
+
+    is_running: bool
+    jobs: Sequence[JobRecord]
+
+    def state_of(self, job: JobRecord) -> str:
+        """Return the state of a job; "waiting" if it has not ended and no scheduler is running."""
+        return "waiting" if job.state == "running" and not self.is_running else job.state
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """The jobs of a run that have ended, and their schedule."""
+
+    policy: str
+    servers: int
+    first_start: float  # when the first item started, in seconds since the run began
+    records: Sequence[JobRecord]
+    schedule: Schedule
+
+
+def read_policy(directory: Path) -> str:
+    """Return the name of a run's policy."""
+    with closing(Journal.read(directory)) as journal:
+        return str(journal.get_value("policy"))
+
+
+def read_status(directory: Path) -> RunStatus:
+    """Return the state of all jobs of a run."""
+    with closing(Journal.read(directory)) as journal:
+        return RunStatus(is_running=journal.is_running, jobs=journal.records())
+
+
+def read_report(directory: Path) -> RunReport:
+    """Return what became of the jobs that have ended."""
+    with closing(Journal.read(directory)) as journal:
+        servers = int(journal.get_value("servers"))
+        records = [record for record in journal.records() if record.ended is not None]
+        if not records:
+            raise InputError(f"{directory}: no job has ended yet")
+        return RunReport(
+            policy=str(journal.get_value("policy")),
+            servers=servers,
+            first_start=float(journal.get_value("first_start", 0.0)),
+            records=records,
+            schedule=build_schedule(records, journal.holdings(), servers),
+        )
+
+
+def read_logs(directory: Path, job: str, item: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the items of a job that have printed something, with their output."""
+    with closing(Journal.read(directory)) as journal:
+        number = journal.record_of(job).number
+    logs = [log for log in find_logs(directory, number) if item is None or log[0] == item]
+    if not logs:
+        who = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
+        raise InputError(f"{directory}: {who} has printed nothing")
+    for number, path in logs:
+        yield number, path.read_text(encoding="utf-8", errors="replace")

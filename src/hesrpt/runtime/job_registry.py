@@ -1,0 +1,36 @@
+"""Gives the jobs of a pool unique names and numbers, and resumes those that the journal has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.live_job import LiveJob
+
+
+class JobRegistry:
+    """The names and numbers that the jobs of a run have taken."""
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._records = {} if journal is None else {job.name: job for job in journal.records()}
+        self._last_number = max((job.number for job in self._records.values()), default=0)
+        self._names: set[str] = set()
+
+    def register(self, job: LiveJob) -> None:
+        """Give a job a name of its own and a number; resume it if the journal has it."""
+        job.spec = replace(job.spec, name=self._choose_name(job))
+        self._names.add(job.name)
+        record = self._records.get(job.name)
+        if record is not None and self._journal is not None:
+            job.resume(record, frozenset(self._journal.done_items(job.name)))
+        else:
+            self._last_number += 1
+            job.number = self._last_number
+
+    def _choose_name(self, job: LiveJob) -> str:
+        name, count = job.name, 1
+        while name in self._names or (job.is_new and name in self._records):
+            count += 1
+            name = f"{job.name} ({count})"
+        return name

@@ -1,0 +1,106 @@
+"""What the journal holds, as plain values: jobs, items, holdings of servers, submissions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.speedups import Speedup
+
+JobState: TypeAlias = Literal["running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """A job as the journal keeps it. Times are in seconds since the run began."""
+
+    spec: JobSpec
+    number: int  # in order of arrival; names its log files
+    arrived: float
+    ended: float | None = None
+    error: str | None = None
+    items: int | None = None  # None: not known yet
+    done: int = 0  # items
+    failures: int = 0  # failed attempts of items
+    item_seconds: float = 0.0  # total duration of the items that are done
+    size: float | None = None  # seconds of work on one server; measured, once the job has ended
+    speedup: Speedup | None = None  # measured, once the job has ended
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.name
+
+    @property
+    def state(self) -> JobState:
+        """What became of the job; "running" until it has ended."""
+        return get_job_state(self.ended, self.error)
+
+    @property
+    def flow_time(self) -> float | None:
+        """The time from the job's arrival to its end; None if it has not ended."""
+        return None if self.ended is None else self.ended - self.arrived
+
+
+def get_job_state(ended: float | None, error: str | None) -> JobState:
+    """Return the state of a job that ended at a time, or never, with an error or without."""
+    if ended is None:
+        return "running"
+    if error is None:
+        return "done"
+    return "cancelled" if error == "cancelled" else "failed"
+
+
+class FinishedItem(NamedTuple):
+    """An item that is done."""
+
+    job: str
+    item: int
+    seconds: float
+    ended: float
+    result: bytes
+
+
+class FailedItem(NamedTuple):
+    """A failed attempt of an item."""
+
+    job: str
+    item: int
+    time: float
+    error: str
+
+
+class Holding(NamedTuple):
+    """From a time on, a job holds a number of servers."""
+
+    time: float
+    job: str
+    servers: int
+
+
+class Submission(NamedTuple):
+    """A job that another process has submitted to the run."""
+
+    number: int
+    spec: JobSpec
+
+
+class ItemResult(NamedTuple):
+    """The pickled result of an item."""
+
+    item: int
+    pickled: bytes
+
+
+@dataclass
+class Changes:
+    """What has happened in a run since the journal was last written."""
+
+    finished_items: list[FinishedItem] = field(default_factory=list)
+    failed_items: list[FailedItem] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
+    ended_jobs: list[JobRecord] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.finished_items or self.failed_items or self.holdings or self.ended_jobs)

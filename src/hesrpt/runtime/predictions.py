@@ -1,0 +1,92 @@
+"""What the simulator says about real jobs: when they will end, and how other policies would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import HeSrpt, Policy, PolicyLike, get_policy
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.jobs import common_power
+from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.run_schedule import measured_size, measured_speedup
+from hesrpt.simulator import simulate
+from hesrpt.speedups import Mixed, Speedup
+from hesrpt.workload import Workload
+
+# With more jobs than this, a prediction takes too long to be useful.
+_MAX_JOBS = 200
+# The policies that a run is compared with.
+_ALTERNATIVES = ("fifo", "equi")
+
+
+def predict_ends(core: Core, time: float) -> dict[str, float]:
+    """Return when each active job will end if nothing unexpected happens.
+
+    The result is empty if there are no servers, or too many jobs to simulate.
+    """
+    jobs = list(core.jobs.values())
+    if not jobs or len(jobs) > _MAX_JOBS or core.servers < 1:
+        return {}
+    workload = Workload(
+        [max(core.allocator.estimate_remaining(job, time), 1e-6) for job in jobs],
+        [_limit(job.speedup, job.max_servers, core.servers) for job in jobs],
+        weights=[job.spec.weight for job in jobs],
+    )
+    policy = _serving(core.allocator.policy, workload)
+    simulation = simulate(workload, core.servers, policy, whole=True)
+    ends = simulation.completion_times.tolist()
+    return {job.name: time + end for job, end in zip(jobs, ends, strict=True)}
+
+
+def simulate_alternatives(
+    records: Sequence[JobRecord], servers: int, first_start: float
+) -> dict[str, float]:
+    """Return the mean flow time that simple policies would have given on the same work."""
+    return {
+        policy: float(simulate_flow_times(records, servers, policy, first_start).mean())
+        for policy in _ALTERNATIVES
+    }
+
+
+def simulate_flow_times(
+    records: Sequence[JobRecord], servers: int, policy: PolicyLike, first_start: float = 0.0
+) -> FloatArray:
+    """Return the flow times that a policy would have given to jobs that have ended.
+
+    No policy can run anything before ``first_start``, when the first server was up.
+    """
+    arrivals = np.array([record.arrived for record in records])
+    earliest_starts = np.maximum(arrivals, first_start)
+    origin = earliest_starts.min()
+    workload = Workload(
+        [measured_size(record) for record in records],
+        [
+            _limit(measured_speedup(record), max(record.done, 1), servers)
+            if record.spec.is_bag
+            else measured_speedup(record)
+            for record in records
+        ],
+        arrivals=earliest_starts - origin,
+        weights=[record.spec.weight for record in records],
+        names=[record.name for record in records],
+    )
+    simulation = simulate(workload, servers, _serving(policy, workload), whole=True)
+    flow_times: FloatArray = simulation.completion_times + origin - arrivals
+    return flow_times
+
+
+def _limit(speedup: Speedup, max_servers: int, servers: int) -> Speedup:
+    """Return the speedup of a job that cannot use more than ``max_servers`` servers."""
+    return speedup.limited(float(max_servers)) if max_servers < servers else speedup
+
+
+def _serving(policy: PolicyLike, workload: Workload) -> Policy:
+    """Return a policy that can serve jobs with different speedups."""
+    chosen = get_policy(policy)
+    if isinstance(chosen, HeSrpt) and chosen.p is None and isinstance(workload.speedup, Mixed):
+        p = common_power(list(workload.speedup.members), workload.sizes)
+        return HeSrpt(p=p, objective=chosen.objective)
+    return chosen

@@ -1,0 +1,68 @@
+"""Collects what happens in a run, and writes it to the journal before anybody is notified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_entries import Changes, FailedItem, FinishedItem, Holding, JobRecord
+
+
+class Recorder:
+    """The record of a run: in memory, and in the journal if there is one."""
+
+    def __init__(self, journal: Journal | None, servers: int) -> None:
+        self.journal = journal
+        self.holdings: list[Holding] = [] if journal is None else journal.holdings()
+        self.peak_servers = servers  # the most servers that there have been at once
+        self.first_start: float | None = None  # when the first item started
+        if journal is not None and (known := journal.get_value("first_start")) is not None:
+            self.first_start = float(known)
+        self._changes = Changes()
+        self._held: Mapping[str, int] = {}
+
+    def add_jobs(self, records: Sequence[JobRecord], submissions: Sequence[int]) -> None:
+        """Write down jobs that have arrived, and the submissions that they came from."""
+        if self.journal is not None:
+            self.journal.add_jobs(records, submissions)
+
+    def set_servers(self, servers: int) -> None:
+        """Note how many servers there are."""
+        if servers > self.peak_servers:
+            self.peak_servers = servers
+            if self.journal is not None:
+                self.journal.set_value("servers", servers)
+
+    def set_start(self, time: float) -> None:
+        """Note when an item started; only the first one counts."""
+        if self.first_start is None:
+            self.first_start = time
+            if self.journal is not None:
+                self.journal.set_value("first_start", time)
+
+    def add_finished_item(self, item: FinishedItem) -> None:
+        """Note an item that is done."""
+        self._changes.finished_items.append(item)
+
+    def add_failed_item(self, item: FailedItem) -> None:
+        """Note a failed attempt of an item."""
+        self._changes.failed_items.append(item)
+
+    def add_ended_job(self, record: JobRecord) -> None:
+        """Note a job that has ended."""
+        self._changes.ended_jobs.append(record)
+
+    def set_held(self, time: float, held: Mapping[str, int]) -> None:
+        """Note how many servers each job holds now."""
+        for name in held.keys() | self._held.keys():
+            servers = held.get(name, 0)
+            if servers != self._held.get(name, 0):
+                self._changes.holdings.append(Holding(time, name, servers))
+        self._held = held
+
+    def flush(self) -> None:
+        """Write what has been noted since the last time."""
+        changes, self._changes = self._changes, Changes()
+        if self.journal is not None and changes:
+            self.journal.write(changes)
+        self.holdings += changes.holdings

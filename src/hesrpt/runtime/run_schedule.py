@@ -1,0 +1,97 @@
+"""A real run as a :class:`~hesrpt.schedule.Schedule`, like a plan or a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
+from hesrpt.runtime.journal_entries import Holding, JobRecord
+from hesrpt.schedule import Schedule, Timeline
+from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.workload import Workload
+
+# The journal keeps only power laws; any other speedup is taken to be almost linear.
+_UNKNOWN_SPEEDUP = PowerLaw(0.99)
+
+
+class RecordedTimeline(Timeline):
+    """The servers that each job held, as recorded whenever a number changed.
+
+    A job's progress is taken to follow its speedup function, scaled so that its remaining size
+    reaches zero exactly when the job ended: the speed that was learned and the real one differ.
+    """
+
+    def __init__(
+        self, names: Sequence[str], holdings: Sequence[Holding], completion_times: FloatArray
+    ) -> None:
+        job_numbers = {name: number for number, name in enumerate(names)}
+        changes = [change for change in holdings if change.job in job_numbers]
+        times = np.array([change.time for change in changes])
+        self.starts: FloatArray = np.unique(np.concatenate((times, completion_times, [0.0])))
+        self.ends: FloatArray = np.append(self.starts[1:], self.starts[-1])
+        self.completion_times = completion_times
+        self.table: FloatArray = np.zeros((len(self.starts), len(names)))
+        held_now = np.zeros(len(names))
+        next_change = 0
+        for phase, start in enumerate(self.starts):
+            while next_change < len(changes) and changes[next_change].time <= start:
+                change = changes[next_change]
+                held_now[job_numbers[change.job]] = change.servers
+                next_change += 1
+            self.table[phase] = held_now
+
+    def servers(self, phase: int) -> FloatArray:
+        row: FloatArray = self.table[phase]
+        return row
+
+    def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
+        total = sum(self._progress(workload, phase) for phase in range(len(self.ends)))
+        # A job that was never seen to hold a server did its work at the moment it ended.
+        scale = workload.sizes / np.where(total > 0, total, np.inf)
+        done = np.zeros(len(workload))
+        phase = 0
+        for time in times:
+            while phase < len(self.ends) - 1 and self.ends[phase] <= time:
+                done += self._progress(workload, phase)
+                phase += 1
+            part = self._progress(workload, phase, until=float(time))
+            left = np.maximum(workload.sizes - scale * (done + part), 0.0)
+            yield np.where(time < self.completion_times, left, 0.0)
+
+    def _progress(self, workload: Workload, phase: int, until: float = np.inf) -> FloatArray:
+        """Return the work that each job does in a phase, or in the part of it before a time."""
+        length = min(float(self.ends[phase]), until) - float(self.starts[phase])
+        running = self.starts[phase] < self.completion_times
+        work: FloatArray = workload.speedup.rate(self.table[phase]) * running * max(length, 0.0)
+        return work
+
+
+def measured_size(record: JobRecord) -> float:
+    """Return the measured size of a job that has ended, in seconds on one server."""
+    return max(record.size or 0.0, 1e-9)
+
+
+def measured_speedup(record: JobRecord) -> Speedup:
+    """Return the measured speedup of a job that has ended."""
+    return record.speedup or _UNKNOWN_SPEEDUP
+
+
+def build_schedule(
+    records: Sequence[JobRecord], holdings: Sequence[Holding], servers: int
+) -> Schedule:
+    """Return the schedule of jobs that have ended."""
+    if not records:
+        raise InputError("no job has ended yet, so there is no schedule")
+    workload = Workload(
+        [measured_size(record) for record in records],
+        [measured_speedup(record) for record in records],
+        arrivals=[record.arrived for record in records],
+        weights=[record.spec.weight for record in records],
+        names=[record.name for record in records],
+    )
+    completion_times = np.array([record.ended for record in records], dtype=np.float64)
+    timeline = RecordedTimeline(workload.names, holdings, completion_times)
+    return Schedule(workload, float(servers), completion_times, timeline)
