@@ -46,7 +46,7 @@ def held(core: Core) -> dict[str, tuple[int, int]]:
     return {name: (job.planned, job.observed) for name, job in core.jobs.items()}
 
 
-def test_a_job_alone_gets_all_servers_and_ends() -> None:
+def test_single_job_gets_all_servers_and_ends() -> None:
     core = Core(2)
     assert core.handle(JobArrived(0, bag("a", 3, 300))) == starts("a", 0, 1)
     assert core.handle(ItemFinished(100, "a", 1, 100.0)) == starts("a", 2)
@@ -55,16 +55,16 @@ def test_a_job_alone_gets_all_servers_and_ends() -> None:
     assert core.jobs == {}
 
 
-def test_jobs_that_come_at_once_are_planned_at_once() -> None:
+def test_jobs_that_arrive_together_are_planned_together() -> None:
     # Two equal jobs, ten servers, p = 0.5: 7.5 and 2.5, in whole servers 7 and 3 (or 8 and 2).
     core = Core(10)
-    done = core.handle(JobArrived(0, bag("a", 50, 500)), JobArrived(0, bag("b", 50, 500)))
-    assert len(done) == 10
+    commands = core.handle(JobArrived(0, bag("a", 50, 500)), JobArrived(0, bag("b", 50, 500)))
+    assert len(commands) == 10
     assert sorted(planned for planned, _ in held(core).values()) in ([2, 8], [3, 7])
     assert all(planned == observed for planned, observed in held(core).values())
 
 
-def test_a_later_smaller_job_gets_servers_as_items_end_and_nothing_is_taken_away() -> None:
+def test_smaller_job_gets_servers_only_as_items_end() -> None:
     core = Core(4)
     assert core.handle(JobArrived(0, bag("large", 100, 1000))) == starts("large", 0, 1, 2, 3)
     assert core.handle(JobArrived(1, bag("small", 10, 10))) == []
@@ -75,7 +75,7 @@ def test_a_later_smaller_job_gets_servers_as_items_end_and_nothing_is_taken_away
     assert held(core) == {"large": (4 - planned, 4 - planned), "small": (planned, planned)}
 
 
-def test_what_a_job_cannot_use_passes_on() -> None:
+def test_servers_a_job_cannot_use_go_to_others() -> None:
     core = Core(8)
     core.handle(JobArrived(0, bag("tiny", 2, 2)), JobArrived(0, bag("large", 100, 1000)))
     assert held(core) == {"tiny": (2, 2), "large": (6, 6)}
@@ -83,12 +83,12 @@ def test_what_a_job_cannot_use_passes_on() -> None:
     assert held(core) == {"tiny": (1, 1), "large": (7, 7)}
 
 
-def test_planned_requested_and_observed_are_three_numbers() -> None:
+def test_planned_requested_and_observed_servers_differ() -> None:
     core = Core(4)
     core.handle(JobArrived(0, bag("a", 6, 600)))
     core.handle(JobArrived(1, bag("b", 2, 2)))
     a, b = core.jobs["a"], core.jobs["b"]
-    assert (a.planned, a.requested, a.observed) == (2, 2, 4)  # four items have begun
+    assert (a.planned, a.requested, a.observed) == (2, 2, 4)  # four items have started
     assert (b.planned, b.requested, b.observed) == (2, 2, 0)  # no server is free yet
     core.handle(ItemFinished(1.2, "a", 0, 1.0), ItemFinished(1.2, "a", 1, 1.0))
     assert (b.planned, b.requested, b.observed) == (2, 2, 2)
@@ -96,30 +96,28 @@ def test_planned_requested_and_observed_are_three_numbers() -> None:
     assert b.requested == 2  # it has no more items
 
 
-def test_failed_items_are_tried_again_then_the_job_fails_and_the_others_go_on() -> None:
+def test_failed_item_is_retried_before_its_job_fails() -> None:
     core = Core(3)
     core.handle(JobArrived(0, bag("a", 5, 500, retries=1)), JobArrived(0, bag("b", 9, 9000)))
     first = core.jobs["a"].observed
     assert first >= 1
     core.handle(ItemFailed(1, "a", 0, "item 0: boom"))
-    assert 0 in core.jobs["a"].in_flight  # again
-    done = core.handle(ItemFailed(2, "a", 0, "item 0: boom"))
-    others = list(range(1, first))
-    assert done[: len(others) + 1] == [*(Stop("a", item) for item in others),
-                                       Finish("a", "item 0: boom")]  # fmt: skip
+    assert 0 in core.jobs["a"].in_flight  # retried
+    commands = core.handle(ItemFailed(2, "a", 0, "item 0: boom"))
+    stops = [Stop("a", item) for item in range(1, first)]
+    assert commands[:first] == [*stops, Finish("a", "item 0: boom")]
     assert held(core) == {"b": (3, 3)}
 
 
-def test_cancelling_stops_what_runs() -> None:
+def test_cancelling_a_job_stops_its_items() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 5, 500)))
-    assert core.handle(JobCancelled(1, "a")) == [
-        Stop("a", 0), Stop("a", 1), Finish("a", "cancelled"),
-    ]  # fmt: skip
+    commands = core.handle(JobCancelled(1, "a"))
+    assert commands == [Stop("a", 0), Stop("a", 1), Finish("a", "cancelled")]
     assert core.handle(ItemFinished(2, "a", 0, 1.0)) == []  # too late to matter
 
 
-def test_capacity_may_change() -> None:
+def test_capacity_changes_are_followed() -> None:
     core = Core(1)
     assert core.handle(JobArrived(0, bag("a", 9, 900))) == starts("a", 0)
     assert core.handle(CapacityChanged(1, 3)) == starts("a", 1, 2)
@@ -128,9 +126,9 @@ def test_capacity_may_change() -> None:
     assert core.handle(CapacityChanged(4, 3)) == starts("a", 3)
 
 
-def test_items_that_run_out() -> None:
+def test_job_of_unknown_length_ends_when_items_run_out() -> None:
     core = Core(4)
-    assert core.handle(JobArrived(0, bag("a", None))) == []  # nothing is known of its items yet
+    assert core.handle(JobArrived(0, bag("a", None))) == []  # none of its items is known yet
     assert core.handle(ItemsRead(0, "a", 2)) == starts("a", 0, 1)
     assert core.handle(ItemsExhausted(0, "a", 2)) == []
     core.handle(ItemFinished(1, "a", 0, 1.0))
@@ -138,7 +136,7 @@ def test_items_that_run_out() -> None:
     assert core.handle(JobArrived(2, bag("empty", 0))) == [Finish("empty")]
 
 
-def test_items_done_before_are_not_done_again() -> None:
+def test_items_done_before_are_skipped() -> None:
     core = Core(2)
     done = frozenset({0, 2, 3})
     assert core.handle(JobArrived(0, bag("a", 6, 600), done)) == starts("a", 1, 4)
@@ -146,7 +144,7 @@ def test_items_done_before_are_not_done_again() -> None:
     assert core.handle(JobArrived(2, bag("all", 2, 2), frozenset({0, 1}))) == [Finish("all")]
 
 
-def test_short_items_are_made_ready_before_there_is_a_server() -> None:
+def test_one_short_item_is_queued_ahead() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", 9)))
     assert core.handle(ItemFinished(0.01, "a", 0, 0.01)) == starts("a", 2, 3)
@@ -159,54 +157,52 @@ def command(name: str, **options: object) -> JobSpec:
     return JobSpec(name=name, size=100.0, speedup=HALF, **options)  # type: ignore[arg-type]
 
 
-def test_a_command_that_never_resizes_keeps_its_servers() -> None:
+def test_command_that_never_resizes_keeps_its_servers() -> None:
     core = Core(8)
     assert core.handle(JobArrived(0, command("c", resize="never"))) == [Start("c", 0, 8)]
     assert core.handle(JobArrived(1, bag("a", 50, 5))) == []
     assert held(core) == {"c": (8, 8), "a": (0, 0)}
-    assert core.handle(ItemFinished(9, "c", 0, 9.0)) == [
-        Finish("c"), *starts("a", *range(8)),
-    ]  # fmt: skip
+    assert core.handle(ItemFinished(9, "c", 0, 9.0)) == [Finish("c"), *starts("a", *range(8))]
 
 
-def test_a_command_by_affinity_shrinks_at_once_and_grows_again() -> None:
+def test_command_with_affinity_shrinks_and_grows_at_once() -> None:
     core = Core(8)
     core.handle(JobArrived(0, command("c", resize="affinity")))
-    done = core.handle(JobArrived(1, bag("a", 50, 5)))
-    assert isinstance(done[0], Resize)  # the shrink comes first
-    width = done[0].servers
-    assert done == [Resize("c", 0, width), *starts("a", *range(8 - width))]
+    commands = core.handle(JobArrived(1, bag("a", 50, 5)))
+    assert isinstance(commands[0], Resize)  # the shrink comes first
+    width = commands[0].servers
+    assert commands == [Resize("c", 0, width), *starts("a", *range(8 - width))]
     assert core.handle(JobCancelled(2, "a"))[-1] == Resize("c", 0, 8)
 
 
-def test_a_restart_must_have_paid_before_the_next() -> None:
+def test_command_restarts_only_after_the_last_restart_has_paid_off() -> None:
     core = Core(8)
     spec = command("c", resize="restart", restart_cost=10.0)
     assert core.handle(JobArrived(0, spec)) == [Start("c", 0, 8)]
     core.handle(JobArrived(1, bag("a", 50, 500)))
     assert held(core)["c"] == (8, 8)  # it has not run for as long as a restart costs
-    done = core.handle(Tick(11))
-    stopped = [one for one in done if isinstance(one, Stop)]
+    commands = core.handle(Tick(11))
+    stopped = [command for command in commands if isinstance(command, Stop)]
     assert stopped == [Stop("c", 0)]
     width = core.jobs["c"].observed
     assert 0 < width < 8
-    assert Start("c", 0, width) in done
+    assert Start("c", 0, width) in commands
     core.handle(JobCancelled(12, "a"))
     assert core.jobs["c"].observed == width  # 8 servers would pay, but not yet
-    # The last one is paid for when (time since) × |1 − s(width)/s(8)| = 10 s.
+    # The last restart has paid off when (time since) × |1 − s(width)/s(8)| = 10 s.
     paid = 11 + 10 / (1 - (width / 8) ** 0.5)
     assert core.handle(Tick(paid - 0.1)) == []
     assert core.handle(Tick(paid + 1.1)) == [Stop("c", 0), Start("c", 0, 8)]
 
 
-def test_two_jobs_of_one_name_are_refused() -> None:
+def test_duplicate_job_name_is_refused() -> None:
     core = Core(1)
     core.handle(JobArrived(0, bag("a", 2, 2)))
     with pytest.raises(InputError, match="already a job named 'a'"):
         core.handle(JobArrived(0, bag("a", 2, 2)))
 
 
-def test_any_policy_will_do() -> None:
+def test_callable_is_accepted_as_policy() -> None:
     def last_first(state: State) -> FloatArray:
         decision = np.zeros(len(state))
         decision[-1] = state.servers
@@ -217,17 +213,16 @@ def test_any_policy_will_do() -> None:
     assert held(core) == {"a": (0, 0), "b": (3, 3)}
 
 
+KINDS = ["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]
 events = st.lists(
-    st.tuples(st.sampled_from(["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]),
-              st.integers(0, 5), st.integers(0, 8)),
-    max_size=60,
-)  # fmt: skip
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 8)), max_size=60
+)
 
 
 @given(
     events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]), st.sampled_from([0, 1])
 )
-def test_whatever_happens_no_more_runs_than_there_are_servers(
+def test_random_events_keep_the_state_consistent(
     history: list[tuple[str, int, int]], policy: str, batch_seconds: float
 ) -> None:
     core = Core(4, policy, batch_seconds)
@@ -236,15 +231,16 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
     time = 0.0
 
     def carry_out(commands: list[Command]) -> None:
-        for one in commands:
-            if isinstance(one, Start):
-                assert not {(one.job, item) for item in one.items} & running
-                running.update((one.job, item) for item in one.items)
-            elif isinstance(one, Stop):
-                running.remove((one.job, one.item))
-            elif isinstance(one, Finish):
-                assert one.job not in ended
-                ended.add(one.job)
+        for command in commands:
+            if isinstance(command, Start):
+                started = {(command.job, item) for item in command.items}
+                assert not started & running
+                running.update(started)
+            elif isinstance(command, Stop):
+                running.remove((command.job, command.item))
+            elif isinstance(command, Finish):
+                assert command.job not in ended
+                ended.add(command.job)
 
     arrived = 0
     for kind, which, number in history:
@@ -273,14 +269,16 @@ def test_whatever_happens_no_more_runs_than_there_are_servers(
                 carry_out(core.handle(ItemFailed(time, job, item, "x")))
             else:
                 carry_out(core.handle(ItemLost(time, job, item)))
-        in_flight = {(name, item) for name, one in core.jobs.items() for item in one.in_flight}
+        in_flight = {
+            (name, item) for name, active in core.jobs.items() for item in active.in_flight
+        }
         assert in_flight == running
-        for one in core.jobs.values():
-            assert one.observed == sum(flight.servers for flight in one.in_flight.values())
-    # Left to themselves, all jobs end.
+        for active in core.jobs.values():
+            assert active.observed == sum(item.servers for item in active.in_flight.values())
+    # Without further failures, all jobs end.
     carry_out(core.handle(CapacityChanged(time, 4)))
     while core.jobs:
-        assert core.observed <= 4 or any(len(one.in_flight) for one in core.jobs.values())
+        assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
         job, item = next(iter(sorted(running)))
         running.remove((job, item))
         time += 0.1
@@ -300,7 +298,7 @@ def test_sizes_and_speedups_are_learned() -> None:
     assert learned.item_seconds(0.6) == pytest.approx(3.0)
 
 
-def test_before_its_first_item_is_done_a_job_is_judged_by_the_others() -> None:
+def test_size_is_estimated_from_other_jobs_before_the_first_item_ends() -> None:
     core = Core(4)
     core.handle(JobArrived(0, JobSpec(name="known", items=10)))
     for item in range(4):
@@ -309,7 +307,7 @@ def test_before_its_first_item_is_done_a_job_is_judged_by_the_others() -> None:
     assert core.allocator.estimate_remaining(core.jobs["new"], 21) == pytest.approx(60, rel=0.3)
 
 
-def test_a_command_of_unknown_length_does_not_take_everything() -> None:
+def test_command_of_unknown_size_leaves_servers_to_others() -> None:
     core = Core(4)
     core.handle(
         JobArrived(0, JobSpec(name="c", speedup=HALF, resize="affinity")),
@@ -320,7 +318,7 @@ def test_a_command_of_unknown_length_does_not_take_everything() -> None:
     assert core.jobs["b"].planned >= 2
 
 
-def test_a_restarted_command_remembers_what_it_had_done() -> None:
+def test_restarted_command_keeps_the_work_it_has_done() -> None:
     core = Core(4)
     spec = command("c", resize="restart", restart_cost=1.0)
     core.handle(JobArrived(0, spec))
@@ -329,7 +327,7 @@ def test_a_restarted_command_remembers_what_it_had_done() -> None:
     assert core.allocator.estimate_remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
 
 
-def test_a_size_is_believed_also_if_the_items_are_not_counted() -> None:
+def test_given_size_is_used_for_a_job_of_unknown_length() -> None:
     core = Core(4)
     core.handle(
         JobArrived(0, JobSpec(name="long", size=1e5, speedup=HALF)),
@@ -353,7 +351,7 @@ def test_items_are_started_as_they_are_read() -> None:
 # --- clusters ---------------------------------------------------------------------------------
 
 
-def test_lost_items_are_done_again_on_no_account_but_not_for_ever() -> None:
+def test_lost_item_is_retried_ten_times() -> None:
     core = Core(2)
     assert core.handle(JobArrived(0, bag("a", 3, 300, retries=0))) == starts("a", 0, 1)
     for time in range(10):
@@ -361,11 +359,11 @@ def test_lost_items_are_done_again_on_no_account_but_not_for_ever() -> None:
     assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts(
         "a", 1
     )  # it was not even begun
-    done = core.handle(ItemLost(11, "a", 1))
-    assert done == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
+    commands = core.handle(ItemLost(11, "a", 1))
+    assert commands == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
 
 
-def test_short_items_go_in_batches_where_handing_out_takes_time() -> None:
+def test_short_items_are_batched_when_starting_is_slow() -> None:
     core = Core(2, batch_seconds=0.1)
     assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
     first, ready = core.handle(ItemFinished(0.01, "a", 0, 0.01))
@@ -380,51 +378,51 @@ def test_short_items_go_in_batches_where_handing_out_takes_time() -> None:
         Start("a", 22, next_items=tuple(range(23, 32)))
     ]
     assert job.in_flight[12].servers == 1
-    # What is lost, or fails, is done alone.
+    # Items that were lost run alone.
     lost = core.handle(*(ItemLost(0.1, "a", item) for item in (2, 3)))
-    assert all(isinstance(one, Start) and one.next_items == () for one in lost)
-    assert {one.item for one in lost if isinstance(one, Start)} <= {2, 3}
+    assert all(isinstance(start, Start) and start.next_items == () for start in lost)
+    assert {start.item for start in lost if isinstance(start, Start)} <= {2, 3}
 
 
-def test_batches_get_smaller_towards_the_end() -> None:
+def test_batches_shrink_towards_the_end() -> None:
     core = Core(4, batch_seconds=0.1)
     core.handle(JobArrived(0, bag("a", 400)))
-    waiting, sizes, time = [0, 1, 2, 3], [], 0.0
-    while waiting:
+    running, sizes, time = [0, 1, 2, 3], [], 0.0
+    while running:
         time += 0.01
-        done = core.handle(*(ItemFinished(time, "a", item, 0.001) for item in waiting))
-        given = [one for one in done if isinstance(one, Start)]
-        sizes += [len(one.items) for one in given]
-        waiting = [item for one in given for item in one.items]
+        commands = core.handle(*(ItemFinished(time, "a", item, 0.001) for item in running))
+        batches = [command.items for command in commands if isinstance(command, Start)]
+        sizes += [len(batch) for batch in batches]
+        running = [item for batch in batches for item in batch]
     assert sum(sizes) == 396
     assert max(sizes) == 49  # a half of what waits, shared by four
     assert sizes[-1] == 1
     assert core.jobs == {}
 
 
-def test_a_command_is_no_wider_than_a_node() -> None:
+def test_command_is_no_wider_than_a_node() -> None:
     core = Core(0)
     job = JobSpec(name="a", items=1, size=1e6, speedup=HALF, resize="never")
     core.handle(CapacityChanged(0, 12, max_width=4))
     assert core.handle(JobArrived(0, job)) == [Start("a", 0, 4)]
     assert core.handle(JobArrived(1, bag("b", 20, 20))) == starts("b", *range(8))
     # Its node dies: it is started again where there is room.
-    done = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, max_width=2))
-    assert done == [Start("a", 0, 2)]
+    commands = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, max_width=2))
+    assert commands == [Start("a", 0, 2)]
 
 
-def test_calls_that_fail_are_given_up_and_the_others_go_on() -> None:
+def test_failed_call_is_dropped_and_others_continue() -> None:
     core = Core(2)
     core.handle(JobArrived(0, bag("a", None, is_executor=True, is_streamed=True, retries=0)))
-    assert core.jobs["a"].max_servers == 0  # nobody has called yet
+    assert core.jobs["a"].max_servers == 0  # no call has been submitted yet
     assert core.handle(ItemsRead(1, "a", 3)) == starts("a", 0, 1)
     assert core.handle(ItemFailed(2, "a", 0, "crash")) == [Drop("a", 0, "crash"), Start("a", 2)]
     assert core.handle(ItemFinished(3, "a", 1, 1.0), ItemFinished(3, "a", 2, 1.0)) == []
-    assert "a" in core.jobs  # somebody may call again
+    assert "a" in core.jobs  # more calls may be submitted
     assert core.handle(ItemsExhausted(4, "a", 3)) == [Finish("a")]
 
 
-def test_calls_are_judged_by_what_waits() -> None:
+def test_executor_is_planned_for_by_its_waiting_calls() -> None:
     core = Core(4)
     core.handle(JobArrived(0, bag("calls", None, is_executor=True, is_streamed=True)))
     core.handle(JobArrived(0, bag("bag", 40, 40)))

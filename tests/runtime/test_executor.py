@@ -1,4 +1,4 @@
-"""Executors on a pool: the standard interface, and what only a shared pool has."""
+"""Executors on a pool: the standard interface, and sharing servers with other jobs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     options = {}
     if request.param == "ray":
         options = {"engine": "ray", "address": request.getfixturevalue("ray_address")}
-    with Pool(2, **options) as made:
-        yield made
+    with Pool(2, **options) as created:
+        yield created
 
 
-def test_the_standard_interface(pool: Pool) -> None:
+def test_standard_executor_interface(pool: Pool) -> None:
     with pool.executor(name="calls") as executor:
         assert executor.submit(pow, 2, 10).result() == 1024
         assert executor.submit(sorted, [1, 3, 2], reverse=True).result() == [3, 2, 1]
@@ -44,40 +44,40 @@ def test_the_standard_interface(pool: Pool) -> None:
     assert executor.job.done == 23
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(pow, 1, 1)
-    with pytest.raises(InputError, match="the futures of its executor have the results"):
+    with pytest.raises(InputError, match="its results are in the futures of its executor"):
         executor.job.results()
 
 
-def test_a_call_that_takes_its_process_down_concerns_its_own_future(pool: Pool) -> None:
+def test_call_that_crashes_its_process_fails_alone(pool: Pool) -> None:
     with pool.executor() as executor:
         crash = executor.submit(os._exit, 3)
         others = [executor.submit(pow, 2, k) for k in range(5)]
         with pytest.raises(JobError, match="abnormally"):
             crash.result()
-        assert [one.result() for one in others] == [1, 2, 4, 8, 16]
+        assert [future.result() for future in others] == [1, 2, 4, 8, 16]
 
 
-def test_what_has_not_started_can_be_cancelled(pool: Pool, tmp_path: Path) -> None:
+def test_waiting_calls_can_be_cancelled(pool: Pool, tmp_path: Path) -> None:
     def touch(number: int) -> None:
         (tmp_path / str(number)).touch()
 
     executor = pool.executor()
     slow = [executor.submit(time.sleep, 1.0) for _ in range(2)]
-    while not all(one.running() for one in slow):
+    while not all(future.running() for future in slow):
         time.sleep(0.01)
     later = [executor.submit(touch, k) for k in range(100)]
     assert later[50].cancel()
     executor.shutdown(wait=False, cancel_futures=True)
     assert executor.job.wait(90)
     assert wait([*slow, *later], 90, ALL_COMPLETED).not_done == set()
-    assert all(one.exception() is None for one in slow)
+    assert all(future.exception() is None for future in slow)
     assert later[50].cancelled()
-    # One or two may have been on their way.
-    assert sum(one.cancelled() for one in later) >= 95
-    assert len(list(tmp_path.iterdir())) == sum(not one.cancelled() for one in later)
+    # One or two may have been started already.
+    assert sum(future.cancelled() for future in later) >= 95
+    assert len(list(tmp_path.iterdir())) == sum(not future.cancelled() for future in later)
 
 
-def test_executors_and_jobs_share(pool: Pool) -> None:
+def test_executors_and_jobs_share_servers(pool: Pool) -> None:
     long = pool.map(time.sleep, [0.02] * 60, name="long")
     with pool.executor("short") as executor:
         assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
@@ -96,22 +96,22 @@ def test_joblib_runs_on_a_pool(pool: Pool) -> None:
     assert (job.name, job.state) == ("roots", "done")
 
 
-def test_futures_call_back_outside_of_the_scheduler() -> None:
-    """What a callback waits for must not depend on the callback."""
+def test_callbacks_of_futures_do_not_block_the_scheduler() -> None:
+    """A callback may wait for another job of the same pool."""
     with Pool(2) as pool, pool.executor() as executor:
         seen: list[int] = []
         done = threading.Event()
 
-        def and_another(_: object) -> None:
+        def run_another_job(_: object) -> None:
             seen.append(pool.map(abs, [-7], name="other").results(timeout=90)[0])
             done.set()
 
-        executor.submit(abs, -1).add_done_callback(and_another)
+        executor.submit(abs, -1).add_done_callback(run_another_job)
         assert done.wait(90)
         assert seen == [7]
 
 
-def test_a_pool_that_ends_ends_its_executors() -> None:
+def test_closing_the_pool_closes_its_executors() -> None:
     pool = Pool(1)
     executor = pool.executor()
     running, waiting = executor.submit(time.sleep, 60), executor.submit(abs, 1)
@@ -128,15 +128,15 @@ def test_a_pool_that_ends_ends_its_executors() -> None:
         pool.executor()
 
 
-def test_calls_can_have_a_time_limit_and_must_be_sendable() -> None:
+def test_slow_and_unpicklable_calls_fail() -> None:
     with Pool(1) as pool:
         with pool.executor(timeout=0.3) as executor:
             late = executor.submit(time.sleep, 60)
-            lock = executor.submit(print, threading.Lock())
+            unpicklable = executor.submit(print, threading.Lock())
             with pytest.raises(JobError, match="time limit"):
                 late.result(90)
             with pytest.raises(InputError, match="cannot be sent"):
-                lock.result(90)
+                unpicklable.result(90)
         with pytest.raises(InputError, match="timeout must be"):
             pool.executor(timeout=0)
 

@@ -122,19 +122,23 @@ class _Table:
 
     def require(self, key: str, expected: str, convert: Callable[[Any], T | None]) -> T:
         """Return the converted value of a key that must be there."""
-        value = self.values.get(key)
-        converted = convert(value)
+        converted = convert(self.values.get(key))
         if converted is None:
-            raise self.error(key, f"{key} must be {expected}, got {value!r}")
+            raise self.wrong_value(key, expected)
         return converted
+
+    def wrong_value(self, key: str, expected: str) -> InputError:
+        return self.error(key, f"{key} must be {expected}, got {self.values.get(key)!r}")
 
 
 def _parse_job(table: _Table, directory: Path) -> JobSpec:
     table.check_keys(_JOB_KEYS)
     name = table.require("name", "a string", _string)
-    command: str | tuple[str, ...] = table.require(
-        "command", "a string for the shell, or a list of strings to run without a shell", _command
-    )
+    command = _command(table.values.get("command"))
+    if command is None:
+        raise table.wrong_value(
+            "command", "a string for the shell, or a list of strings to run without a shell"
+        )
     items = _parse_items(table, directory)
     size = table.get("size", _DURATION, _seconds, None)
     p = table.get("p", "a number between 0 and 1", _fraction, None)

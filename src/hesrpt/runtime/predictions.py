@@ -13,7 +13,7 @@ from hesrpt.runtime.jobs import common_power
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.run_schedule import measured_size, measured_speedup
 from hesrpt.simulator import simulate
-from hesrpt.speedups import Mixed, Speedup
+from hesrpt.speedups import Speedup
 from hesrpt.workload import Workload
 
 # With more jobs than this, a prediction takes too long to be useful.
@@ -86,7 +86,7 @@ def _limit(speedup: Speedup, max_servers: int, servers: int) -> Speedup:
 def _serving(policy: PolicyLike, workload: Workload) -> Policy:
     """Return a policy that can serve jobs with different speedups."""
     chosen = get_policy(policy)
-    if isinstance(chosen, HeSrpt) and chosen.p is None and isinstance(workload.speedup, Mixed):
-        p = common_power(list(workload.speedup.members), workload.sizes)
+    if isinstance(chosen, HeSrpt) and chosen.p is None and workload.speedups.shared is None:
+        p = common_power(list(workload.speedups), workload.sizes)
         return HeSrpt(p=p, objective=chosen.objective)
     return chosen

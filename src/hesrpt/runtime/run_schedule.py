@@ -65,7 +65,7 @@ class RecordedTimeline(Timeline):
         """Return the work that each job does in a phase, or in the part of it before a time."""
         length = min(float(self.ends[phase]), until) - float(self.starts[phase])
         running = self.starts[phase] < self.completion_times
-        work: FloatArray = workload.speedup.rate(self.table[phase]) * running * max(length, 0.0)
+        work: FloatArray = workload.speedups.rate(self.table[phase]) * running * max(length, 0.0)
         return work
 
 

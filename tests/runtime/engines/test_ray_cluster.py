@@ -91,9 +91,10 @@ def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
     # Only the items that were running on a node when it died run again.
     assert len(starts.read_text().split()) - 140 <= 2 * 3
     journal = Journal.read(tmp_path / "state")
-    assert {row.name: row.error for row in journal.jobs()} == {"20": None, "120": None}
-    assert [journal.failures(name) for name in ("20", "120")] == [[], []]
-    assert int(journal.get("servers")) == 4
+    records = journal.records()
+    assert {record.name: record.error for record in records} == {"20": None, "120": None}
+    assert [record.failures for record in records] == [0, 0]
+    assert int(journal.get_value("servers")) == 4
     journal.close()
 
 

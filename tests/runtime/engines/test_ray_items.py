@@ -23,7 +23,7 @@ from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.engines.ray.actors import Assignment, Batch
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.sources import CommandSource
+from hesrpt.runtime.live_job import LiveJob
 
 
 @pytest.fixture
@@ -71,16 +71,16 @@ def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> No
             sums = pool.map(lambda values: int(values.sum()), refs, name="sums")
             assert sums.results() == [2**17 * x * x for x in range(4)]
             assert int(squares.results()[3][5]) == 9
-            with pytest.raises(InputError, match="say map"):
+            with pytest.raises(InputError, match="were not kept"):
                 sums.refs()
         with (
             Pool(1, engine="ray", state=tmp_path / "state") as pool,
-            pytest.raises(InputError, match="a state directory is to hold the results"),
+            pytest.raises(InputError, match="cannot be combined with state="),
         ):
             pool.map(abs, [1], keep=True)
     finally:
         ray.shutdown()
-    with Pool(1) as local, pytest.raises(InputError, match="in a cluster only"):
+    with Pool(1) as local, pytest.raises(InputError, match="needs a cluster"):
         local.map(abs, [1], keep=True)
 
 
@@ -125,8 +125,9 @@ def test_short_items_are_sent_in_batches(ray_address: str) -> None:
 def test_short_commands_are_sent_in_batches(pool: Pool, tmp_path: Path) -> None:
     items = tuple(str(item) for item in range(150))
     command = ("touch", f"{tmp_path}/{{item}}")
-    source = CommandSource(CommandTemplate(job="touch", command=command, items=items))
-    job = pool.add("touch", JobSpec(name="touch", items=150), source)
+    template = CommandTemplate(job="touch", command=command, items=items)
+    spec = JobSpec(name="touch", items=150, command=template)
+    (job,) = pool.add_jobs([LiveJob.from_command(spec)])
     assert job.wait(120)
     assert (job.state, job.done) == ("done", 150)
     assert len(list(tmp_path.iterdir())) == 150

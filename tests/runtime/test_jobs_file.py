@@ -1,0 +1,87 @@
+"""Jobs files: what they may contain, and how errors name the file and the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hesrpt import InputError
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.jobs_file import parse_jobs_file
+
+GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "jobs.toml: has no jobs"),
+        ("servers = 0\n" + GOOD, "jobs.toml:1: servers must be a whole number, at least 1"),
+        ("speed = 1\n" + GOOD, "jobs.toml:1: unknown key 'speed'; keys are: servers, policy, job"),
+        ("[[job]\n", "jobs.toml:1: "),
+        (GOOD + GOOD, "jobs.toml:6: there is already a job named 'a'"),
+        (GOOD + "colour = 1\n", "jobs.toml:5: unknown key 'colour'"),
+        (GOOD + "size = 'soon'\n", "jobs.toml:5: size must be a time in seconds, or like"),
+        (GOOD + "p = 1.5\n", "jobs.toml:5: p must be a number between 0 and 1, got 1.5"),
+        (GOOD + "retries = -1\n", "jobs.toml:5: retries must be a whole number, at least 0"),
+        (GOOD + "resize = 'restart'\n", "jobs.toml:5: resize is for a job of one command"),
+        (GOOD.replace("{item}", "{thing}"), "jobs.toml:3: unknown placeholder {thing}"),
+        (GOOD.replace("{item}", "{servers}"), "jobs.toml:3: {servers} is for a job of one command"),
+        (GOOD.replace("{item}", "{"), "jobs.toml:3: "),
+        (GOOD.replace("items = [1]\n", ""), "jobs.toml:3: the command refers to items"),
+        (GOOD.replace("[1]", "'*.none'"), "jobs.toml:4: no file matches '*.none'"),
+        (GOOD.replace("[1]", "{lines = 'none'}"), "jobs.toml:4: "),
+        (GOOD.replace("[1]", "{range = [5, 1]}"), "jobs.toml:4: a range must be like [0, 500]"),
+        (GOOD.replace("[1]", "[]"), "jobs.toml:4: a list of items must hold strings or numbers"),
+        (GOOD.replace("[1]", "3"), "jobs.toml:4: items must be a pattern"),
+        (GOOD.replace("{item}", "{item!r}"), "jobs.toml:3: unknown placeholder {item!r}"),
+        (GOOD.replace("true {item}", "echo '{item}'"), "jobs.toml:3: {item} stands in quotes"),
+        (GOOD.replace("true {item}", r"echo \"a {item}\""), "jobs.toml:3: {item} stands in quotes"),
+        (GOOD + "weight = nan\n", "jobs.toml:5: weight must be a number greater than 0"),
+        (GOOD + "size = inf\n", "jobs.toml:5: size must be a time"),
+        ('job = [{name="a", comand="x"}]\n', "jobs.toml:1: unknown key 'comand'"),
+        ("job = [1, 2]\n", "jobs.toml:1: a job must be a table, got 1"),
+        (GOOD.replace('"a"', "3"), "jobs.toml:2: name must be a string, got 3"),
+        (GOOD.replace('"true {item}"', "3"), "jobs.toml:3: command must be a string for the shell"),
+    ],
+)
+def test_error_names_the_file_and_the_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_jobs_file(text, "jobs.toml", tmp_path)
+    assert str(caught.value).startswith(message)
+
+
+def test_all_kinds_of_items_are_read(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").touch()
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "lines").write_text("one\n\ntwo\n")
+    text = "\n".join(
+        f'[[job]]\nname = "{name}"\ncommand = "echo {{item}} {{{{x}}}}"\nitems = {items}\n'
+        for name, items in (
+            ("glob", '"*.txt"'),
+            ("lines", '{lines = "lines"}'),
+            ("range", "{range = [2, 5]}"),
+        )
+    )
+    one = '[[job]]\nname = "one"\ncommand = "run {servers}"\nsize = "1h 30m"\nresize = "restart"\n'
+    jobs = parse_jobs_file(text + one, "jobs.toml", tmp_path).jobs
+    assert [job.command and job.command.items for job in jobs] == [
+        ("a.txt", "b.txt"),
+        ("one", "two"),
+        ("2", "3", "4"),
+        None,
+    ]
+    assert [job.items for job in jobs] == [2, 2, 3, 1]
+    assert (jobs[3].size, jobs[3].resize) == (5400, "restart")
+    assert jobs[0].command is not None
+    assert jobs[0].command.fill_in(0, servers=1) == "echo a.txt {x}"
+
+
+def test_job_specs_survive_json(tmp_path: Path) -> None:
+    text = (
+        '[[job]]\nname = "a"\nitems = [1, 2]\ncommand = ["echo", "{item}"]\np = 0.5\nweight = 2\n'
+        '[[job]]\nname = "b"\ncommand = "run {servers}"\ntimeout = "1m"\nresize = "affinity"\n'
+    )
+    for job in parse_jobs_file(text, "jobs.toml", tmp_path).jobs:
+        assert JobSpec.from_json(job.to_json()) == job
