@@ -1,0 +1,79 @@
+"""Predictions by simulation: when active jobs will end, and how other policies would have done."""
+
+from __future__ import annotations
+
+import pytest
+
+from hesrpt import PowerLaw, Workload, simulate
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.events import ItemFinished, JobArrived
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.predictions import (
+    predict_ends,
+    simulate_alternatives,
+    simulate_flow_times,
+)
+
+HALF = PowerLaw(0.5)
+
+
+def create_record(name: str, size: float, arrived: float = 0.0, done: int = 100) -> JobRecord:
+    return JobRecord(
+        spec=JobSpec(name=name),
+        number=1,
+        arrived=arrived,
+        ended=arrived + size,
+        done=done,
+        size=size,
+        speedup=HALF,
+    )
+
+
+def test_ends_of_active_jobs_are_predicted_from_now_on() -> None:
+    core = Core(4)
+    core.handle(
+        JobArrived(0, JobSpec(name="large", items=100, size=100, speedup=HALF)),
+        JobArrived(0, JobSpec(name="small", items=10, size=10, speedup=HALF)),
+    )
+    expected = simulate(Workload([100, 10], HALF), 4, "hesrpt", whole=True)
+    large, small = expected.completion_times
+    assert predict_ends(core, 0.0) == pytest.approx({"large": large, "small": small})
+    core.handle(ItemFinished(2.0, "small", 0, 1.0))
+    assert predict_ends(core, 2.0)["small"] > 2.0
+
+
+def test_job_is_not_predicted_to_use_more_servers_than_items() -> None:
+    core = Core(16)
+    core.handle(JobArrived(0, JobSpec(name="narrow", items=4, size=4, speedup=HALF)))
+    assert predict_ends(core, 0.0) == pytest.approx({"narrow": 4 / 4**0.5})
+
+
+def test_nothing_is_predicted_without_servers_or_for_very_many_jobs() -> None:
+    core = Core(0)
+    core.handle(JobArrived(0, JobSpec(name="a", items=4)))
+    assert predict_ends(core, 0.0) == {}
+    core = Core(4)
+    core.handle(*(JobArrived(0, JobSpec(name=str(job), items=1)) for job in range(201)))
+    assert predict_ends(core, 0.0) == {}
+
+
+def test_other_policies_are_simulated_on_the_measured_work() -> None:
+    records = [create_record("large", 90.0), create_record("small", 10.0)]
+    workload = Workload([90, 10], HALF)
+    for policy in ("fifo", "equi", "hesrpt"):
+        expected = simulate(workload, 4, policy, whole=True).flow_times
+        assert simulate_flow_times(records, 4, policy) == pytest.approx(expected)
+    fifo = simulate(workload, 4, "fifo", whole=True).mean_flow_time
+    assert simulate_alternatives(records, 4, 0.0)["fifo"] == pytest.approx(fifo)
+
+
+def test_no_policy_starts_before_the_first_server_was_up() -> None:
+    records = [create_record("a", 10.0, arrived=1.0)]
+    assert simulate_flow_times(records, 4, "fifo", first_start=3.0) == pytest.approx([2 + 5.0])
+
+
+def test_bag_is_simulated_on_no_more_servers_than_items() -> None:
+    assert simulate_flow_times([create_record("a", 10.0, done=1)], 4, "fifo") == pytest.approx(
+        [10.0]
+    )
