@@ -10,7 +10,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.runtime.forecast import forecast
 from hesrpt.runtime.pool import Pool
 from hesrpt.units import format_duration
 
@@ -50,31 +49,27 @@ class LiveTable:
 
 
 def _build_table(pool: Pool) -> Table:
-    driver = pool._driver
-    with driver.condition:
-        now, servers = driver.now, driver.core.servers
-        ends = forecast(driver.core, now, driver.core.allocator.policy)
-        held = {name: (job.planned, job.observed) for name, job in driver.core.jobs.items()}
+    snapshot, ends = pool.snapshot(), pool.predict_ends()
     table = Table(box=None, pad_edge=False)
     for column in ("job", "", "items", "servers", "elapsed", "remaining"):
         table.add_column(column, justify="left" if column in ("job", "") else "right")
     flow_times = []
     for job in pool.jobs:
-        planned, observed = held.get(job.name, (0, 0))
+        held, planned = snapshot.held.get(job.name, 0), snapshot.planned.get(job.name, 0)
         end = ends.get(job.name)
-        remaining = None if end is None else max(end - now, 0.0)
+        remaining = None if end is None else max(end - snapshot.time, 0.0)
         flow_times.append(job.flow_time + (remaining or 0.0))
         table.add_row(
             Text(job.name),
             ProgressBar(total=job.items or max(job.done * 2, 1), completed=job.done, width=24),
             f"{job.done:,}/{job.items:,}" if job.items is not None else f"{job.done:,}",
-            f"{observed} of {planned}" if job.state == "running" else "",
+            f"{held} of {planned}" if job.state == "running" else "",
             format_duration(job.flow_time),
             job.state if remaining is None else format_duration(remaining),
         )
-    if servers == 0:
+    if snapshot.servers == 0:
         table.caption = "waiting: no server is free on the cluster"
     elif flow_times:
         mean = format_duration(sum(flow_times) / len(flow_times))
-        table.caption = f"{servers} servers; predicted mean flow time: {mean}"
+        table.caption = f"{snapshot.servers} servers; predicted mean flow time: {mean}"
     return table

@@ -13,10 +13,10 @@ from hesrpt.errors import InputError
 
 def complete_job(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Yield the names of the run's jobs that a partly typed name may stand for."""
-    from hesrpt.runtime import runs
+    from hesrpt.runtime.inspection import read_status
 
     try:
-        _, jobs = runs.status(ctx.params["state"])
+        jobs = read_status(ctx.params["state"]).jobs
     except (InputError, KeyError):
         return
     for job in jobs:
@@ -40,9 +40,9 @@ def logs(
     ] = None,
 ) -> None:
     """Print the output of a job's items."""
-    from hesrpt.runtime import runs
+    from hesrpt.runtime.inspection import read_logs
 
-    for number, text in runs.logs(state, job, item):
+    for number, text in read_logs(state, job, item):
         if item is None:
             print(f"--- {job}, item {number}")
         print(text, end="" if text.endswith("\n") else "\n")

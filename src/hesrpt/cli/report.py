@@ -17,10 +17,12 @@ def report(
     --csv writes one line for each job.
     """
     from hesrpt.cli.run_tables import print_outcome
-    from hesrpt.runtime.runs import alternatives, recorded, remembered_policy
+    from hesrpt.runtime.inspection import read_report
+    from hesrpt.runtime.predictions import simulate_alternatives
 
     check_output_files(figures=[plot], others=[csv])
-    schedule, ended, servers, began = recorded(state)
+    run_report = read_report(state)
+    schedule = run_report.schedule
     if csv is not None:
         schedule.to_csv(csv)
     if plot is not None:
@@ -29,14 +31,22 @@ def report(
         print(
             json.dumps(
                 {
-                    "servers": servers,
+                    "servers": run_report.servers,
                     "metrics": schedule.metrics(),
-                    "alternatives": alternatives(ended, servers, began),
+                    "alternatives": simulate_alternatives(
+                        run_report.records, run_report.servers, run_report.first_start
+                    ),
                     "jobs": schedule.rows(),
                 },
                 indent=2,
             )
         )
     else:
-        print_outcome(create_console(), ended, servers, remembered_policy(state), began)
+        print_outcome(
+            create_console(),
+            run_report.records,
+            servers=run_report.servers,
+            policy=run_report.policy,
+            first_start=run_report.first_start,
+        )
         print_locations(plot, csv)

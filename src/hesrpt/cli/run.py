@@ -82,8 +82,9 @@ def run(
     """Run the jobs in a file so that their mean flow time is as low as possible."""
     from hesrpt.cli.live_table import LiveTable
     from hesrpt.cli.run_tables import print_outcome
+    from hesrpt.runtime.batch_run import RunOptions, run_jobs
+    from hesrpt.runtime.inspection import read_policy
     from hesrpt.runtime.jobs_file import JobsFile, read_jobs_file
-    from hesrpt.runtime.runs import Where, remembered_policy, run_jobs
 
     if jobs is None and not resume:
         raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR --resume")
@@ -92,30 +93,30 @@ def run(
     if engine != "ray" and (address is not None or resources is not None):
         option = "--resources" if address is None else "--address"
         raise InputError(f"{option} needs --engine ray")
-    file = JobsFile((), None, None) if jobs is None else read_jobs_file(jobs)
-    chosen = policy or file.policy or (remembered_policy(state) if state and resume else "hesrpt")
-    where = Where(engine, address, None if resources is None else _parse_resources(resources))
+    file = JobsFile() if jobs is None else read_jobs_file(jobs)
+    chosen = policy or file.policy or (read_policy(state) if state and resume else "hesrpt")
+    options = RunOptions(
+        servers=file.servers if servers is None else servers,
+        policy=chosen,
+        state=state,
+        resume=resume,
+        engine=engine,
+        address=address,
+        resources=None if resources is None else _parse_resources(resources),
+    )
     console = create_console(stderr=as_json)
     # Ray prints messages of the cluster to standard output: keep them out of the JSON.
     redirect = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
         with redirect, LiveTable(console, quiet=as_json) as table:
-            pool = run_jobs(
-                file.jobs,
-                file.servers if servers is None else servers,
-                chosen,
-                state,
-                resume,
-                where,
-                table.update,
-            )
+            pool = run_jobs(file.jobs, options, table.update)
     except KeyboardInterrupt:
         hint = ""
         if state is not None:
             cluster = {"--engine": engine, "--address": address, "--resources": resources}
             given = [f" {option} {value}" for option, value in cluster.items() if value]
-            options = "".join(given) if engine != "local" else ""
-            hint = f"; continue with: hesrpt run --state {state} --resume{options}"
+            cluster_options = "".join(given) if engine != "local" else ""
+            hint = f"; continue with: hesrpt run --state {state} --resume{cluster_options}"
         print(f"hesrpt: stopped{hint}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
@@ -126,7 +127,13 @@ def run(
     elif not pool.jobs:
         console.print(f"all jobs in {state} have ended")
     else:
-        print_outcome(console, pool.ended, pool.servers, chosen, pool.began)
+        print_outcome(
+            console,
+            pool.records,
+            servers=pool.servers,
+            policy=chosen,
+            first_start=pool.first_start,
+        )
     if any(job.error for job in pool.jobs):
         raise typer.Exit(1)
 
@@ -150,8 +157,13 @@ def _parse_resources(text: str) -> dict[str, float]:
 
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, including those that ended before the run was resumed."""
-    from hesrpt.runtime import runs
+    from hesrpt.runtime.inspection import read_status
 
     keys = ("name", "state", "items", "done", "flow_time", "error")
-    jobs = pool.jobs if state is None else runs.status(state)[1]
-    return [{key: getattr(job, key) for key in keys} for job in jobs]
+    if state is None:
+        return [{key: getattr(job, key) for key in keys} for job in pool.jobs]
+    status = read_status(state)
+    return [
+        {key: getattr(job, key) for key in keys} | {"state": status.state_of(job)}
+        for job in status.jobs
+    ]

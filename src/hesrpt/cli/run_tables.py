@@ -10,62 +10,69 @@ from rich.text import Text
 
 from hesrpt.cli.terminal import create_console
 from hesrpt.policies import POLICIES
-from hesrpt.runtime.history import Ended
-from hesrpt.runtime.runs import JobStatus, alternatives
+from hesrpt.runtime.inspection import RunStatus
+from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.predictions import simulate_alternatives
 from hesrpt.units import format_duration
 
 # Mention the start of the servers if it took longer than this, in seconds.
 _SLOW_START = 0.5
 
 
-def print_status(is_running: bool, jobs: Sequence[JobStatus]) -> None:
+def print_status(status: RunStatus) -> None:
     """Print the state of each job, why jobs failed, and whether a scheduler is running."""
     table = Table(box=None, pad_edge=False)
     for column in ("job", "state", "items", "failures", "flow time"):
         table.add_column(column, justify="left" if column in ("job", "state") else "right")
-    for job in jobs:
+    for job in status.jobs:
         total = "?" if job.items is None else f"{job.items:,}"
         table.add_row(
             Text(job.name),
-            job.state,
+            status.state_of(job),
             f"{job.done:,}/{total}",
             str(job.failures or ""),
             "" if job.flow_time is None else format_duration(job.flow_time),
         )
     console = create_console()
     console.print(table)
-    for job in jobs:
+    for job in status.jobs:
         if job.error and job.state == "failed":
             console.print(Text(f"\n{job.name} failed: {job.error}"), soft_wrap=True)
-    console.print(f"\n{'a' if is_running else 'no'} scheduler is running")
+    console.print(f"\n{'a' if status.is_running else 'no'} scheduler is running")
 
 
 def print_outcome(
-    console: Console, ended: Sequence[Ended], servers: int, policy: str, began: float
+    console: Console,
+    records: Sequence[JobRecord],
+    *,
+    servers: int,
+    policy: str,
+    first_start: float,
 ) -> None:
     """Print flow times, and the mean flow time that other policies would have achieved."""
-    if not ended:
+    if not records:
         return
     table = Table(box=None, pad_edge=False)
     for column in ("job", "items", "work", "p", "flow time"):
         table.add_column(column, justify="left" if column == "job" else "right")
-    for job in ended:
-        p = getattr(job.speedup, "p", None)
+    flow_times = [record.flow_time or 0.0 for record in records]
+    for record, flow_time in zip(records, flow_times, strict=True):
+        p = getattr(record.speedup, "p", None)
         table.add_row(
-            Text(job.name),
-            f"{job.items:,}",
-            format_duration(job.size),
+            Text(record.name),
+            f"{record.done:,}",
+            format_duration(record.size or 0.0),
             "" if p is None else f"{p:.2f}",
-            format_duration(job.ended - job.arrived),
+            format_duration(flow_time),
         )
     console.print(table)
-    mean = sum(job.ended - job.arrived for job in ended) / len(ended)
+    mean = sum(flow_times) / len(flow_times)
     means = Table.grid("", "", "", padding=(0, 2, 0, 0))
     plural = "" if servers == 1 else "s"
     means.add_row("mean flow time", format_duration(mean), f"{policy} on {servers} server{plural}")
-    for name, other in alternatives(ended, servers, began).items():
+    for name, other in simulate_alternatives(records, servers, first_start).items():
         means.add_row("", format_duration(other), f"{POLICIES[name].title} (simulated)")
     console.print()
     console.print(means)
-    if (wait := began - min(job.arrived for job in ended)) > _SLOW_START:
+    if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
         console.print(f"all include {format_duration(wait)} until the first server was ready")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from hesrpt.cli.options import AsJson, StateDirectory
 
@@ -11,10 +10,15 @@ from hesrpt.cli.options import AsJson, StateDirectory
 def status(state: StateDirectory, as_json: AsJson = False) -> None:
     """Show the state of each job of a run."""
     from hesrpt.cli.run_tables import print_status
-    from hesrpt.runtime import runs
+    from hesrpt.runtime.inspection import read_status
 
-    is_running, jobs = runs.status(state)
+    run_status = read_status(state)
     if as_json:
-        print(json.dumps({"running": is_running, "jobs": [asdict(job) for job in jobs]}, indent=2))
+        keys = ("name", "done", "items", "failures", "arrived", "ended", "error")
+        jobs = [
+            {key: getattr(job, key) for key in keys} | {"state": run_status.state_of(job)}
+            for job in run_status.jobs
+        ]
+        print(json.dumps({"running": run_status.is_running, "jobs": jobs}, indent=2))
     else:
-        print_status(is_running, jobs)
+        print_status(run_status)

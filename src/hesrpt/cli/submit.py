@@ -15,11 +15,11 @@ def submit(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS.TOML", help="The jobs to add.")],
 ) -> None:
     """Add jobs to a run, while it is running or for when it is resumed."""
-    from hesrpt.runtime import runs
+    from hesrpt.runtime.batch_run import submit_jobs
     from hesrpt.runtime.jobs_file import read_jobs_file
 
-    requests = read_jobs_file(jobs).jobs
-    is_running = runs.submit(state, requests, str(jobs))
-    names = ", ".join(request.name for request in requests)
+    specs = read_jobs_file(jobs).jobs
+    is_running = submit_jobs(state, specs)
+    names = ", ".join(spec.name for spec in specs)
     note = "" if is_running else "; no scheduler is running: they start when the run is resumed"
     print(f"submitted to {state}: {names}{note}")
