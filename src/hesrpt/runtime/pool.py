@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hesrpt.errors import InputError
-from hesrpt.policies import PolicyLike
-from hesrpt.runtime.allocation import Allocator
+from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.engines.engine import Engine
@@ -93,7 +92,7 @@ class Pool:
             servers = check_whole_number("servers", servers, minimum=1)
         if resume and state is None:
             raise InputError("resume=True needs state=, the directory of the run to continue")
-        Allocator(policy)  # checks the policy before anything is created
+        get_malleable_policy(policy)  # refuses a wrong policy before anything is created
         journal = None
         if state is not None and resume:
             journal = Journal.resume(state)

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import HeSrpt, Policy, PolicyLike, get_policy
+from hesrpt.policies import (
+    Policy,
+    PolicyLike,
+    approximate_exponent,
+    bind_policy,
+    describe_workload,
+    get_malleable_policy,
+)
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.jobs import common_power
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.run_schedule import measured_size, measured_speedup
 from hesrpt.simulator import simulate
@@ -35,7 +41,7 @@ def predict_ends(core: Core, time: float) -> dict[str, float]:
         [_limit(job.speedup, job.max_servers, core.servers) for job in jobs],
         weights=[job.spec.weight for job in jobs],
     )
-    policy = _serving(core.allocator.policy, workload)
+    policy = _bind_policy(core.allocator.policy, workload, core.servers)
     simulation = simulate(workload, core.servers, policy, whole=True)
     ends = simulation.completion_times.tolist()
     return {job.name: time + end for job, end in zip(jobs, ends, strict=True)}
@@ -73,7 +79,8 @@ def simulate_flow_times(
         weights=[record.spec.weight for record in records],
         names=[record.name for record in records],
     )
-    simulation = simulate(workload, servers, _serving(policy, workload), whole=True)
+    bound = _bind_policy(policy, workload, servers)
+    simulation = simulate(workload, servers, bound, whole=True)
     flow_times: FloatArray = simulation.completion_times + origin - arrivals
     return flow_times
 
@@ -83,10 +90,8 @@ def _limit(speedup: Speedup, max_servers: int, servers: int) -> Speedup:
     return speedup.limited(float(max_servers)) if max_servers < servers else speedup
 
 
-def _serving(policy: PolicyLike, workload: Workload) -> Policy:
-    """Return a policy that can serve jobs with different speedups."""
-    chosen = get_policy(policy)
-    if isinstance(chosen, HeSrpt) and chosen.p is None and workload.speedups.shared is None:
-        p = common_power(list(workload.speedups), workload.sizes)
-        return HeSrpt(p=p, objective=chosen.objective)
-    return chosen
+def _bind_policy(policy: PolicyLike, workload: Workload, servers: int) -> Policy:
+    """Return a policy bound as the live scheduler binds it, to simulate what it would do."""
+    approximate_p = approximate_exponent(workload.speedups, workload.sizes)
+    facts = describe_workload(workload, servers, True, approximate_p)
+    return bind_policy(get_malleable_policy(policy), facts)
