@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and Ray clusters that belong to the tests alone."""
+"""Hypothesis profiles, the example trace, and Ray clusters that belong to the tests alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from support.paths import EXAMPLES
+
+from hesrpt.traces import Trace, read_trace
 
 # `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
+
+
+@pytest.fixture(scope="session")
+def example_trace() -> Trace:
+    """Return the trace in the folder of examples."""
+    return read_trace(EXAMPLES / "cluster.swf")
 
 
 @pytest.fixture(scope="session")

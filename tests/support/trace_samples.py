@@ -20,6 +20,27 @@ def write_file(directory: Path, data: str | bytes, name: str = "trace") -> Path:
     return path
 
 
+def make_trace(
+    submit_times: Sequence[float],
+    servers: Sequence[float],
+    runtimes: Sequence[float],
+    machine_servers: int | None = 8,
+) -> Trace:
+    jobs = len(submit_times)
+    return Trace(
+        source="made up",
+        submit_times=np.array(submit_times, float),
+        runtimes=np.array(runtimes, float),
+        servers=np.array(servers, float),
+        start_times=np.full(jobs, np.nan),
+        estimates=np.full(jobs, np.nan),
+        names=tuple(map(str, range(jobs))),
+        machine_servers=machine_servers,
+        jobs_read=jobs,
+        dropped={},
+    )
+
+
 def assert_jobs(trace: Trace, **expected: Sequence[float]) -> None:
     for column, values in expected.items():
         np.testing.assert_array_equal(getattr(trace, column), np.array(values, float), column)

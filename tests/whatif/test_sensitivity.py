@@ -1,0 +1,31 @@
+"""The gain of heSRPT as the assumptions of a study change."""
+
+from __future__ import annotations
+
+from hesrpt.traces import Trace
+from hesrpt.whatif import run_sensitivity, run_study
+
+
+def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
+    sensitivity = run_sensitivity(
+        example_trace, powers=(0.3, 0.9), resize_costs=(0.0, 1e5), size_errors=(0.0, 1.0)
+    )
+    assert [(point.parameter, point.value) for point in sensitivity.points] == [
+        ("p", 0.3),
+        ("p", 0.9),
+        ("resize_cost", 0.0),
+        ("resize_cost", 1e5),
+        ("size_error", 0.0),
+        ("size_error", 1.0),
+    ]
+    base = run_study(example_trace, policies=("easy", "equi", "hesrpt"))
+    for parameter in ("resize_cost", "size_error"):
+        unchanged = sensitivity.select(parameter)[0]
+        for policy, flow_time in unchanged.flow_times.items():
+            assert flow_time == base.runs[policy].mean_flow_time
+    free, costly = sensitivity.select("resize_cost")
+    assert costly.gain("easy") < 1 < free.gain("easy")
+    limits = sensitivity.describe_limits()
+    assert "against EASY, p 0.3 to 0.9: heSRPT pays throughout" in limits
+    assert "against EASY, resize cost (s): heSRPT pays at 0" in limits
+    assert len(sensitivity.rows()) == 6
