@@ -4,16 +4,25 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test docs paper bench clean
+.PHONY: demo test test-all lint docs paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
 
-test: $(VENV)/.test
+# Three workers for two cores, because many tests only wait. Files stay together: their tests share Ray clusters.
+PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile
+
+test: lint
+	$(PYTEST)
+
+# Slow tests as well, and more examples of the property tests, which differ from run to run.
+test-all: lint
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
+
+lint: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

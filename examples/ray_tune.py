@@ -4,7 +4,7 @@ Three trials of different lengths share the CPUs of a private Ray cluster. An it
 second on one CPU and 1/k^p seconds on k CPUs. Resizing a trial takes Tune two or three seconds, in
 which the trial stands still. heSRPT resizes only if this saves time, which is part of its gain.
 
-Run it: python examples/ray_tune.py
+Run it: python examples/ray_tune.py [equal | hesrpt] [--json]
 """
 
 from __future__ import annotations
@@ -91,8 +91,12 @@ def run_trials(allocation: Any, storage: str) -> dict[str, Any]:
     return {"ends": record.ends, "resizes": record.starts - len(ITERATIONS)}
 
 
-def compare() -> dict[str, dict[str, Any]]:
-    """Run the trials with equal shares and with heSRPT's shares."""
+def compare(names: list[str]) -> dict[str, dict[str, Any]]:
+    """Run the trials once with each of the named allocations."""
+    allocations = {
+        "equal": DistributeResources(),
+        "hesrpt": HeSRPTAllocation(remaining="iterations", p=P),
+    }
     storage = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # paths of sockets must be short
     ray.init(
         address="local",
@@ -103,18 +107,15 @@ def compare() -> dict[str, dict[str, Any]]:
         logging_level="ERROR",
     )
     try:
-        hesrpt = HeSRPTAllocation(remaining="iterations", p=P)
-        return {
-            "equal": run_trials(DistributeResources(), f"{storage}/equal"),
-            "hesrpt": run_trials(hesrpt, f"{storage}/hesrpt"),
-        }
+        return {name: run_trials(allocations[name], f"{storage}/{name}") for name in names}
     finally:
         ray.shutdown()
         shutil.rmtree(storage, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    measured = compare()
+    names = [argument for argument in sys.argv[1:] if argument != "--json"]
+    measured = compare(names or ["equal", "hesrpt"])
     if "--json" in sys.argv:
         print(json.dumps(measured))
     else:

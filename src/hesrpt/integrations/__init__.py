@@ -1,1 +1,1 @@
-"""heSRPT inside other schedulers: one module for each, none of them imported by ``hesrpt``."""
+"""heSRPT inside other tools: one module for each, none of them imported by ``import hesrpt``."""

@@ -22,42 +22,43 @@ from hesrpt.runtime.pool import Pool
 
 @contextmanager
 def on_pool(pool: Pool, name: str = "joblib", **options: Any) -> Iterator[None]:
-    """Let what joblib does within this context be one job of a pool.
+    """Run all joblib calls within this context as one job of a pool.
 
     Parameters
     ----------
     pool
-        Whose servers to use.
+        The pool whose servers to use.
     name
-        What the job is called.
+        The name of the job.
     options
-        As for :meth:`hesrpt.Pool.executor`: size, speedup, weight, timeout.
+        Options of :meth:`hesrpt.Pool.executor`: size, speedup, weight, timeout.
     """
     with pool.executor(name, **options) as executor:
-        backend = _Backend(pool, executor.submit)
+        backend = _PoolBackend(pool, executor.submit)
         with parallel_config(backend=backend, n_jobs=-1):
             yield
 
 
-class _Backend(ParallelBackendBase):  # type: ignore[misc]
-    """Hands joblib's batches to an executor."""
+class _PoolBackend(ParallelBackendBase):  # type: ignore[misc]
+    """A joblib backend that submits joblib's batches to an executor."""
 
     supports_retrieve_callback = True
     uses_threads = False
 
     def __init__(self, pool: Pool, submit: Callable[..., Future[Any]]) -> None:
         super().__init__(nesting_level=0)
-        self.pool, self._submit = pool, submit
+        self._pool = pool
+        self._submit = submit
         self._futures: set[Future[Any]] = set()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return how many calls are to be waiting or running: there is no use in fewer."""
-        return max(self.pool.servers, 1)
+        """Return how many calls to keep in flight: one for each server, whatever joblib asks."""
+        return max(self._pool.servers, 1)
 
     def submit(
         self, func: Callable[[], Any], callback: Callable[[Future[Any]], None]
     ) -> Future[Any]:
-        """Run joblib's function; the callback goes on from there."""
+        """Submit a batch of joblib's calls."""
         future = self._submit(func)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -65,10 +66,10 @@ class _Backend(ParallelBackendBase):  # type: ignore[misc]
         return future
 
     def retrieve_result_callback(self, out: Future[Any]) -> Any:
-        """Return what the function has returned."""
+        """Return the results of a batch, or raise its error."""
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Cancel what has not been started."""
+        """Cancel the batches that have not started."""
         for future in list(self._futures):
             future.cancel()

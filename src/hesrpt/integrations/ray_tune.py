@@ -1,7 +1,8 @@
-"""heSRPT for Ray Tune: trials get servers by how much work they have left.
+"""heSRPT for Ray Tune: the less work a trial has left, the more servers it gets.
 
-This module reads what Tune knows of its trials, and writes what Tune should give them. What they
-should get is decided in :mod:`hesrpt.integrations.resizing`, which knows nothing of Ray.
+This module translates between Tune and :mod:`hesrpt.integrations.resizing`: it reads the trials'
+progress and resources from Tune, and returns the resources that a trial should have. The decision
+itself is made there, without Ray.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hesrpt.errors import InputError
-from hesrpt.integrations.resizing import Setting, resized
+from hesrpt.integrations.resizing import ResizeSetting, choose_resize
 from hesrpt.speedups import PowerLaw
 from hesrpt.validation import check_at_least, check_flag, check_positive
 
@@ -37,23 +38,25 @@ _ROUNDING = 1e-9
 
 @dataclass
 class _Pace:
-    """How long a trial's work has taken so far, as seconds on one server."""
+    """How much work a trial has done so far, and how many seconds it took on one server."""
 
-    left: float | None = None  # at the last report
-    units: float = 0.0
+    last_remaining: float | None = None  # work that remained at the last report
+    work_done: float = 0.0
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class _Promise:
+class _PendingResize:
+    """A resize that Tune has not carried out yet."""
+
     servers: int
-    made_at: float
+    decided_at: float
 
 
 class HeSRPTAllocation:
-    """Shares of the cluster for Tune's trials: the less work a trial has left, the more servers.
+    """Divides a cluster between Tune's trials: the less work a trial has left, the more servers.
 
-    An instance is what ``ResourceChangingScheduler`` takes as ``resources_allocation_function``::
+    Pass an instance to ``ResourceChangingScheduler`` as ``resources_allocation_function``::
 
         tune.TuneConfig(
             scheduler=ResourceChangingScheduler(
@@ -62,37 +65,36 @@ class HeSRPTAllocation:
             reuse_actors=False,
         )
 
-    Each trial keeps at least what it was started with. What is left over is shared so that the mean
-    completion time of the trials is least, if k servers make a trial k^p times as fast. A trial is
-    resized only if that pays: Tune saves a checkpoint, stops the trial, and starts it anew from
-    there, so trainables must save and restore checkpoints. The shorter trials are compared with
-    what that takes, the nearer to equal the shares.
+    Every trial keeps at least the resources it started with. The rest of the cluster is divided so
+    that the mean completion time of the trials is least, if k servers make a trial k^p times as
+    fast. To resize a trial, Tune saves a checkpoint, stops the trial and restarts it from there. So
+    trainables must save and restore checkpoints, and a trial is resized only if that pays. The
+    shorter the trials are compared with a resize, the more equal their shares.
 
-    While more trials wait than the cluster can start, there is nothing to share and all run with
-    what they were started with.
+    While more trials wait than the cluster can start, all trials keep what they started with.
 
     Parameters
     ----------
     remaining
-        How much work a trial has left. By default, its iterations up to the ``training_iteration``
-        of the stop criterion, times what an iteration of this trial has taken so far. The name of
-        an entry of the trial's config: that entry is its number of iterations, instead. A function
-        of the trial and its last result (flat, and empty before the first report): it returns the
-        work that is left, in a unit that all trials have in common; 0 means about to end.
+        How much work a trial has left. By default, the iterations up to the ``training_iteration``
+        of the stop criterion, multiplied by the time that an iteration of this trial has taken so
+        far. A string names an entry of the trial's config that holds its number of iterations. A
+        function takes the trial and its last result (flat, and empty before the first report), and
+        returns the remaining work in a unit that all trials share; 0 means about to end.
     p
-        The power of the speedup. If unknown, 0.8 is a good guess: as long as the real one lies
-        between 0.5 and 0.99, that costs up to about 6% of the mean completion time.
+        The exponent of the speedup. If you do not know it, 0.8 is a good guess: as long as the real
+        one lies between 0.5 and 0.99, that costs up to about 6% of the mean completion time.
     bundle
-        The resources of one server, such as ``{"CPU": 1}`` or ``{"CPU": 4, "GPU": 1}``. What
-        trials are started with must contain at least one.
+        The resources of one server, such as ``{"CPU": 1}`` or ``{"CPU": 4, "GPU": 1}``. The
+        resources that trials start with must contain at least one server.
     add_bundles
-        Whether servers become further bundles of the trial's placement group, for trials that
+        Whether more servers become more bundles of the trial's placement group, for trials that
         start workers of their own. By default its only bundle grows, which must fit on one node.
     reserve
-        Resources that are not handed out, such as ``{"CPU": 2}``.
+        Resources to leave unused, such as ``{"CPU": 2}``.
     resize_cost
-        For how many seconds a trial stands still when it is resized, as a first guess: it counts
-        like one measurement among those that follow. Trials that gain less are not resized.
+        A first guess of the seconds for which a resized trial stands still. It counts as one
+        measurement and is averaged with the real ones. Trials that would gain less are not resized.
 
     Examples
     --------
@@ -101,7 +103,7 @@ class HeSRPTAllocation:
     resize_cost=2.0)
     """
 
-    # Ray sets these on whatever it calls.
+    # Tune sets these on every allocation function.
     metric: str | None = None
     mode: str | None = None
 
@@ -122,117 +124,125 @@ class HeSRPTAllocation:
             )
         self.remaining = remaining
         self.p = PowerLaw(p).p
-        self.bundle = _resources("bundle", {"CPU": 1} if bundle is None else bundle)
+        self.bundle = _check_resources("bundle", {"CPU": 1} if bundle is None else bundle)
         for resource, amount in self.bundle.items():
             check_positive(f"bundle[{resource!r}]", amount)
         if not self.bundle:
             raise InputError("bundle must hold at least one resource, such as {'CPU': 1}, got {}")
         self.add_bundles = check_flag("add_bundles", add_bundles)
-        self.reserve = _resources("reserve", {} if reserve is None else reserve)
+        self.reserve = _check_resources("reserve", {} if reserve is None else reserve)
         self.resize_cost = check_at_least("resize_cost", resize_cost, 0)
+        self._resize_costs = [self.resize_cost]  # the guess, then what was measured
         self._paces: dict[str, _Pace] = {}
-        self._costs = [self.resize_cost]
-        # Tune carries out a decision a while after it was made, when the trial has been saved.
-        self._promised: dict[str, _Promise] = {}
+        # Tune carries out a decision only after it has saved the trial.
+        self._pending: dict[str, _PendingResize] = {}
 
     def __repr__(self) -> str:
         names = ("remaining", "p", "bundle", "add_bundles", "reserve", "resize_cost")
         return f"HeSRPTAllocation({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    @property
+    def mean_resize_cost(self) -> float:
+        """The seconds for which a resized trial stands still, as measured so far."""
+        return sum(self._resize_costs) / len(self._resize_costs)
 
     def __call__(
         self, tune_controller: Any, trial: Any, result: dict[str, Any], scheduler: Any
     ) -> PlacementGroupFactory | None:
         """Return the resources that a trial should have from now on, or None for no change."""
         base = scheduler.base_trial_resources
-        fewest = self._fewest(base)
-        # By their ids they are in the order in which they were made; Tune keeps them in a set.
+        min_servers = self._count_base_servers(base)
+        # Tune keeps trials in a set. Their ids are in the order of their creation.
         live = sorted(
             (each for each in tune_controller.get_live_trials() if not each.is_finished()),
             key=lambda each: str(each.trial_id),
         )
-        self._forget_all_but({each.trial_id for each in live})
+        self._forget_ended_trials({each.trial_id for each in live})
         seconds = float(result["time_this_iter_s"])
-        if kept := self._promised.pop(trial.trial_id, None):
-            self._costs.append(max(time.monotonic() - kept.made_at - seconds, 0.0))
-        held = {each.trial_id: self._held(each, base, fewest) for each in live}
-        left = {each.trial_id: self._left(each, result if each is trial else None) for each in live}
+        if resize := self._pending.pop(trial.trial_id, None):
+            self._resize_costs.append(max(time.monotonic() - resize.decided_at - seconds, 0.0))
+        held = {each.trial_id: self._count_servers(each, base, min_servers) for each in live}
+        remaining = {
+            each.trial_id: self._compute_remaining(each, result if each is trial else None)
+            for each in live
+        }
         work = seconds * held[trial.trial_id] ** self.p
-        self._learn(trial.trial_id, left[trial.trial_id], work)
+        self._record_pace(trial.trial_id, remaining[trial.trial_id], work)
         # Trials that are about to end keep what they have; the others share the rest.
-        active = [each.trial_id for each in live if left[each.trial_id] > 0]
-        paces = [self._seconds_per_unit(each) for each in active]
+        active = [name for name in remaining if remaining[name] > 0]
+        paces = [self._seconds_per_unit(name) for name in active]
         if trial.trial_id not in active or None in paces:
             return None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        others = sum(held[each.trial_id] for each in live if left[each.trial_id] <= 0)
-        new = resized(
+        held_by_others = sum(held[name] for name in remaining if remaining[name] <= 0)
+        new = choose_resize(
             active.index(trial.trial_id),
-            np.array([left[each] for each in active]) * np.array(paces, dtype=np.float64),
-            np.array([held[each] for each in active]),
-            Setting(
-                servers=self._all_servers(base, fewest, len(live), nodes) - others,
-                base=fewest,
-                most=self._most(base, fewest, nodes),
+            np.array([remaining[name] for name in active]) * np.array(paces, dtype=np.float64),
+            np.array([held[name] for name in active]),
+            ResizeSetting(
+                servers=self._count_all_servers(base, min_servers, len(live), nodes)
+                - held_by_others,
+                min_servers=min_servers,
+                max_servers=self._count_max_servers(base, min_servers, nodes),
                 p=self.p,
-                resize_cost=sum(self._costs) / len(self._costs),
+                resize_cost=self.mean_resize_cost,
             ),
         )
         if new is None:
             return None
-        self._promised[trial.trial_id] = _Promise(new, time.monotonic())
-        return self._grown(base, new - fewest)
+        self._pending[trial.trial_id] = _PendingResize(new, time.monotonic())
+        return self._build_resources(base, new - min_servers)
 
     # --- work ---------------------------------------------------------------------------------
 
-    def _left(self, trial: Any, result: dict[str, Any] | None) -> float:
-        """Return the work that a trial has left, in its unit; without a result, by its last one."""
+    def _compute_remaining(self, trial: Any, result: dict[str, Any] | None) -> float:
+        """Return the remaining work of a trial, by a result or, without one, by its last result."""
         if result is None:
             # Asking for the last result of a trial that has none would wait for the trial.
-            reported = trial.has_reported_at_least_once
-            result = dict(flatten_dict(trial.last_result)) if reported else {}
+            has_reported = trial.has_reported_at_least_once
+            result = dict(flatten_dict(trial.last_result)) if has_reported else {}
         if callable(self.remaining):
             return check_at_least(f"remaining of trial {trial}", self.remaining(trial, result), 0)
+        name = self.remaining or _ITERATION
         if self.remaining is None:
-            where, known = "the stop criterion", trial.stopping_criterion
-            total = known.get(_ITERATION)
+            source, entries = "the stop criterion", trial.stopping_criterion
             advice = (
                 "give one as in RunConfig(stop={'training_iteration': 100}), or "
                 "HeSRPTAllocation(remaining=...)"
             )
         else:
-            where, known = "the config", trial.config
-            total = known.get(self.remaining)
+            source, entries = "the config", trial.config
             advice = "remaining must be the name of an entry with its number of iterations"
+        total = entries.get(name)
         if total is None:
-            wanted = self.remaining or _ITERATION
             raise InputError(
-                f"{where} of trial {trial} has no {wanted!r}, only {sorted(known)}: {advice}"
+                f"{source} of trial {trial} has no {name!r}, only {sorted(entries)}: {advice}"
             )
-        total = check_at_least(f"{self.remaining or _ITERATION} of trial {trial}", total, 0)
+        total = check_at_least(f"{name} of trial {trial}", total, 0)
         return max(total - float(result.get(_ITERATION, 0)), 0.0)
 
-    def _learn(self, trial_id: str, left: float, seconds: float) -> None:
-        """Note how long the work between the last two reports of a trial has taken."""
+    def _record_pace(self, trial_id: str, remaining: float, seconds: float) -> None:
+        """Record how long the work between the last two reports of a trial took."""
         pace = self._paces.setdefault(trial_id, _Pace())
-        if pace.left is None and not callable(self.remaining):
-            pace.left = left + 1  # the iteration that has just ended
-        if pace.left is not None and left < pace.left:
-            pace.units += pace.left - left
+        if pace.last_remaining is None and not callable(self.remaining):
+            pace.last_remaining = remaining + 1  # the iteration that has just ended
+        if pace.last_remaining is not None and remaining < pace.last_remaining:
+            pace.work_done += pace.last_remaining - remaining
             pace.seconds += seconds
-        pace.left = left
+        pace.last_remaining = remaining
 
     def _seconds_per_unit(self, trial_id: str) -> float | None:
-        """Return how long a unit of a trial's work takes on one server, if that is known."""
-        # Iterations of one trial may take longer than those of another; a common unit does not.
+        """Return the seconds that a unit of a trial's work takes on one server, if known."""
+        # Iterations of one trial may take longer than another's. The unit of a function is common.
         own = None if callable(self.remaining) else self._paces.get(trial_id)
-        measured = [own] if own is not None and own.units else list(self._paces.values())
-        units = sum(pace.units for pace in measured)
-        return max(sum(pace.seconds for pace in measured) / units, 1e-9) if units else None
+        paces = [own] if own is not None and own.work_done else list(self._paces.values())
+        work_done = sum(pace.work_done for pace in paces)
+        return max(sum(pace.seconds for pace in paces) / work_done, 1e-9) if work_done else None
 
     # --- servers ------------------------------------------------------------------------------
 
-    def _fewest(self, base: Any) -> int:
-        """Return how many servers trials are started with."""
+    def _count_base_servers(self, base: Any) -> int:
+        """Return how many servers trials start with."""
         if not isinstance(base, PlacementGroupFactory):
             raise InputError(f"trials must have a PlacementGroupFactory as resources, got {base!r}")
         if len(base.bundles) > 1 and not self.add_bundles:
@@ -240,67 +250,78 @@ class HeSRPTAllocation:
                 f"trials with {len(base.bundles)} bundles of resources cannot grow by enlarging "
                 "one of them: use HeSRPTAllocation(add_bundles=True)"
             )
-        fewest = _fitting(base.required_resources, self.bundle)
-        if fewest < 1:
+        servers = _count_fitting(base.required_resources, self.bundle)
+        if servers < 1:
             raise InputError(
                 f"bundle must fit into what trials are started with, {base.required_resources}, "
                 f"got {self.bundle}"
             )
-        return fewest
+        return servers
 
-    def _held(self, trial: Any, base: Any, fewest: int) -> int:
-        """Return the servers of a trial, or those it waits for; promises count from the start."""
-        has = _minus(trial.placement_group_factory.required_resources, base.required_resources)
-        held = fewest + max(_fitting(has, self.bundle), 0)
-        promise = self._promised.get(trial.trial_id)
-        return max(held, promise.servers) if promise else held
+    def _count_servers(self, trial: Any, base: Any, min_servers: int) -> int:
+        """Return the servers that a trial holds, waits for, or will get from a pending resize."""
+        held = trial.placement_group_factory.required_resources
+        more = _count_fitting(_subtract(held, base.required_resources), self.bundle)
+        servers = min_servers + max(more, 0)
+        pending = self._pending.get(trial.trial_id)
+        return max(servers, pending.servers) if pending else servers
 
-    def _all_servers(
-        self, base: Any, fewest: int, trials: int, nodes: list[dict[str, float]]
+    def _count_all_servers(
+        self, base: Any, min_servers: int, trials: int, nodes: list[dict[str, float]]
     ) -> int:
-        """Return the servers of the cluster, counting what trials are started with as servers."""
-        started = {name: trials * each for name, each in base.required_resources.items()}
-        total = {name: sum(node.get(name, 0.0) for node in nodes) for name in self.bundle}
-        return trials * fewest + _fitting(_minus(_minus(total, self.reserve), started), self.bundle)
+        """Return the servers of the whole cluster, for a number of trials.
 
-    def _most(self, base: Any, fewest: int, nodes: list[dict[str, float]]) -> int:
-        """Return the most servers of a trial: a bundle cannot be larger than a node."""
+        What a trial starts with counts as its minimum of servers, even if it holds more resources.
+        """
+        base_total = {name: trials * each for name, each in base.required_resources.items()}
+        available = _subtract(_add_up(nodes, self.bundle), self.reserve)
+        return trials * min_servers + _count_fitting(_subtract(available, base_total), self.bundle)
+
+    def _count_max_servers(self, base: Any, min_servers: int, nodes: list[dict[str, float]]) -> int:
+        """Return the most servers that a trial can have: one bundle must fit on one node."""
         if self.add_bundles:
-            nodes = [{name: sum(node.get(name, 0.0) for node in nodes) for name in self.bundle}]
-        room = (_fitting(_minus(node, base.required_resources), self.bundle) for node in nodes)
-        return fewest + max(0, max(room))
+            nodes = [_add_up(nodes, self.bundle)]
+        more = (
+            _count_fitting(_subtract(node, base.required_resources), self.bundle) for node in nodes
+        )
+        return min_servers + max(0, max(more))
 
-    def _grown(self, base: Any, servers: int) -> PlacementGroupFactory:
-        """Return what trials are started with, and so many servers more."""
+    def _build_resources(self, base: Any, more_servers: int) -> PlacementGroupFactory:
+        """Return the resources that trials start with, enlarged by some servers."""
         bundles = base.bundles
         if self.add_bundles:
-            bundles += [dict(self.bundle) for _ in range(servers)]
+            bundles += [dict(self.bundle) for _ in range(more_servers)]
         else:
             for name, amount in self.bundle.items():
-                bundles[0][name] = bundles[0].get(name, 0.0) + servers * amount
+                bundles[0][name] = bundles[0].get(name, 0.0) + more_servers * amount
         if base.head_bundle_is_empty:
             bundles = [{}, *bundles]
+        # Tune's own allocation functions copy these two attributes as well.
         return PlacementGroupFactory(bundles, base.strategy, *base._args, **base._kwargs)
 
-    def _forget_all_but(self, trials: set[str]) -> None:
-        self._paces = {name: each for name, each in self._paces.items() if name in trials}
-        self._promised = {name: each for name, each in self._promised.items() if name in trials}
+    def _forget_ended_trials(self, live: set[str]) -> None:
+        self._paces = {name: pace for name, pace in self._paces.items() if name in live}
+        self._pending = {name: resize for name, resize in self._pending.items() if name in live}
 
 
-def _resources(name: str, given: object) -> dict[str, float]:
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+def _check_resources(name: str, resources: object) -> dict[str, float]:
+    if not isinstance(resources, Mapping) or not all(isinstance(key, str) for key in resources):
         raise InputError(
-            f"{name} must be amounts of resources, such as {{'CPU': 1}}, got {given!r}"
+            f"{name} must be amounts of resources, such as {{'CPU': 1}}, got {resources!r}"
         )
-    return {key: check_at_least(f"{name}[{key!r}]", amount, 0) for key, amount in given.items()}
+    return {key: check_at_least(f"{name}[{key!r}]", each, 0) for key, each in resources.items()}
 
 
-def _minus(resources: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+def _add_up(nodes: list[dict[str, float]], names: Mapping[str, float]) -> dict[str, float]:
+    return {name: sum(node.get(name, 0.0) for node in nodes) for name in names}
+
+
+def _subtract(resources: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
     return {name: amount - others.get(name, 0.0) for name, amount in resources.items()}
 
 
-def _fitting(resources: Mapping[str, float], bundle: Mapping[str, float]) -> int:
-    """Return how many bundles there are in some resources; fewer than 0 if these are negative."""
+def _count_fitting(resources: Mapping[str, float], bundle: Mapping[str, float]) -> int:
+    """Return how many bundles fit into some resources; negative if these are negative."""
     return min(
         math.floor(resources.get(name, 0.0) / each + _ROUNDING) for name, each in bundle.items()
     )

@@ -1,12 +1,12 @@
-"""Whether to resize a job that must be stopped and started again for it, and to how many servers.
+"""Whether to resize a job whose resize means stopping and restarting it, and to how many servers.
 
-Numbers in, a number out: nothing here knows who runs the jobs. Jobs are asked about one at a time,
-each keeps at least its base, and only servers that are free can be given.
+Numbers in, a number out: this module does not know who runs the jobs. The caller asks about one job
+at a time. Every job keeps a minimum number of servers, and only free servers can be given away.
 
-heSRPT gives most servers to the shortest job, then to the next, and so on: with every departure
-jobs are resized. That is best if it costs nothing. If jobs are hardly longer than a resize takes,
-fewer resizes and shares that are nearer to equal are better. heSRPT with a smaller p gives those,
-so a forecast chooses which p to take.
+heSRPT gives most servers to the shortest job, next most to the second shortest, and so on, so every
+departure resizes jobs. That is optimal if resizing is free. If jobs take hardly longer than a
+resize, fewer resizes and more equal shares are better. heSRPT with a smaller p gives more equal
+shares, so we forecast the mean completion time for several values of p and use the best.
 """
 
 from __future__ import annotations
@@ -22,188 +22,202 @@ from hesrpt.optimal.closed_form import coefficients
 from hesrpt.policies import HeSrpt, round_fairly
 from hesrpt.speedups import Limited, PowerLaw, Speedup
 
-__all__ = ["Setting", "forecast", "planned", "resized"]
+__all__ = ["ResizeSetting", "choose_resize", "forecast_completion_times", "plan_servers"]
 
-# Parts of p: heSRPT itself, half way, and next to equal shares.
-_MILDER = (1.0, 0.5, 0.01)
+# The values of p to try, as fractions of the real one: heSRPT itself, a compromise, nearly EQUI.
+_FRACTIONS_OF_P = (1.0, 0.5, 0.01)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is the same for all jobs."""
+class ResizeSetting:
+    """What all jobs have in common."""
 
-    servers: int  # all that there are for these jobs
-    base: int  # the fewest of a job
-    most: int  # of a job
-    p: float  # the speedup of the jobs is k^p
-    resize_cost: float  # for how many seconds a job stands still when it is resized
+    servers: int  # of all jobs together
+    min_servers: int  # of each job
+    max_servers: int  # of each job
+    p: float  # k servers run a job k^p times as fast
+    resize_cost: float  # seconds for which a job stands still when it is resized
 
 
-def planned(work: FloatArray, setting: Setting, p: float | None = None) -> IntArray:
-    """Return the whole servers of each job under heSRPT, with the p of the jobs or another.
+def plan_servers(work: FloatArray, setting: ResizeSetting, p: float | None = None) -> IntArray:
+    """Return the whole servers of each job under heSRPT; ``p`` replaces the one of the setting.
 
-    >>> setting = Setting(servers=9, base=1, most=9, p=0.5, resize_cost=0.0)
-    >>> planned(np.array([9.0, 4.0, 1.0]), setting)
+    >>> setting = ResizeSetting(servers=9, min_servers=1, max_servers=9, p=0.5, resize_cost=0.0)
+    >>> plan_servers(np.array([9.0, 4.0, 1.0]), setting)
     array([1, 3, 5])
-    >>> planned(np.array([9.0, 4.0, 1.0]), setting, p=0.01)
+    >>> plan_servers(np.array([9.0, 4.0, 1.0]), setting, p=0.01)
     array([3, 3, 3])
     """
-    return _planned(work, setting, setting.servers, p or setting.p)
+    return _plan(work, setting, setting.servers, p or setting.p)
 
 
-def resized(job: int, work: FloatArray, held: IntArray, setting: Setting) -> int | None:
-    """Return how many servers a job should have instead of those it holds, or None to leave it.
+def choose_resize(job: int, work: FloatArray, held: IntArray, setting: ResizeSetting) -> int | None:
+    """Return how many servers a job should have from now on, or None to leave it as it is.
 
     Parameters
     ----------
     job
-        The place of the job that is asked about, in ``work`` and ``held``.
+        The index of the job in ``work`` and ``held``.
     work
-        What remains of each job, in seconds on one server. Greater than zero.
+        The remaining work of each job, in seconds on one server. Greater than zero.
     held
-        The servers of each job, at least the base, also of those that wait for them.
+        The servers of each job, at least the minimum; for a waiting job, those it waits for.
     setting
-        What is the same for all jobs.
+        What all jobs have in common.
 
     Examples
     --------
-    Two servers are free. The shorter job gets them, the longer job does not, and neither does a
+    Two servers are free. The shorter job gets them; the longer job does not, and neither does a
     job that is about to end.
 
-    >>> setting = Setting(servers=4, base=1, most=4, p=0.8, resize_cost=2.0)
-    >>> resized(1, np.array([200.0, 50.0]), np.array([1, 1]), setting)
+    >>> setting = ResizeSetting(servers=4, min_servers=1, max_servers=4, p=0.8, resize_cost=2.0)
+    >>> choose_resize(1, np.array([200.0, 50.0]), np.array([1, 1]), setting)
     3
-    >>> resized(0, np.array([200.0, 50.0]), np.array([1, 1]), setting)
-    >>> resized(1, np.array([200.0, 2.0]), np.array([1, 1]), setting)
+    >>> choose_resize(0, np.array([200.0, 50.0]), np.array([1, 1]), setting)
+    >>> choose_resize(1, np.array([200.0, 2.0]), np.array([1, 1]), setting)
     """
-    if setting.servers < setting.base * len(work):
-        return None  # jobs queue for their base: one that stops now would have to queue as well
-    powers = [part * setting.p for part in _MILDER]
-    choices = [_resized(job, work, held, setting, p) for p in powers]
+    if setting.servers < setting.min_servers * len(work):
+        return None  # jobs are queueing: one that stops now would have to queue again
+    powers = [fraction * setting.p for fraction in _FRACTIONS_OF_P]
+    choices = [_choose_resize(job, work, held, setting, p) for p in powers]
     if len(set(choices)) == 1:
-        return choices[0]  # as almost always, and forecasts take long
-    ends = [float(forecast(work, held, setting, p).mean()) for p in powers]
-    return choices[int(np.argmin(ends))]
+        return choices[0]  # the usual case; forecasts are slow
+    means = [float(forecast_completion_times(work, held, setting, p).mean()) for p in powers]
+    return choices[int(np.argmin(means))]
 
 
-def forecast(work: FloatArray, held: IntArray, setting: Setting, p: float) -> FloatArray:
-    """Return when jobs end if they are resized, where that pays, to what heSRPT gives them with p.
+def forecast_completion_times(
+    work: FloatArray, held: IntArray, setting: ResizeSetting, p: float
+) -> FloatArray:
+    """Forecast when each job ends if worthwhile resizes follow heSRPT with ``p``.
 
-    >>> setting = Setting(servers=4, base=1, most=4, p=0.5, resize_cost=2.0)
-    >>> forecast(np.array([18.0]), np.array([1]), setting, p=0.5)
+    >>> setting = ResizeSetting(servers=4, min_servers=1, max_servers=4, p=0.5, resize_cost=2.0)
+    >>> forecast_completion_times(np.array([18.0]), np.array([1]), setting, p=0.5)
     array([11.])
     """
-    left, held, time = work.astype(np.float64), held.copy(), 0.0
-    ends, still_until = np.zeros(len(work)), np.zeros(len(work))
+    remaining, held, time = work.astype(np.float64), held.copy(), 0.0
+    ends, paused_until = np.zeros(len(work)), np.zeros(len(work))
     alive = np.arange(len(work))
     while len(alive):
         free = max(setting.servers - int(held[alive].sum()), 0)
-        target = _worthwhile(left[alive], held[alive], setting, p) if free > 0 else held[alive]
-        for place in np.argsort(left[alive], kind="stable"):
+        target = held[alive]
+        if free > 0:
+            target = _plan_worthwhile(remaining[alive], held[alive], setting, p)
+        for place in np.argsort(remaining[alive], kind="stable"):
             job = alive[place]
             new = min(int(target[place]), int(held[job]) + free)
-            pays = _saved(left[job], held[job], new, setting.p) > setting.resize_cost
-            if pays and still_until[job] <= time:
+            pays = _seconds_saved(remaining[job], held[job], new, setting.p) > setting.resize_cost
+            if pays and paused_until[job] <= time:
                 free -= new - int(held[job])
-                held[job], still_until[job] = new, time + setting.resize_cost
+                held[job], paused_until[job] = new, time + setting.resize_cost
         speed = held[alive].astype(np.float64) ** setting.p
-        moves = still_until[alive] <= time
-        events = np.where(moves, time + left[alive] / speed, still_until[alive])
-        until = float(events.min())
-        left[alive] -= np.where(moves, (until - time) * speed, 0.0)
-        time = until
-        done = moves & (events <= time)
+        runs = paused_until[alive] <= time
+        events = np.where(runs, time + remaining[alive] / speed, paused_until[alive])
+        next_event = float(events.min())
+        remaining[alive] -= np.where(runs, (next_event - time) * speed, 0.0)
+        time = next_event
+        done = runs & (events <= time)
         ends[alive[done]] = time
         alive = alive[~done]
     return ends
 
 
-def _resized(job: int, work: FloatArray, held: IntArray, setting: Setting, p: float) -> int | None:
-    target = _worthwhile(work, held, setting, p)
+def _choose_resize(
+    job: int, work: FloatArray, held: IntArray, setting: ResizeSetting, p: float
+) -> int | None:
+    """Return the new servers of a job under heSRPT with ``p``, or None to leave it as it is."""
+    target = _plan_worthwhile(work, held, setting, p)
     free = setting.servers - int(held.sum())
     if target[job] > held[job]:
         new = min(int(target[job]), int(held[job]) + max(free, 0))
-        pays = _saved(work[job], held[job], new, setting.p) > setting.resize_cost
+        pays = _seconds_saved(work[job], held[job], new, setting.p) > setting.resize_cost
         return new if pays else None
     if target[job] == held[job]:
         return None
-    if free < 0:  # others cannot even run, unless this one is about to make room anyhow
+    if free < 0:  # other jobs cannot even start; make room, unless this job ends soon anyway
         ends_soon = work[job] * float(held[job]) ** -setting.p <= setting.resize_cost
         return None if ends_soon else int(target[job])
-    return _given_up(job, work, held, target, setting)
+    return _choose_shrink(job, work, held, target, setting)
 
 
-def _worthwhile(work: FloatArray, held: IntArray, setting: Setting, p: float) -> IntArray:
-    """Return the plan without what does not pay: who gains too little from growing stays as is."""
+def _plan_worthwhile(
+    work: FloatArray, held: IntArray, setting: ResizeSetting, p: float
+) -> IntArray:
+    """Return a plan in which jobs that would gain less than a resize costs keep their servers."""
     target, servers = held.copy(), setting.servers
-    rest = np.arange(len(work))
-    while len(rest):
-        plan = _planned(work[rest], setting, servers, p)
-        saved = _saved(work[rest], held[rest], plan, setting.p)
-        stays = (plan > held[rest]) & (saved <= setting.resize_cost)
+    undecided = np.arange(len(work))
+    while len(undecided):
+        plan = _plan(work[undecided], setting, servers, p)
+        saved = _seconds_saved(work[undecided], held[undecided], plan, setting.p)
+        stays = (plan > held[undecided]) & (saved <= setting.resize_cost)
         if not stays.any():
-            target[rest] = plan
+            target[undecided] = plan
             break
-        servers -= int(held[rest][stays].sum())
-        rest = rest[~stays]
+        servers -= int(held[undecided][stays].sum())
+        undecided = undecided[~stays]
     return target
 
 
-def _saved(work: Any, held: Any, new: Any, p: float) -> Any:
-    """Return by how many seconds jobs end earlier with new servers."""
+def _seconds_saved(work: Any, held: Any, new: Any, p: float) -> Any:
+    """Return by how many seconds jobs end earlier with new numbers of servers."""
     return work * (np.float64(held) ** -p - np.float64(new) ** -p)
 
 
-def _given_up(
-    job: int, work: FloatArray, held: IntArray, target: IntArray, setting: Setting
+def _choose_shrink(
+    job: int, work: FloatArray, held: IntArray, target: IntArray, setting: ResizeSetting
 ) -> int | None:
-    """Return what a job keeps if it pays that others get some of its servers.
+    """Return to how many servers a job should shrink, or None if shrinking does not pay.
 
-    A unit of the work of the k-th largest job is worth Δ(k), up to a common factor: by so much the
-    total time of all jobs falls when it is done. Total time is linear in the work that remains, so
-    until the first job ends the plan earns Δ(k) times the difference in speed, each second.
+    Up to a common factor, Δ(k) is the value of a unit of work of the k-th largest job: the total
+    completion time of all jobs falls by it when the unit is done. Total completion time is linear
+    in the remaining work. So until the first job ends, the plan earns Δ(k) times the change in
+    speed of each job, every second.
     """
-    gives, gets = target < held, target > held
-    needed = int(np.sum((target - held)[gets])) - (setting.servers - int(held.sum()))
+    shrinks, grows = target < held, target > held
+    needed = int(np.sum((target - held)[grows])) - (setting.servers - int(held.sum()))
     if needed <= 0:
         return None
-    now, then = held.astype(np.float64) ** setting.p, target.astype(np.float64) ** setting.p
+    old_speed = held.astype(np.float64) ** setting.p
+    new_speed = target.astype(np.float64) ** setting.p
     value = np.empty(len(work))
     value[np.argsort(work, kind="stable")[::-1]] = coefficients(len(work), setting.p)
-    changed = gives | gets
-    seconds = float(np.min((work / np.maximum(now, then))[changed]))
-    earned = seconds * float(np.sum((value * (then - now))[changed]))
-    # Who gives servers up will want them back later, and stands still a second time.
-    still = float(np.sum((value * now)[gets]) + 2 * np.sum((value * now)[gives]))
-    if earned <= setting.resize_cost * still:
+    changes = shrinks | grows
+    seconds = float(np.min((work / np.maximum(old_speed, new_speed))[changes]))
+    gain = seconds * float(np.sum((value * (new_speed - old_speed))[changes]))
+    # A job that shrinks will grow again later, so it stands still twice.
+    loss = float(np.sum((value * old_speed)[grows]) + 2 * np.sum((value * old_speed)[shrinks]))
+    if gain <= setting.resize_cost * loss:
         return None
     return max(int(target[job]), int(held[job]) - needed)
 
 
-def _planned(work: FloatArray, setting: Setting, servers: int, p: float) -> IntArray:
-    target = np.empty(len(work), dtype=np.int64)
-    row = _row(len(work), servers, setting.base, setting.most, p)
-    target[np.argsort(work, kind="stable")] = row
-    return target
+def _plan(work: FloatArray, setting: ResizeSetting, servers: int, p: float) -> IntArray:
+    plan = np.empty(len(work), dtype=np.int64)
+    by_rank = _servers_by_rank(len(work), servers, setting.min_servers, setting.max_servers, p)
+    plan[np.argsort(work, kind="stable")] = by_rank
+    return plan
 
 
 @lru_cache(maxsize=1 << 14)
-def _row(jobs: int, servers: int, base: int, most: int, p: float) -> IntArray:
-    """Return heSRPT's whole servers, smallest job first, no job below the base or above the most.
+def _servers_by_rank(
+    jobs: int, servers: int, min_servers: int, max_servers: int, p: float
+) -> IntArray:
+    """Return heSRPT's whole servers within the limits of a job, smallest job first.
 
-    Forecasts ask for the same ones again and again.
+    Forecasts ask for the same rows again and again, so they are remembered.
     """
-    row = np.full(jobs, base)
-    while servers > base * jobs:
-        speedup: Speedup = PowerLaw(p) if most >= servers else Limited(PowerLaw(p), most)
+    row = np.full(jobs, min_servers)
+    while servers > min_servers * jobs:
+        is_limited = max_servers < servers
+        speedup: Speedup = Limited(PowerLaw(p), max_servers) if is_limited else PowerLaw(p)
         shares = HeSrpt(p=p).row(jobs, servers, speedup, whole=False)
         whole = round_fairly(shares, servers)
-        enough = int(np.sum(whole >= base))
+        enough = int(np.sum(whole >= min_servers))
         if enough == jobs:
             row[:jobs] = whole
             break
-        # The largest, with less than the base, get the base; the others share what that leaves.
-        servers -= base * (jobs - enough)
+        # The largest jobs, which would get too little, get the minimum; the others share the rest.
+        servers -= min_servers * (jobs - enough)
         jobs = enough
     row.setflags(write=False)
     return row
