@@ -20,6 +20,8 @@ from support.paths import ROOT
 
 import hesrpt
 from hesrpt.runtime.jobs_file import read_jobs_file
+from hesrpt.traces import read_trace
+from hesrpt.traces.columns import COLUMNS
 
 DOCUMENTS = [
     ROOT / "README.md",
@@ -152,6 +154,18 @@ def test_keys_of_jobs_files_are_documented(number: int, text: str, tmp_path: Pat
         read_jobs_file(file)
     keys = str(raised.value).partition("keys are: ")[2].split(", ")
     assert set(read_table("Jobs (TOML)", number)) == set(keys)
+
+
+def test_columns_of_traces_are_documented(tmp_path: Path) -> None:
+    documented = read_table("Traces")
+    assert set(documented) == set(COLUMNS)
+    for column, names in documented.items():
+        required = {"submit", "runtime", "servers"} - {column}
+        for name in names:
+            file = tmp_path / "trace.csv"
+            header = [*required, name]
+            file.write_text(f"{','.join(header)}\n{','.join('1' for _ in header)}\n")
+            assert len(read_trace(file)) == 1, name
 
 
 @pytest.mark.parametrize("command", ["plan", "simulate", "compare", "run", "status", "report"])
