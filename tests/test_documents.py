@@ -117,6 +117,24 @@ def test_readme_names_only_extras_that_exist() -> None:
     assert named <= set(project["optional-dependencies"])
 
 
+def test_contributing_lists_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text.partition("## The rooms")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    listed = {room.rstrip("/") for cell in cells for room in re.findall(r"`([^`]+)`", cell)}
+    found = {path.name for path in (ROOT / "src" / "hesrpt").iterdir()}
+    assert listed == found - {"__main__.py", "__pycache__", "_version.py", "py.typed"}
+
+
+def test_contributing_names_only_files_that_exist() -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
+    named = set(re.findall(r"`([\w./]+(?:\.py|\.md|/))`", text)) - {"policies/in_proportion.py"}
+    assert len(named) > 30
+    for path in named:
+        folders = (ROOT, ROOT / "src" / "hesrpt")
+        assert any((folder / path).exists() for folder in folders) or path == "site/", path
+
+
 def read_table(heading: str, number: int = 0) -> dict[str, set[str]]:
     """Return the code words of a table in the page of file formats, by its first column."""
     section = FORMATS.partition(f"\n## {heading}")[2].partition("\n## ")[0]

@@ -61,7 +61,8 @@ def test_every_public_name_is_documented(site: Path) -> None:
 
 def test_every_command_is_documented(site: Path) -> None:
     page = Loads(site / "reference" / "cli" / "index.html")
-    commands = [command.name or command.callback.__name__ for command in app.registered_commands]
+    callbacks = [command.callback for command in app.registered_commands]
+    commands = [callback.__name__ for callback in callbacks if callback is not None]
     assert len(commands) >= 10
     assert {f"hesrpt-{name}" for name in commands} <= page.ids
 
