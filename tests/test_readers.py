@@ -43,9 +43,9 @@ def test_curves_are_grouped_by_application_and_source(
     [
         ("workers,speedup\n1,1\n2,fast\n", "curves.csv:3: speedup must be a number"),
         ("workers,speedup\n0,1\n", "curves.csv:2: workers must be a number greater than 0"),
-        ("workers,speed\n1,1\n", "curves.csv:1: one column of speedup, throughput"),
-        ("workers,servers,speedup\n1,1,1\n", "curves.csv:1: one column of workers, servers"),
-        ("speedup\n1\n", "curves.csv:1: one column of workers, servers expected, got []"),
+        ("workers,speed\n1,1\n", "needs exactly one of the columns speedup, throughput"),
+        ("workers,servers,speedup\n1,1,1\n", "columns workers, servers, got workers, servers"),
+        ("speedup\n1\n", "needs exactly one of the columns workers, servers, got none"),
         (
             "workers,workers,speedup\n1,1,1\n",
             "column 'workers' appears more than once",

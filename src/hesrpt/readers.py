@@ -108,7 +108,8 @@ def _find_one_column(table: _Table, names: tuple[str, ...]) -> str:
     found = [name for name in names if name in table.columns]
     if len(found) != 1:
         raise InputError(
-            f"{table.source}:1: one column of {', '.join(names)} expected, got {found}"
+            f"{table.source}:1: needs exactly one of the columns {', '.join(names)}, "
+            f"got {', '.join(found) or 'none'}"
         )
     return found[0]
 
