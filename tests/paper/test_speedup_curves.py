@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.paper.speedup_curves import PUBLISHED, Fitted
+from hesrpt.paper.speedup_curves import PUBLISHED, fit_curve
 from hesrpt.readers import Curve
 
 
@@ -20,17 +20,17 @@ from hesrpt.readers import Curve
     ],
 )
 def test_better_law_is_found(speedups: tuple[float, ...], better: str) -> None:
-    fit = Fitted.to(Curve("job", (1.0, 2.0, 4.0), speedups))
+    fit = fit_curve(Curve("job", (1.0, 2.0, 4.0), speedups))
     assert fit.better == better
-    assert fit.row()["better"] == better
+    assert fit.get_row()["better"] == better
 
 
 def test_superlinear_and_single_points_can_be_fitted() -> None:
-    superlinear = Fitted.to(Curve("cache", (1.0, 2.0, 4.0), (1.0, 2.5, 7.0)))
+    superlinear = fit_curve(Curve("cache", (1.0, 2.0, 4.0), (1.0, 2.5, 7.0)))
     assert superlinear.power_law is not None
     assert superlinear.power_law.p == pytest.approx(1)
-    single = Fitted.to(Curve("once", (1.0,), (1.0,)))
-    assert single.row()["p"] is None
+    single = fit_curve(Curve("once", (1.0,), (1.0,)))
+    assert single.get_row()["p"] is None
     assert "more than one server" in single.trouble
 
 
@@ -43,8 +43,8 @@ def test_superlinear_and_single_points_can_be_fitted() -> None:
     )
 )
 def test_every_curve_can_be_fitted(points: list[tuple[int, float]]) -> None:
-    fit = Fitted.to(Curve("job", *zip(*((float(k), s) for k, s in points), strict=True)))
-    row = fit.row()
+    fit = fit_curve(Curve("job", *zip(*((float(k), s) for k, s in points), strict=True)))
+    row = fit.get_row()
     assert (row["p"] is None) == (fit.power_law is None)
     assert row["better"] in ("k^p", "Amdahl", "neither")
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from hesrpt.cli.terminal import create_console
 from hesrpt.paper import Claim, Verdict
 from hesrpt.paper.exhibits import Row
-from hesrpt.paper.judging import summary
+from hesrpt.paper.judging import count_verdicts
 from hesrpt.paper.pages import format_cell
 
 _STYLES = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
@@ -43,4 +43,4 @@ def print_claims(claims: Sequence[Claim]) -> None:
         verdict = Text(claim.verdict, style=_STYLES[claim.verdict])
         table.add_row(Text(claim.where), Text(claim.says), computed, verdict)
     console.print(table)
-    console.print(f"\n{summary(claims)}")
+    console.print(f"\n{count_verdicts(claims)}")

@@ -1,13 +1,13 @@
-"""The paper, reproduced: every figure and every claim of it, computed and judged.
+"""The paper, reproduced: all of its figures computed, and all of its claims judged.
 
     B. Berg, R. Vesilo, M. Harchol-Balter:
     heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes.
 
     >>> from hesrpt import paper
-    >>> made = paper.reproduce("out/paper")  # doctest: +SKIP
+    >>> reproduction = paper.reproduce("out/paper")  # doctest: +SKIP
 
-Figures with the data behind them are :class:`Exhibit`, statements of the paper with what we found
-are :class:`Claim`.
+An :class:`Exhibit` is a figure with the data behind it, a :class:`Claim` is a statement of the
+paper with our numbers and a verdict.
 """
 
 from hesrpt.paper.exhibits import Exhibit, Settings

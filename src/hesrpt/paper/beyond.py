@@ -1,17 +1,17 @@
-"""Beyond the paper: whole servers, few servers, and other speedups than k^p."""
+"""Beyond the paper: whole servers, few servers, and speedups that are not power laws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from hesrpt.arrays import FloatArray
 from hesrpt.optimal.planner import plan
-from hesrpt.paper.evaluation import Table, draw_ratios, parameters_of
+from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
 from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings
-from hesrpt.paper.speedup_curves import Fitted
-from hesrpt.plotting.style import add_legend_below, get_style, use_log_scale
+from hesrpt.paper.speedup_curves import FittedCurve
+from hesrpt.plotting import paper_figures
 from hesrpt.policies import HeSrpt, PolicyLike
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, Speedup, fit_power_law
@@ -19,180 +19,154 @@ from hesrpt.workload import Workload
 
 #: Sets of jobs in these figures.
 SETS = 3
-# The p of a curve that does not grow with the servers.
+# The p that heSRPT uses for a curve that does not grow with the servers.
 _NO_GROWTH = 1e-3
-# So many curves are shown by name, more as a distribution.
-_NAMED = 12
+# More curves than this are drawn as a distribution, without their names.
+_MAX_NAMED_CURVES = 12
+_TITLES = {"hesrpt": "heSRPT with a fitted p", "equi": "EQUI", "srpt": "SRPT"}
 
 
-def few_servers(settings: Settings) -> int:
-    """Return a number of servers far below that of the jobs."""
+def count_few_servers(settings: Settings) -> int:
+    """Return a number of servers far below the number of jobs."""
     return max(settings.jobs // 8, 1)
 
 
-def whole_servers(divisible: Table, whole: Table, few: Table, settings: Settings) -> Exhibit:
+def exhibit_whole_servers(
+    divisible: FlowTimeTable, whole: FlowTimeTable, few: FlowTimeTable, settings: Settings
+) -> Exhibit:
     """Return the comparison of Fig. 4 with whole servers, and with fewer servers than jobs."""
-    systems = (
-        (settings.servers, False, divisible),
-        (settings.servers, True, whole),
-        (few_servers(settings), True, few),
-    )
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    panels = figure.subplots(1, len(systems), sharey=True)
-    rows: list[Row] = []
-    for axes, (servers, is_whole, table) in zip(panels, systems, strict=True):
-        draw_ratios(axes, table)
-        kind = "whole servers" if is_whole else "servers, any fraction"
-        axes.set_title(f"{settings.jobs} jobs on {servers:,} {kind}", fontsize="medium")
-        rows += [
-            {"N": servers, "whole": is_whole} | row for row in table.rows(settings.seeds(SETS))
-        ]
-    panels[0].set_ylabel("mean flow time relative to heSRPT")
-    add_legend_below(figure, panels[0])
+    few_servers, sets = count_few_servers(settings), settings.get_seeds(SETS)
+    rows: list[Row] = [
+        {"N": servers, "whole": is_whole} | row
+        for servers, is_whole, table in (
+            (settings.servers, False, divisible),
+            (settings.servers, True, whole),
+            (few_servers, True, few),
+        )
+        for row in table.rows(sets)
+    ]
     change = max(
         abs(whole.ratio(p, policy) / divisible.ratio(p, policy) - 1)
         for p in whole.powers
         for policy in whole.competitors
     )
     equi = [few.ratio(p, "equi") for p in few.powers]
-    sentence = (
-        f"On {settings.servers:,} servers, to hand them out whole changes a ratio by at most "
-        f"{change:.1%}; on {few_servers(settings)}, jobs take {min(equi):.2f} to {max(equi):.2f} "
-        "times as long under EQUI as under heSRPT."
-    )
-    parameters = parameters_of(settings) | {"sets": len(settings.seeds(SETS))}
+    parameters = get_parameters(settings) | {"sets": len(sets)}
     del parameters["N"]
     return Exhibit(
-        "beyond_whole_servers", "Whole servers, and few of them", sentence, figure, rows,
-        parameters,
-        note=f"The first {len(settings.seeds(SETS))} sets of Figure 4 in all three panels. With "
-        "whole servers heSRPT hands them out as the planner does, which is optimal.",
-    )  # fmt: skip
+        name="beyond_whole_servers",
+        title="Whole servers, and few of them",
+        sentence=(
+            f"On {settings.servers:,} servers, allocating whole servers changes a ratio by at most "
+            f"{change:.1%}. On {few_servers} servers, jobs take {min(equi):.2f} to {max(equi):.2f} "
+            "times as long under EQUI as under heSRPT."
+        ),
+        figure=paper_figures.draw_ratio_panels(
+            {
+                f"{settings.servers:,} divisible servers": divisible,
+                f"{settings.servers:,} whole servers": whole,
+                f"{few_servers} whole servers": few,
+            }
+        ),
+        rows=rows,
+        parameters=parameters,
+        note=(
+            f"{settings.jobs} jobs; all panels use the first {len(sets)} sets of Figure 4. A dot "
+            "is the median over the sets, and its line spans the lowest and the highest set. With "
+            "whole servers, heSRPT allocates them as the planner does, which is optimal."
+        ),
+    )
 
 
-def _told(speedup: Speedup, p: float, servers: float, jobs: int, seeds: range) -> dict[str, float]:
-    """Return mean flow times relative to the optimum for the true curve, averaged over sets."""
-    policies: dict[str, PolicyLike] = {"hesrpt": HeSrpt(p=p), "equi": "equi", "srpt": "srpt"}
-    times = dict.fromkeys(policies, 0.0)
-    best = 0.0
-    for seed in seeds:
-        batch = Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=speedup)
-        best += plan(batch, servers).mean_flow_time
-        for name, policy in policies.items():
-            times[name] += simulate(batch, servers, policy).mean_flow_time
-    return {name: time / best for name, time in times.items()}
-
-
-_TOLD = {"hesrpt": "heSRPT, told a fitted p", "equi": "EQUI", "srpt": "SRPT"}
-
-
-def amdahl(settings: Settings) -> Exhibit:
-    """Return what heSRPT with a fitted p loses where jobs in truth follow Amdahl's law."""
+def exhibit_amdahl(settings: Settings) -> Exhibit:
+    """Return how much heSRPT with a fitted p loses if jobs follow Amdahl's law."""
     fractions = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-    servers, jobs = 1000.0, 100
-    at = np.geomspace(1, servers, 11)
+    servers, jobs, sets = 1000.0, 100, settings.get_seeds(SETS)
+    fitted_at = np.geomspace(1, servers, 11)
     rows: list[Row] = []
     for fraction in fractions:
         speedup = Amdahl(fraction)
-        p = fit_power_law(at, speedup.rate(at)).p
-        told = _told(speedup, p, servers, jobs, settings.seeds(SETS))
+        p = fit_power_law(fitted_at, speedup.rate(fitted_at)).p
         rows += [
-            {"parallel_fraction": fraction, "fitted_p": p, "policy": name, "ratio_to_optimum": r}
-            for name, r in told.items()
+            {"parallel_fraction": fraction, "fitted_p": p} | row
+            for row in _compare_with_optimum(speedup, p, servers, jobs, sets)
         ]
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, label in _TOLD.items():
-        line = [row["ratio_to_optimum"] for row in rows if row["policy"] == name]
-        axes.plot(
-            [1 - f for f in fractions], line, **get_style(name).line_options | {"label": label}
-        )
-    axes.axhline(1.0, color="black", linewidth=0.8, label="optimum for the true curve")
-    use_log_scale(axes, "x")
-    use_log_scale(axes)
-    axes.invert_xaxis()
-    axes.set_xticks([1 - f for f in fractions], [f"{f:g}" for f in fractions], fontsize="small")
-    axes.set_xlabel("parallel fraction f of Amdahl's law")
-    axes.set_ylabel("mean flow time relative to the optimum")
-    axes.legend(fontsize="small")
     ratio = {(row["parallel_fraction"], row["policy"]): row["ratio_to_optimum"] for row in rows}
     losses = [ratio[f, "hesrpt"] - 1 for f in fractions]
-    equal = [f for f in fractions if ratio[f, "equi"] < ratio[f, "hesrpt"]]
-    sentence = (
-        "Where jobs follow Amdahl's law, heSRPT with the power law closest to it takes "
-        f"{min(losses):.1%} to {max(losses):.1%} longer than the optimum, which knows the law"
-        + (f"; up to f = {max(equal):g} EQUI is better than that." if equal else ".")
-    )
+    equi_wins = [f for f in fractions if ratio[f, "equi"] < ratio[f, "hesrpt"]]
     return Exhibit(
-        "beyond_amdahl", "Amdahl's law", sentence, figure, rows,
-        _parameters(jobs, servers, settings),
-        note=f"{jobs} jobs on {servers:g} servers, {len(settings.seeds(SETS))} sets. The power law "
-        f"is fitted to Amdahl's law on 1 to {servers:g} servers.",
-    )  # fmt: skip
+        name="beyond_amdahl",
+        title="Amdahl's law",
+        sentence=(
+            "If jobs follow Amdahl's law, heSRPT with the best-fitting power law takes "
+            f"{min(losses):.1%} to {max(losses):.1%} longer than the optimum"
+            + (f"; for f up to {max(equi_wins):g}, EQUI is better." if equi_wins else ".")
+        ),
+        figure=paper_figures.draw_losses_under_amdahl(rows, _TITLES),
+        rows=rows,
+        parameters=_get_parameters(jobs, servers, settings),
+        note=(
+            f"{jobs} jobs on {servers:,.0f} servers, {len(sets)} sets; lines through the dots span "
+            f"the sets. The power law is fitted to Amdahl's law on 1 to {servers:,.0f} servers. "
+            "The optimum is the plan for Amdahl's law itself."
+        ),
+    )
 
 
-def measured(fits: Sequence[Fitted], settings: Settings) -> Exhibit:
-    """Return what heSRPT with a fitted p loses where jobs in truth follow a measured curve."""
-    servers, jobs = 64.0, 20
+def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -> Exhibit:
+    """Return how much heSRPT with a fitted p loses if jobs follow a measured curve."""
+    servers, jobs, sets = 64.0, 20, settings.get_seeds(SETS)
     rows: list[Row] = []
     for fit in fits:
         p = _NO_GROWTH if fit.power_law is None else fit.power_law.p
-        told = _told(fit.curve.concave, p, servers, jobs, settings.seeds(SETS))
         rows += [
-            {"curve": fit.curve.application, "fitted_p": p, "policy": name, "ratio_to_optimum": r}
-            for name, r in told.items()
+            {"curve": fit.curve.application, "fitted_p": p} | row
+            for row in _compare_with_optimum(fit.curve.concave, p, servers, jobs, sets)
         ]
     losses = [row["ratio_to_optimum"] - 1 for row in rows if row["policy"] == "hesrpt"]
-    sentence = (
-        f"On {len(fits)} measured curves, heSRPT with a fitted p takes {np.median(losses):.1%} "
-        f"longer than the optimum, which knows the curve, in the median and {max(losses):.1%} at "
-        "most."
-    )
-    figure = _by_name(rows) if len(fits) <= _NAMED else _as_distribution(rows)
+    if len(fits) <= _MAX_NAMED_CURVES:
+        figure = paper_figures.draw_losses_on_curves(rows, _TITLES)
+    else:
+        figure = paper_figures.draw_loss_distribution(rows, _TITLES)
     return Exhibit(
-        "beyond_measured", "Measured speedups", sentence, figure, rows,
-        _parameters(jobs, servers, settings),
-        note=f"{jobs} jobs on {servers:g} servers, {len(settings.seeds(SETS))} sets. The curve is "
-        "the least concave one above the measured points, flat past the last of them.",
-    )  # fmt: skip
+        name="beyond_measured",
+        title="Measured speedups",
+        sentence=(
+            f"On {len(fits)} measured curves, heSRPT with a fitted p takes {np.median(losses):.1%} "
+            f"longer than the optimum in the median, and at most {max(losses):.1%} longer."
+        ),
+        figure=figure,
+        rows=rows,
+        parameters=_get_parameters(jobs, servers, settings),
+        note=(
+            f"{jobs} jobs on {servers:g} servers, {len(sets)} sets; lines through the dots span "
+            "the sets. Jobs follow the least concave curve above the measured points, which is "
+            "flat past the last point. The optimum is the plan for that curve."
+        ),
+    )
 
 
-def _by_name(rows: list[Row]) -> Figure:
-    """Draw a line for each curve and policy."""
-    figure = Figure(figsize=(7.2, 4), layout="constrained")
-    axes = figure.subplots()
-    for place, (name, label) in enumerate(_TOLD.items()):
-        ratios = [row["ratio_to_optimum"] for row in rows if row["policy"] == name]
-        style = get_style(name).line_options | {"label": label, "linestyle": "none"}
-        height = np.arange(len(ratios)) + 0.25 * (place - 1)
-        axes.hlines(height, 1.0, ratios, color=style["color"])
-        axes.plot(ratios, height, **style)
-        for y, ratio in zip(height, ratios, strict=True):
-            axes.annotate(f"  {ratio:.2f}", (ratio, y), va="center", fontsize="x-small")
-    labels = [row["curve"] or "measured" for row in rows if row["policy"] == "hesrpt"]
-    axes.set_yticks(range(len(labels)), labels)
-    axes.margins(x=0.1)
-    axes.invert_yaxis()
-    axes.set_xlabel("mean flow time relative to the optimum for the measured curve")
-    add_legend_below(figure, axes)
-    return figure
+def _compare_with_optimum(
+    speedup: Speedup, p: float, servers: float, jobs: int, seeds: range
+) -> list[Row]:
+    """Return each policy's mean flow time relative to the optimum, if heSRPT believes in ``p``."""
+    policies: dict[str, PolicyLike] = {"hesrpt": HeSrpt(p=p), "equi": "equi", "srpt": "srpt"}
+    batches = [Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=speedup) for seed in seeds]
+    best: FloatArray = np.array([plan(batch, servers).mean_flow_time for batch in batches])
+    rows: list[Row] = []
+    for name, policy in policies.items():
+        times = np.array([simulate(batch, servers, policy).mean_flow_time for batch in batches])
+        rows.append(
+            {
+                "policy": name,
+                "ratio_to_optimum": float(times.sum() / best.sum()),
+                "lowest_of_sets": float((times / best).min()),
+                "highest_of_sets": float((times / best).max()),
+            }
+        )
+    return rows
 
 
-def _as_distribution(rows: list[Row]) -> Figure:
-    """Draw for which part of the curves a policy is how good."""
-    figure = Figure(figsize=(7.2, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, label in _TOLD.items():
-        ratios = np.sort([row["ratio_to_optimum"] for row in rows if row["policy"] == name])
-        part = np.arange(1, len(ratios) + 1) / len(ratios)
-        axes.plot(ratios, part, **get_style(name).line_options | {"label": label, "marker": None})
-    axes.set_xlabel("mean flow time relative to the optimum for the measured curve")
-    axes.set_ylabel("part of the curves")
-    add_legend_below(figure, axes)
-    return figure
-
-
-def _parameters(jobs: int, servers: float, settings: Settings) -> Row:
-    return parameters_of(settings) | {
-        "M": jobs, "N": int(servers), "sets": len(settings.seeds(SETS)),
-    }  # fmt: skip
+def _get_parameters(jobs: int, servers: float, settings: Settings) -> Row:
+    sets = len(settings.get_seeds(SETS))
+    return get_parameters(settings) | {"M": jobs, "N": int(servers), "sets": sets}

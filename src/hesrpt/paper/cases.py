@@ -1,4 +1,4 @@
-"""Random cases, for sweeps over jobs, servers and p."""
+"""Random cases (jobs, servers and p) on which the theorems are checked."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from hesrpt.workload import Workload
 
 
 class Case:
-    """Jobs from the largest to the smallest, servers and p, drawn at random."""
+    """A random number of jobs from the largest to the smallest, of servers, and a random p."""
 
-    def __init__(self, rng: np.random.Generator, most_jobs: int) -> None:
-        self.jobs = int(rng.integers(2, most_jobs + 1))
+    def __init__(self, rng: np.random.Generator, max_jobs: int) -> None:
+        self.jobs = int(rng.integers(2, max_jobs + 1))
         self.p = float(rng.uniform(0.05, 0.9))
         self.servers = float(np.exp(rng.uniform(0, 14)))
         self.sizes: FloatArray = -np.sort(-(rng.pareto(1.5, self.jobs) + 1))
 
     @property
     def workload(self) -> Workload:
+        """The jobs as a workload."""
         return Workload(self.sizes, PowerLaw(self.p))
 
     @property
-    def total(self) -> float:
-        """The optimal total flow time, by the formula."""
+    def total_flow_time(self) -> float:
+        """The optimal total flow time by the paper's formula."""
         return closed_form.total_flow_time(self.sizes, self.servers, self.p)
 
 
-def cases(seed: int, count: int, most_jobs: int) -> Iterator[tuple[Case, np.random.Generator]]:
-    """Yield random cases, each with a generator for what else must be drawn."""
+def generate_cases(
+    seed: int, count: int, max_jobs: int
+) -> Iterator[tuple[Case, np.random.Generator]]:
+    """Yield random cases, each with the generator for other random choices of a check."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        yield Case(rng, most_jobs), rng
+        yield Case(rng, max_jobs), rng

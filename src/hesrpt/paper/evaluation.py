@@ -6,95 +6,105 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from hesrpt import plotting
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal.planner import plan
-from hesrpt.paper.exhibits import NOT_RANDOM, POLICIES, SHAPE, Exhibit, Row, Settings
-from hesrpt.plotting.style import get_style, use_log_scale
+from hesrpt.paper.exhibits import (
+    COMPARED_POLICIES,
+    NOT_RANDOM,
+    SHAPE,
+    Exhibit,
+    Row,
+    Settings,
+)
+from hesrpt.plotting import draw_schedule, get_title, paper_figures
+from hesrpt.plotting.paper_figures import format_ratio
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate
 from hesrpt.simulator.tuning import tune_knee
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
-#: Fig. 3: three jobs, whose sizes the paper does not say.
+#: The three jobs of Fig. 3. The paper does not give their sizes.
 THREE_JOBS, THREE_SERVERS, THREE_P = (60.0, 40.0, 20.0), 500, 0.5
 
 
-def three_jobs() -> Exhibit:
-    """Return Fig. 3: the remaining sizes of three jobs, over their allocations."""
-    workload = Workload(
-        THREE_JOBS, PowerLaw(THREE_P), names=[f"job {i}" for i in range(1, len(THREE_JOBS) + 1)]
-    )
+def exhibit_three_jobs() -> Exhibit:
+    """Return Fig. 3: the remaining sizes of three jobs, and the servers that they hold."""
+    names = [f"job {number}" for number in range(1, len(THREE_JOBS) + 1)]
+    workload = Workload(THREE_JOBS, PowerLaw(THREE_P), names=names)
     planned = plan(workload, THREE_SERVERS)
-    moments = np.linspace(0, planned.makespan, 121)
+    times = np.linspace(0, planned.makespan, 121)
     rows: list[Row] = []
-    for moment, left in zip(
-        moments.tolist(), planned.timeline.remaining(workload, moments), strict=True
+    for time, remaining in zip(
+        times.tolist(), planned.timeline.remaining(workload, times), strict=True
     ):
-        held = planned.servers_at(moment)
+        shares = planned.servers_at(time) / THREE_SERVERS
         rows += [
-            {"time": moment, "job": name, "size": size, "remaining": rest, "share": share}
-            for name, size, rest, share in zip(
-                workload.names,
-                workload.sizes.tolist(),
-                left.tolist(),
-                (held / THREE_SERVERS).tolist(),
-                strict=True,
+            {"time": time, "job": name, "size": size, "remaining": left, "share": share}
+            for name, size, left, share in zip(
+                names, THREE_JOBS, remaining.tolist(), shares.tolist(), strict=True
             )
         ]
-    first = planned.servers_at(0.0) / THREE_SERVERS
-    sentence = (
-        "The shortest job ends first, but it never has all servers: while three jobs are left it "
-        f"holds {first[2]:.0%}, the next {first[1]:.0%} and the longest {first[0]:.0%}."
-    )
-    figure = plotting.draw_schedule(planned)
-    parameters: Row = {"M": len(THREE_JOBS), "N": THREE_SERVERS, "p": THREE_P, "seed": NOT_RANDOM}
+    longest, middle, shortest = planned.servers_at(0.0) / THREE_SERVERS
     return Exhibit(
-        "fig3_three_jobs", "Figure 3: three jobs under heSRPT", sentence, figure, rows, parameters
+        name="fig3_three_jobs",
+        title="Figure 3: three jobs under heSRPT",
+        sentence=(
+            "The shortest job ends first, but it never holds all servers: while three jobs run, it "
+            f"holds {shortest:.0%} of them, the next one {middle:.0%} and the longest one "
+            f"{longest:.0%}."
+        ),
+        figure=draw_schedule(planned),
+        rows=rows,
+        parameters={"M": len(THREE_JOBS), "N": THREE_SERVERS, "p": THREE_P, "seed": NOT_RANDOM},
     )
 
 
 @dataclass(frozen=True)
-class Table:
-    """Mean flow times of several policies (second key) for several p (first key), by set."""
+class FlowTimeTable:
+    """Mean flow times by p, policy and set of jobs."""
 
-    times: Mapping[float, Mapping[str, FloatArray]]
-    alphas: Mapping[float, FloatArray]  # of KNEE, the best for each set
-    as_in_paper: bool = True
+    times: Mapping[float, Mapping[str, FloatArray]]  # of each set, by p and policy
+    alphas: Mapping[float, FloatArray]  # KNEE's best α for each set, by p
+    has_paper_size: bool = True
 
-    def first(self, sets: int) -> Table:
+    def select_first(self, sets: int) -> FlowTimeTable:
         """Return the table of the first few sets."""
-        return Table(
-            {
-                p: {policy: values[:sets] for policy, values in here.items()}
-                for p, here in self.times.items()
+        return FlowTimeTable(
+            times={
+                p: {policy: values[:sets] for policy, values in by_policy.items()}
+                for p, by_policy in self.times.items()
             },
-            {p: alphas[:sets] for p, alphas in self.alphas.items()},
-            self.as_in_paper,
+            alphas={p: alphas[:sets] for p, alphas in self.alphas.items()},
+            has_paper_size=self.has_paper_size,
         )
 
     def median(self, p: float, policy: str) -> float:
-        """Return the median over the sets, as the paper does."""
+        """Return the median over the sets, which the paper reports."""
         return float(np.median(self.times[p][policy]))
 
     def ratio(self, p: float, policy: str) -> float:
-        """Return the ratio of the medians of a policy and of heSRPT."""
+        """Return the ratio of a policy's median to that of heSRPT."""
         return self.median(p, policy) / self.median(p, "hesrpt")
+
+    def ratios_by_set(self, p: float, policy: str) -> FloatArray:
+        """Return the ratio of a policy to heSRPT on each set."""
+        return self.times[p][policy] / self.times[p]["hesrpt"]
 
     @property
     def powers(self) -> list[float]:
+        """The values of p."""
         return list(self.times)
 
     @property
     def policies(self) -> list[str]:
+        """All policies, heSRPT first."""
         return list(self.times[self.powers[0]])
 
     @property
     def competitors(self) -> list[str]:
+        """All policies but heSRPT."""
         return [policy for policy in self.policies if policy != "hesrpt"]
 
     def rows(self, seeds: Sequence[int]) -> list[Row]:
@@ -117,14 +127,14 @@ class Table:
         ]
 
 
-def mean_flow_times(
+def simulate_sets(
     p: float, servers: float, whole: bool, jobs: int, seeds: range
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Run each policy on sets of jobs with Pareto sizes; return also KNEE's best α for each."""
+    """Return each policy's mean flow time on every set of Pareto jobs, and KNEE's best α."""
     batches = [Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=PowerLaw(p)) for seed in seeds]
     knees = [tune_knee(Knee(), batch, servers, whole=whole) for batch in batches]
     times: dict[str, FloatArray] = {}
-    for policy in POLICIES:
+    for policy in COMPARED_POLICIES:
         runs = [
             simulate(batch, servers, knee if policy == "knee" else policy, whole=whole)
             for batch, knee in zip(batches, knees, strict=True)
@@ -134,85 +144,62 @@ def mean_flow_times(
 
 
 _NOTE = (
-    "Medians over the sets, as in the paper. HELL hands out whole servers, since its ratio has no "
-    "greatest value for p < 1/2 if servers can be divided; HELL and KNEE serve each job once and "
-    "leave idle what is then left over, which comes closest to the paper's numbers. KNEE's α is "
-    "the best of over 100 for each set."
+    "A dot is the median over the sets, as in the paper; its line spans the lowest and the highest "
+    "set. HELL allocates whole servers: for p < 1/2 its efficiency ratio has no maximum over "
+    "fractions of a server. HELL and KNEE serve each job once and leave the remaining servers "
+    "idle, which comes closest to the paper's numbers. KNEE uses the best of more than 100 values "
+    "of α for each set."
 )
 
 
-def comparison(table: Table, settings: Settings) -> Exhibit:
-    """Return Fig. 4: a panel for each p."""
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    names = [plotting.get_title(policy) for policy in table.policies]
-    colours = [style.colour for style in plotting.get_styles(table.policies).values()]
-    panels = figure.subplots(1, len(table.powers))
-    for axes, p in zip(panels, table.powers, strict=True):
-        medians = [table.median(p, policy) for policy in table.policies]
-        axes.bar(names, medians, color=colours)
-        use_log_scale(axes)
-        axes.set_ylim(min(medians) / 2, max(medians) * 2)
-        for place, (policy, median) in enumerate(zip(table.policies, medians, strict=True)):
-            axes.annotate(
-                _short(table.ratio(p, policy)), (place, median), ha="center", va="bottom",
-                fontsize="x-small",
-            )  # fmt: skip
-        axes.set_title(f"p = {p:g}", fontsize="medium")
-        axes.tick_params(axis="x", labelrotation=90)
-    panels[0].set_ylabel("mean flow time (median of sets)")
-    figure.supxlabel("above each bar: how many times that of heSRPT", fontsize="small")
+def exhibit_comparison(table: FlowTimeTable, settings: Settings) -> Exhibit:
+    """Return Fig. 4: the mean flow times of five policies for each p."""
     ratios = [
         (table.ratio(p, policy), policy, p) for p in table.powers for policy in table.competitors
     ]
-    worst = max(ratios)
-    best = sum(ratio >= 1 - 1e-9 for ratio, _, _ in ratios)
-    cases = "every case" if best == len(ratios) else f"{best} of {len(ratios)} cases"
-    sentence = (
-        f"heSRPT has the lowest mean flow time in {cases}; the worst is "
-        f"{plotting.get_title(worst[1])} at p = {worst[2]:g}, {_short(worst[0])} times as high."
+    worst_ratio, worst_policy, worst_p = max(ratios)
+    wins = sum(ratio >= 1 - 1e-9 for ratio, _, _ in ratios)
+    cases = "every case" if wins == len(ratios) else f"{wins} of {len(ratios)} cases"
+    return Exhibit(
+        name="fig4_comparison",
+        title="Figure 4: five policies compared",
+        sentence=(
+            f"heSRPT has the lowest mean flow time in {cases}. The highest ratio to it is "
+            f"{format_ratio(worst_ratio)}, of {get_title(worst_policy)} at p = {worst_p:g}."
+        ),
+        figure=paper_figures.draw_mean_flow_times(table),
+        rows=table.rows(settings.get_seeds()),
+        parameters=get_parameters(settings),
+        note=f"The number above each dot is the ratio to heSRPT. {_NOTE}",
+    )
+
+
+def exhibit_ratios(table: FlowTimeTable, settings: Settings) -> Exhibit:
+    """Return the comparison of Fig. 4 as ratios to heSRPT over p."""
+    closest = [
+        min((table.ratio(p, policy), policy) for policy in table.competitors) for p in table.powers
+    ]
+    best = ", ".join(
+        f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} higher)"
+        for p, (ratio, policy) in zip(table.powers, closest, strict=True)
     )
     return Exhibit(
-        "fig4_comparison", "Figure 4: five policies compared", sentence, figure,
-        table.rows(settings.seeds()), parameters_of(settings), note=_NOTE,
-    )  # fmt: skip
-
-
-def ratios(table: Table, settings: Settings) -> Exhibit:
-    """Return the same, as ratios to heSRPT over p."""
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    axes = figure.subplots()
-    draw_ratios(axes, table)
-    axes.set_ylabel("mean flow time relative to heSRPT")
-    axes.legend(fontsize="small", ncols=2)
-    sentence = "The closest to heSRPT is " + ", ".join(
-        f"{plotting.get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above)"
-        for p in table.powers
-        for ratio, policy in [min((table.ratio(p, other), other) for other in table.competitors)]
+        name="fig4_ratios",
+        title="Figure 4 as ratios to the optimum",
+        sentence=f"The mean flow time closest to that of heSRPT is {best}.",
+        figure=paper_figures.draw_ratios(table),
+        rows=table.rows(settings.get_seeds()),
+        parameters=get_parameters(settings),
+        note=_NOTE,
     )
-    return Exhibit(
-        "fig4_ratios", "Figure 4 as ratios: how far from the optimum", sentence + ".", figure,
-        table.rows(settings.seeds()), parameters_of(settings), note=_NOTE,
-    )  # fmt: skip
 
 
-def draw_ratios(axes: Axes, table: Table) -> None:
-    """Draw the ratio of each policy to heSRPT, over p."""
-    places = range(len(table.powers))
-    for policy in table.policies:
-        values = [table.ratio(p, policy) for p in table.powers]
-        axes.plot(places, values, **get_style(policy).line_options)
-    axes.set_xticks(places, [f"{p:g}" for p in table.powers])
-    axes.set_xlabel("p")
-    use_log_scale(axes)
-
-
-def parameters_of(settings: Settings, **others: object) -> Row:
-    """Return what a comparison was run with."""
+def get_parameters(settings: Settings) -> Row:
+    """Return the parameters of a comparison."""
     return {
-        "M": settings.jobs, "N": int(settings.servers), "sizes": f"Pareto({SHAPE})",
-        "sets": settings.sets, "first_seed": settings.seed, **others,
-    }  # fmt: skip
-
-
-def _short(ratio: float) -> str:
-    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.2f}" if ratio >= 1.095 else f"{ratio:.3f}"
+        "M": settings.jobs,
+        "N": int(settings.servers),
+        "sizes": f"Pareto({SHAPE})",
+        "sets": settings.sets,
+        "first_seed": settings.seed,
+    }

@@ -1,9 +1,8 @@
-"""What a reproduction is made of: its settings, and exhibits (a figure with the data behind it)."""
+"""The settings of a reproduction, and its exhibits: figures with the data behind them."""
 
 from __future__ import annotations
 
 import platform
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,50 +17,50 @@ from hesrpt._version import __version__
 from hesrpt.readers import Curve
 from hesrpt.validation import check_whole_number
 
-#: Called with the number of steps done, that of all, and what was done last.
+#: Called with the number of steps done, the number of all steps, and the name of the last one.
 Progress: TypeAlias = Callable[[int, int, str], None]
 Row: TypeAlias = dict[str, Any]
 
 #: The values of p in the paper's comparison.
 POWERS = (0.05, 0.3, 0.5, 0.9, 0.99)
-#: Its policies.
-POLICIES = ("hesrpt", "srpt", "equi", "hell", "knee")
-#: The shape of its distribution of sizes.
+#: The policies in the paper's comparison.
+COMPARED_POLICIES = ("hesrpt", "srpt", "equi", "hell", "knee")
+#: The shape of the paper's Pareto distribution of sizes.
 SHAPE = 1.5
-#: What stands in the place of a seed where there is none.
+#: What data files state as the seed of a computation without chance.
 NOT_RANDOM = "not random"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What may be chosen. As it stands, the paper's own evaluation, with seeds from 0 on."""
+    """The size of a reproduction. The defaults are those of the paper's evaluation."""
 
-    seed: int = 0
-    jobs: int = 500
+    seed: int = 0  # of the first set of jobs
+    jobs: int = 500  # in each set
     servers: int = 1_000_000
     sets: int = 10
-    curves: Sequence[Curve] = ()
-    stream: int = 10_000  # jobs in a stream of arrivals
+    curves: Sequence[Curve] = ()  # measured speedups; published ones if empty
+    stream: int = 10_000  # jobs in each stream of arrivals
 
     def __post_init__(self) -> None:
-        least_of = {"seed": 0, "jobs": 2, "servers": 1, "sets": 1, "stream": 1000}
-        for name, least in least_of.items():
-            value = check_whole_number(name, getattr(self, name), minimum=least)
+        minimum_of = {"seed": 0, "jobs": 2, "servers": 1, "sets": 1, "stream": 1000}
+        for name, minimum in minimum_of.items():
+            value = check_whole_number(name, getattr(self, name), minimum=minimum)
             object.__setattr__(self, name, value)
 
     @property
-    def as_in_paper(self) -> bool:
-        """Whether the comparison is of as many jobs, on as many servers, as the paper's."""
+    def has_paper_size(self) -> bool:
+        """Whether the comparison has as many jobs and servers as the paper's."""
         return (self.jobs, self.servers) == (500, 1_000_000)
 
-    def seeds(self, sets: int | None = None) -> range:
-        """Return the seeds of the sets of jobs, or of the first few."""
+    def get_seeds(self, sets: int | None = None) -> range:
+        """Return the seed of each set of jobs, or of the first ``sets`` of them."""
         return range(self.seed, self.seed + min(self.sets, sets or self.sets))
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure, the sentence that says what it shows, and the numbers in it."""
+    """A figure, one sentence that says what it shows, and the numbers in it."""
 
     name: str
     title: str
@@ -69,48 +68,43 @@ class Exhibit:
     figure: Figure
     rows: list[Row]
     parameters: Row
-    more: list[Figure] = field(default_factory=list)  # further pages
-    table: list[Row] = field(default_factory=list)  # one row for each thing shown, if that differs
-    note: str = ""  # how it was made, for the page
-
-    def __post_init__(self) -> None:
-        # About seven points to a letter.
-        width = int(self.figure.get_figwidth() * 72 / 5.2)
-        self.figure.suptitle("\n".join(textwrap.wrap(self.sentence, width)), fontsize="small")
+    further_pages: list[Figure] = field(default_factory=list)
+    table: list[Row] = field(default_factory=list)  # a summary of the rows, if there is one
+    note: str = ""  # how it was computed
 
     @property
     def pages(self) -> dict[str, Figure]:
         """The figures by the names of their files."""
-        further = {f"{self.name}_{page}": one for page, one in enumerate(self.more, start=2)}
+        further = {f"{self.name}_{page}": one for page, one in enumerate(self.further_pages, 2)}
         return {self.name: self.figure, **further}
 
     @property
     def description(self) -> str:
-        """What the metadata of its files say."""
-        about = "; ".join(f"{name}: {value}" for name, value in self._about.items())
-        return f"{self.title}. {self.sentence} {about}"
+        """What the metadata of the files say."""
+        provenance = "; ".join(f"{name}: {value}" for name, value in self._provenance.items())
+        return f"{self.title}. {self.sentence} {provenance}"
 
     def save_data(self, directory: Path) -> None:
-        """Write the numbers in the figure, and its table if it has one."""
+        """Write the numbers in the figure, and its table if it has one, as CSV."""
         for name, rows in ((self.name, self.rows), (f"{self.name}_table", self.table)):
             if rows:
-                files.write_csv(directory / f"{name}.csv", [row | self._about for row in rows])
+                files.write_csv(directory / f"{name}.csv", [row | self._provenance for row in rows])
 
     @property
-    def _about(self) -> Row:
-        return {**self.parameters, "versions": versions()}
+    def _provenance(self) -> Row:
+        return {**self.parameters, "versions": get_versions()}
 
 
-def save_figure(figure: Figure, stem: Path, description: str) -> None:
+def save_page(figure: Figure, stem: Path, description: str) -> None:
     """Write a figure as PNG and as SVG."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # once is enough, and it takes long
-    for ending in ("png", "svg"):
-        plotting.save_figure(figure, stem.with_name(f"{stem.name}.{ending}"), description)
+    figure.set_layout_engine("none")  # the layout is done, and takes long
+    for suffix in ("png", "svg"):
+        plotting.save_figure(figure, stem.with_name(f"{stem.name}.{suffix}"), description)
 
 
 @cache
-def versions() -> str:
-    """Return what the numbers were computed with."""
+def get_versions() -> str:
+    """Return the versions of the programs that computed the numbers."""
     used = [f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib")]
     return ", ".join([f"hesrpt {__version__}", f"Python {platform.python_version()}", *used])

@@ -1,6 +1,6 @@
-"""Claims of the paper, what was computed, and the rules by which the two are judged.
+"""Claims of the paper, what we computed for each, and the rules that turn numbers into verdicts.
 
-A verdict is never written down: it follows from numbers by one of the rules below.
+No verdict is written by hand: each follows from numbers by one of the rules below.
 """
 
 from __future__ import annotations
@@ -17,50 +17,51 @@ P = ParamSpec("P")
 
 
 class Verdict(StrEnum):
-    """What became of a claim."""
+    """How a claim compares with our numbers."""
 
     HOLDS = "holds"
     ROUGHLY = "holds roughly"
     DIFFERS = "differs"
 
 
-#: The rules, for the reader.
+_PLURALS = {Verdict.HOLDS: "hold", Verdict.ROUGHLY: "hold roughly", Verdict.DIFFERS: "differ"}
+
+#: The rules in words.
 RULES = {
-    "exact": "the greatest deviation over all cases (relative; of shares, as a part of the "
-    "system): up to the tolerance in claims.json, at most 0.001, it holds, up to 0.01 roughly, "
-    "beyond that it differs",
-    "always": "the number of cases that go against it: none, it holds; up to one in a hundred, "
-    "roughly; more, it differs",
-    "printed": "a number as printed: within half of its last digit it holds, within 10% roughly, "
-    "beyond that it differs",
-    "about": "a number said to be about right: within 10% of it the claim holds, within 25% "
-    "roughly, beyond that it differs",
-    "excess": "so many percent worse: if that percentage is within a fifth of the one stated it "
-    "holds, within a half of it roughly, beyond that it differs",
-    "magnitude": "an order of magnitude: within a factor of 3.2 it holds, within 5.6 roughly, "
-    "beyond that it differs",
-    "close": "'close to' or 'nearly' optimal: a mean flow time up to 5% above the optimum holds, "
-    "up to 10% roughly, beyond that it differs",
-    "at least": "a least value: reached, it holds; 90% of it, roughly; less, it differs",
-    "which": "a statement about which one or how many: as the row says it holds, in the weaker "
-    "sense that the row says, roughly; otherwise it differs",
+    "exact": "two computations must agree. The largest deviation over all cases counts (relative, "
+    "or for shares as a part of the system). It holds up to the tolerance in claims.json, which is "
+    "at most 0.001, and roughly up to 0.01",
+    "always": "a statement about all cases. It holds if there is no exception, and roughly if at "
+    "most one case in a hundred is an exception",
+    "printed": "a printed number. It holds within half a unit of the last printed digit, and "
+    "roughly within 10%",
+    "about": "an approximate number. It holds within 10%, and roughly within 25%",
+    "excess": "a policy is some percentage worse. It holds if our percentage is within a fifth of "
+    "the stated one, and roughly if it is within a half",
+    "magnitude": "an order of magnitude. It holds within a factor of 3.2, and roughly within 5.6",
+    "close": "'close to optimal' or 'nearly optimal'. It holds if the mean flow time is at most 5% "
+    "above the optimum, and roughly if it is at most 10% above",
+    "at least": "a lower limit. It holds if our number reaches it, and roughly if it reaches 90% "
+    "of it",
+    "which": "a statement about which one or how many. The row says when it holds and when it "
+    "holds roughly",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was computed, and how it was judged."""
+    """What we computed, and the verdict that follows from it."""
 
     computed: str
     verdict: Verdict
     rule: str
     values: Mapping[str, float]
-    why: str = ""  # the likeliest reason, if it does not hold
+    possible_reason: str = ""  # the likeliest reason of a difference
 
 
 @dataclass(frozen=True)
 class Claim(Finding):
-    """One statement of the paper, judged."""
+    """One statement of the paper with our finding."""
 
     name: str = ""
     where: str = ""
@@ -68,8 +69,8 @@ class Claim(Finding):
 
     @property
     def reason(self) -> str:
-        """Why it does not simply hold, likeliest; empty if it does."""
-        return "" if self.verdict is Verdict.HOLDS else self.why
+        """The likeliest reason why the claim does not hold; empty if it holds."""
+        return "" if self.verdict is Verdict.HOLDS else self.possible_reason
 
     def as_json(self) -> dict[str, Any]:
         """Return the claim as JSON values."""
@@ -85,99 +86,102 @@ class Claim(Finding):
         }
 
 
-def states(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
-    """Make claims of a function that checks what its docstring says the paper states."""
+def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
+    """Turn a function that checks a statement of the paper into one that returns a claim.
+
+    ``where`` is the statement's place in the paper. The statement itself is the docstring of the
+    function, and the claim's name is that of the function without ``check_``.
+    """
 
     def decorate(check: Callable[P, Finding]) -> Callable[P, Claim]:
         says = " ".join((check.__doc__ or "").split())
 
         @wraps(check)
-        def judged(*args: P.args, **options: P.kwargs) -> Claim:
-            found = check(*args, **options)
+        def check_claim(*args: P.args, **options: P.kwargs) -> Claim:
+            finding = check(*args, **options)
             return Claim(
-                found.computed, found.verdict, found.rule, found.values, found.why,
-                check.__name__, where, says,
-            )  # fmt: skip
+                **finding.__dict__,
+                name=check.__name__.removeprefix("check_"),
+                where=where,
+                says=says,
+            )
 
-        return judged
+        return check_claim
 
     return decorate
 
 
-def equality(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
-    """Return what was found about things that must be equal; nothing compared proves nothing."""
-    worst = max(deviations, default=float("nan"))
+def find_equality(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
+    """Return the finding about quantities that must be equal; without cases it differs."""
+    largest = max(deviations, default=float("nan"))
     return Finding(
-        f"{what}, {len(deviations):,} compared: deviations {within(worst)}",
-        exact(worst, tolerance),
-        "exact",
-        {"deviation": worst, "tolerance": tolerance, "compared": len(deviations)},
+        computed=f"{what}: {len(deviations):,} cases, deviations {format_deviation(largest)}",
+        verdict=judge_exact(largest, tolerance),
+        rule="exact",
+        values={"deviation": largest, "tolerance": tolerance, "compared": len(deviations)},
     )
 
 
-def no_exception(against: int, cases: int, what: str) -> Finding:
-    """Return what was found about something that must always be so."""
+def find_exceptions(exceptions: int, cases: int, what: str) -> Finding:
+    """Return the finding about a statement on all cases; without cases it differs."""
     return Finding(
-        f"{what}: {against} of {cases:,} go against it",
-        always(against, cases) if cases else Verdict.DIFFERS,
-        "always",
-        {"against": against, "cases": cases},
+        computed=f"{what}: {exceptions} exceptions in {cases:,} cases",
+        verdict=judge_always(exceptions, cases) if cases else Verdict.DIFFERS,
+        rule="always",
+        values={"exceptions": exceptions, "cases": cases},
     )
 
 
-def summary(claims: Sequence[Claim]) -> str:
-    """Return how many claims got which verdict."""
-    count = Counter(claim.verdict for claim in claims)
+def count_verdicts(claims: Sequence[Claim]) -> str:
+    """Return in words how many claims have each verdict."""
+    counts = Counter(claim.verdict for claim in claims)
     return f"{len(claims)} claims: " + ", ".join(
-        f"{count[verdict]} {verdict if count[verdict] == 1 else plural}"
-        for verdict, plural in _PLURAL.items()
+        f"{counts[verdict]} {verdict if counts[verdict] == 1 else plural}"
+        for verdict, plural in _PLURALS.items()
     )
 
 
-_PLURAL = {Verdict.HOLDS: "hold", Verdict.ROUGHLY: "hold roughly", Verdict.DIFFERS: "differ"}
-
-
-def exact(deviation: float, tolerance: float) -> Verdict:
-    """Judge a deviation from what must be equal (NaN differs)."""
+def judge_exact(deviation: float, tolerance: float) -> Verdict:
+    """Judge a deviation between quantities that must be equal (NaN differs)."""
     return _judge(deviation, tolerance, max(tolerance, 0.01))
 
 
-def always(against: int, cases: int) -> Verdict:
-    """Judge how many cases go against a claim."""
-    return _judge(against / cases, 0.0, 0.01)
+def judge_always(exceptions: int, cases: int) -> Verdict:
+    """Judge the number of exceptions to a statement about all cases."""
+    return _judge(exceptions / cases, 0.0, 0.01)
 
 
-def printed(ours: float, theirs: float, digits: int) -> Verdict:
-    """Judge a number that is printed with so many digits after the point."""
+def judge_printed(ours: float, theirs: float, digits: int) -> Verdict:
+    """Judge a number that is printed with some digits after the point."""
     return _judge(abs(ours - theirs), 0.5 * 10.0**-digits, 0.1 * abs(theirs))
 
 
-def about(ours: float, theirs: float) -> Verdict:
-    """Judge a number that is said to be about right."""
+def judge_about(ours: float, theirs: float) -> Verdict:
+    """Judge an approximate number."""
     return _judge(abs(ours / theirs - 1), 0.1, 0.25)
 
 
-def excess(ours: float, theirs: float) -> Verdict:
-    """Judge how much above 1 a ratio is."""
+def judge_excess(ours: float, theirs: float) -> Verdict:
+    """Judge by how much a ratio exceeds 1."""
     return _judge(abs((ours - 1) / (theirs - 1) - 1), 0.2, 0.5)
 
 
-def magnitude(ours: float, theirs: float) -> Verdict:
+def judge_magnitude(ours: float, theirs: float) -> Verdict:
     """Judge an order of magnitude."""
     return _judge(abs(log10(ours / theirs)), 0.5, 0.75)
 
 
-def close(ratio: float) -> Verdict:
+def judge_close(ratio: float) -> Verdict:
     """Judge a ratio to the optimum that is said to be close to 1."""
     return _judge(ratio - 1, 0.05, 0.10)
 
 
-def at_least(ours: float, theirs: float) -> Verdict:
-    """Judge a least value."""
+def judge_at_least(ours: float, theirs: float) -> Verdict:
+    """Judge a lower limit."""
     return _judge(-ours, -theirs, -0.9 * theirs)
 
 
-def which(strictly: bool, weakly: bool) -> Verdict:
+def judge_which(strictly: bool, weakly: bool) -> Verdict:
     """Judge a statement that is true as it stands, or in a weaker sense."""
     return Verdict.HOLDS if strictly else Verdict.ROUGHLY if weakly else Verdict.DIFFERS
 
@@ -188,8 +192,8 @@ def _judge(badness: float, holds: float, roughly: float) -> Verdict:
     return Verdict.ROUGHLY if badness <= roughly else Verdict.DIFFERS
 
 
-def within(deviation: float) -> str:
-    """Return a deviation as the power of ten that it is below: its digits are noise."""
+def format_deviation(deviation: float) -> str:
+    """Return a deviation as a power of ten that it is below: its digits are noise."""
     if not deviation < 1:
         return f"{deviation:.3g}"
     steps = next((n for n in range(1, 14) if deviation > 10.0**-n), 14)

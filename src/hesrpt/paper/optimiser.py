@@ -1,14 +1,14 @@
-"""A numerical optimiser that knows nothing of the paper: the oracle that its theorems are held to.
+"""A numerical optimiser that does not use the paper's results, to check its theorems against.
 
-Jobs end in a given order, and phase k is the time in which the jobs 1 … k are present (job 1 ends
-last). A job that uses y server-seconds in a phase of d seconds gets at most d s(y/d) of its work
-done, which is concave in d and y together. So the least flow time is a convex program:
+Jobs end in a given order, and in phase k the jobs 1 … k are present (job 1 ends last). A job that
+uses y server-seconds in a phase of d seconds does at most d s(y/d) of its work, which is jointly
+concave in d and y. The least flow time is therefore a convex program:
 
     min Σ_k k d_k    with    Σ_k d_k s(y_ik/d_k) ≥ x_i   and   Σ_i y_ik ≤ N d_k.
 
-It is solved by the barrier method: Newton's method on t cost − Σ log(slack) for growing t. At the
-minimum of that, the cost is above the optimum by at most the number of constraints divided by t. A
-search that does not come near this minimum is an error.
+The barrier method solves it: Newton's method minimises t cost − Σ log(slack) for growing t. At each
+minimum, the cost exceeds the optimum by at most the number of constraints divided by t. A search
+that does not come close enough raises an error.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.speedups import Speedup
 
-# The gap to the optimum at which to stop, the worst to be content with, and the growth of t.
-_GAP, _WORST_GAP, _GROWTH = 1e-10, 3e-7, 20.0
-# Newton steps for one t, and the decrease to be had from another one that is next to nothing.
-_STEPS, _NEAR_ENOUGH = 100, 0.1
-#: Shares in a phase that is shorter than this part of the schedule mean nothing.
-_SHORT = 1e-4
+# The relative gap to the optimum to aim at, the largest one to accept, and the growth factor of t.
+_TARGET_GAP, _MAX_GAP, _GROWTH = 1e-10, 3e-7, 20.0
+# Newton steps for one t, and the largest remaining decrease at which a minimum is accepted.
+_MAX_STEPS, _MAX_DECREASE = 100, 0.1
+# Shares in a phase that is shorter than this part of the schedule hardly affect the cost.
+_SHORT_PHASE = 1e-4
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """What the optimiser found."""
+    """An optimal schedule."""
 
     cost: float
     durations: FloatArray  # of each phase, phase M first
-    shares: list[FloatArray]  # in each of them, of the jobs 1 … k
+    shares: list[FloatArray]  # of the jobs 1 … k in each phase
 
     @property
-    def telling(self) -> list[FloatArray]:
-        """The shares in those phases that last long enough to matter."""
-        long = self.durations > _SHORT * self.durations.sum()
-        return [share for share, matters in zip(self.shares, long, strict=True) if matters]
+    def shares_in_long_phases(self) -> list[FloatArray]:
+        """The shares in the phases that are long enough to affect the cost."""
+        is_long = self.durations > _SHORT_PHASE * self.durations.sum()
+        return [shares for shares, long in zip(self.shares, is_long, strict=True) if long]
 
 
 def optimise(
     sizes: FloatArray, speedup: Speedup, servers: float, *, makespan: bool = False
 ) -> Optimum:
-    """Return the least total flow time (or makespan) of jobs listed from the last to end."""
+    """Minimise the total flow time (or makespan) of jobs, listed from the last one to end."""
     program = _Program(np.asarray(sizes, dtype=np.float64), speedup, servers, makespan)
     point, t = program.start(), 1.0
     gap = np.inf
-    while gap > _GAP:
+    while gap > _TARGET_GAP:
         nearer = program.centre(point, t * _GROWTH)
         if nearer is None:
-            break  # rounding forbids to go on
+            break  # rounding errors prevent further progress
         point, t = nearer, t * _GROWTH
         gap = 2 * len(point) / t / float(program.cost @ point)  # there are fewer constraints
-    if gap > _WORST_GAP:
+    if gap > _MAX_GAP:
         raise ArithmeticError(f"the optimiser is stuck {gap:.1g} from the optimum")
     scale = float(np.sum(sizes)) / program.full_speed
     durations, used = point[: program.phases], point[program.phases :]
     shares = used / durations[program.phase_of]
     return Optimum(
-        float(program.cost @ point) * scale,
-        durations * scale,
-        np.split(shares, np.cumsum(program.present)[:-1]),
+        cost=float(program.cost @ point) * scale,
+        durations=durations * scale,
+        shares=np.split(shares, np.cumsum(program.present)[:-1]),
     )
 
 
 class _Program:
-    """The program in units of the whole system: its servers, its speed, and all work are 1."""
+    """The convex program, in units in which all servers, their speed and all work are 1."""
 
     def __init__(self, sizes: FloatArray, speedup: Speedup, servers: float, makespan: bool) -> None:
         jobs = len(sizes)
@@ -78,7 +78,7 @@ class _Program:
         self.target = sizes / sizes.sum()
         self.present = np.arange(jobs, 0, -1)
         self.phases = len(self.present)
-        # Of each pair of a phase and a job in it, where the two stand.
+        # Each pair of a phase and a job in it: indices of the phase, the job and the variable y.
         self.phase_of = np.repeat(np.arange(self.phases), self.present)
         self.job_of = np.concatenate([np.arange(k) for k in self.present])
         self.pair = self.phases + np.arange(len(self.job_of))
@@ -89,14 +89,14 @@ class _Program:
         self.room[self.phase_of, self.pair] = -1.0
 
     def start(self) -> FloatArray:
-        """Return a point within all constraints: equal shares, and some of the servers idle."""
+        """Return a feasible point: equal shares, with some of the servers idle."""
         point = np.ones(len(self.cost))
         point[self.pair] = 1 / (self.present[self.phase_of] + 1)
         done = np.bincount(self.job_of, self._rates(point)[1])
         return point * 2 * float(np.max(self.target / done))
 
     def _rates(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return shares, and the rates that they give."""
+        """Return the share and the rate of each pair."""
         share = point[self.pair] / point[self.phase_of]
         return share, self.speedup.rate(share * self.servers) / self.full_speed
 
@@ -138,12 +138,12 @@ class _Program:
         return gradient, hessian
 
     def centre(self, point: FloatArray, t: float) -> FloatArray | None:
-        """Return the minimum of the barrier function, from a point near it; None if not found."""
+        """Return the minimum of the barrier function near a point, or None if it is not found."""
         value = self._barrier(point, t)
         decrease = np.inf
-        for _ in range(_STEPS):
+        for _ in range(_MAX_STEPS):
             gradient, hessian = self._newton(point, t)
-            # Slacks differ by many magnitudes, and the entries of the Hessian with them.
+            # Scale the Hessian, whose entries differ by many orders of magnitude.
             unit = 1 / np.sqrt(np.diag(hessian))
             step = unit * np.linalg.solve(hessian * np.outer(unit, unit), -gradient * unit)
             decrease = -float(gradient @ step)
@@ -155,6 +155,6 @@ class _Program:
                 if length < 1e-12:
                     break
             if length < 1e-12:
-                break  # as near as rounding allows
+                break  # as close as rounding errors allow
             point, value = point + length * step, new
-        return point if decrease < _NEAR_ENOUGH else None
+        return point if decrease < _MAX_DECREASE else None

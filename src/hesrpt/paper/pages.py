@@ -1,4 +1,4 @@
-"""The reproduction as files: claims as JSON and Markdown, and a page with every figure."""
+"""The files of a reproduction: data as CSV, claims as JSON and Markdown, a page with everything."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ from typing import Any
 from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
-from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings, versions
-from hesrpt.paper.judging import RULES, Claim, Verdict, summary
+from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings, get_versions
+from hesrpt.paper.judging import RULES, Claim, Verdict, count_verdicts
 
 _INTRODUCTION = """\
 # The paper, reproduced
 
-N servers are shared by M parallel jobs. Each job has a known size, and on k servers it runs k^p
-times as fast as on one, with p between 0 and 1: the more servers, the less each one adds. How many
-servers should each job hold at every moment, so that jobs take as little time as possible on
-average, from the start to their end (their *flow time*)?
+N servers are shared by M parallel jobs. The size of each job is known. On k servers a job runs k^p
+times as fast as on one, with p between 0 and 1: each additional server adds less. How many servers
+should each job hold at any time, so that the mean *flow time* (the time from the start until a job
+ends) is as low as possible?
 
-*heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes*, by B. Berg, R. Vesilo and
-M. Harchol-Balter, answers this: its rule, **heSRPT**, gives more to shorter jobs, but something to
-all of them. It is compared with **SRPT** (all servers to the shortest job), **EQUI** (equal
-shares), and two heuristics: **HELL** (the best ratio of efficiency to remaining time first) and
-**KNEE** (each job as many servers as still save a certain time α, the best α being searched).
-Its twin **heLRPT** minimises the time at which the last job ends, the *makespan*.
+The paper *heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes* by B. Berg, R. Vesilo and
+M. Harchol-Balter answers this question. Its policy **heSRPT** gives every job some servers, and
+shorter jobs more. The paper compares it with **SRPT** (the shortest job gets all servers), **EQUI**
+(all jobs get equal shares) and two heuristics: **HELL** (the job with the best ratio of efficiency
+to remaining time comes first) and **KNEE** (each job gets servers as long as one more server saves
+it at least a time α; the best α is searched for). A second policy, **heLRPT**, minimises the
+*makespan*, the time at which the last job ends.
 
-Below are the figures of the paper and some beyond it, then every statement of the paper that can be
-checked, with what we computed and a verdict. All of it, this page included, is made by
-`hesrpt paper --out DIR`.
+This page shows the figures of the paper, some figures beyond it, and every statement of the paper
+that can be checked, with our numbers and a verdict. The command `hesrpt paper --out DIR` computes
+all of it and writes this page.
 """
 
 _NOT_CHECKED = """\
-What could not be checked: the fits of Figure 2 (their points are not published); the sizes of the
-three jobs of Figure 3 (not given, ours are others); that other policies of the literature reduce to
-EQUI here; what cited works say.
+Not checked: the fits of Figure 2, because their points are not published; the sizes in Figure 3,
+because the paper does not give them; the statement that some policies from the literature reduce to
+EQUI here; and statements about cited papers.
 """
 
-#: Figures beyond the paper's begin with this.
+# The names of figures that go beyond the paper begin with this.
 _BEYOND = "beyond"
-# Longer tables are only linked to.
-_LONGEST_TABLE = 40
+# Longer tables are not shown on the page, only linked to.
+_MAX_TABLE_ROWS = 40
 
 
-def prepared(out: str | Path) -> Path:
-    """Return a directory that can be written to, made if need be: before the work, not after it."""
+def prepare_directory(out: str | Path) -> Path:
+    """Create a directory if needed, and raise an error if it cannot be written to."""
     directory = Path(out)
     if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory}: is no directory")
+        raise InputError(f"{directory}: is not a directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / ".hesrpt"
@@ -60,13 +61,13 @@ def prepared(out: str | Path) -> Path:
     return directory
 
 
-def as_json(
+def build_json(
     settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
 ) -> dict[str, Any]:
-    """Return everything but the pictures as JSON values."""
+    """Return everything but the figures as JSON values."""
     return {
         "hesrpt": __version__,
-        "versions": versions(),
+        "versions": get_versions(),
         "settings": {
             "seed": settings.seed,
             "jobs": settings.jobs,
@@ -79,81 +80,85 @@ def as_json(
         "claims": [claim.as_json() for claim in claims],
         "figures": [
             {
-                "name": one.name,
-                "title": one.title,
-                "sentence": one.sentence,
-                "parameters": one.parameters,
-                "table": one.table,
+                "name": exhibit.name,
+                "title": exhibit.title,
+                "sentence": exhibit.sentence,
+                "parameters": exhibit.parameters,
+                "table": exhibit.table,
             }
-            for one in exhibits
+            for exhibit in exhibits
         ],
     }
 
 
-def write(
+def write_pages(
     directory: Path, settings: Settings, exhibits: Sequence[Exhibit], claims: Sequence[Claim]
 ) -> None:
     """Write the data, ``claims.json``, ``claims.md`` and ``index.md``."""
     for exhibit in exhibits:
         exhibit.save_data(directory)
-        for ending in ("png", "svg"):
-            # Pages of a run that had more of them.
-            for old in directory.glob(f"{exhibit.name}_[0-9]*.{ending}"):
-                if old.stem not in exhibit.pages:
-                    old.unlink()
-    everything = as_json(settings, exhibits, claims)
-    table = claims_table(claims)
-    made = (
-        f"Made by {versions()}. Where nothing else is said, M = {settings.jobs}, "
-        f"N = {settings.servers:,}, sizes are drawn from a Pareto distribution of shape {SHAPE:g}, "
-        f"and there are {settings.sets} sets of jobs, with seeds from {settings.seed} on.\n"
+        _remove_old_pages(directory, exhibit)
+    data = build_json(settings, exhibits, claims)
+    provenance = (
+        f"Computed by {get_versions()}. Unless stated otherwise, there are {settings.sets} sets of "
+        f"M = {settings.jobs} jobs on N = {settings.servers:,} servers; sizes follow a Pareto "
+        f"distribution of shape {SHAPE:g}, and the seeds of the sets start at {settings.seed}.\n"
     )
-    ours = [one for one in exhibits if not one.name.startswith(_BEYOND)]
-    further = [one for one in exhibits if one.name.startswith(_BEYOND)]
+    claims_table = _format_claims(claims)
     page = [
         _INTRODUCTION,
-        made,
+        provenance,
         "## Figures of the paper\n",
-        *map(_figure, ours),
+        *(_format_exhibit(one) for one in exhibits if not one.name.startswith(_BEYOND)),
         "## Beyond the paper\n",
-        *map(_figure, further),
+        *(_format_exhibit(one) for one in exhibits if one.name.startswith(_BEYOND)),
         "## Claims\n",
-        table,
+        claims_table,
     ]
-    files.write_text(directory / "claims.json", json.dumps(everything, indent=2) + "\n")
-    files.write_text(directory / "claims.md", f"# Claims of the paper\n\n{made}\n{table}")
+    files.write_text(directory / "claims.json", json.dumps(data, indent=2) + "\n")
+    files.write_text(
+        directory / "claims.md", f"# Claims of the paper\n\n{provenance}\n{claims_table}"
+    )
     files.write_text(directory / "index.md", "\n".join(page))
 
 
-def _figure(exhibit: Exhibit) -> str:
-    shown = "\n".join(f"![{exhibit.title}]({page}.png)" for page in exhibit.pages)
-    parts = [f"### {exhibit.title}", exhibit.sentence, shown]
+def format_cell(value: object) -> str:
+    """Return a value as the text of a cell in a table."""
+    text = "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text.replace("|", r"\|")
+
+
+def _remove_old_pages(directory: Path, exhibit: Exhibit) -> None:
+    """Remove the pages of an earlier run that had more of them."""
+    for suffix in ("png", "svg"):
+        for old in directory.glob(f"{exhibit.name}_[0-9]*.{suffix}"):
+            if old.stem not in exhibit.pages:
+                old.unlink()
+
+
+def _format_exhibit(exhibit: Exhibit) -> str:
+    images = "\n".join(f"![{exhibit.title}]({page}.png)" for page in exhibit.pages)
+    parts = [f"### {exhibit.title}", exhibit.sentence, images]
     if exhibit.note:
         parts.append(exhibit.note)
-    if 0 < len(exhibit.table) <= _LONGEST_TABLE:
-        parts.append(_table(exhibit.table))
+    if 0 < len(exhibit.table) <= _MAX_TABLE_ROWS:
+        parts.append(_format_table(exhibit.table))
     data = f"[Data]({exhibit.name}.csv)"
     parts.append(f"{data}, [table]({exhibit.name}_table.csv)" if exhibit.table else data)
     return "\n\n".join(parts) + "\n"
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _format_table(rows: Sequence[Row]) -> str:
     """Return rows as a Markdown table."""
     lines = [" | ".join(rows[0]), " | ".join("---" for _ in rows[0])]
     lines += [" | ".join(format_cell(value) for value in row.values()) for row in rows]
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def format_cell(value: object) -> str:
-    """Return a value as it stands in a cell of a table."""
-    text = "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-    return text.replace("|", r"\|")
-
-
-def claims_table(claims: Sequence[Claim]) -> str:
-    """Return the claims as a Markdown table, with the rules below it."""
+def _format_claims(claims: Sequence[Claim]) -> str:
+    """Return the claims as a Markdown table, followed by the rules."""
     lines = [
-        f"Of {summary(claims)}.\n",
+        f"{count_verdicts(claims)}.\n",
         "| where | the paper says | we computed | verdict | rule |",
         "|---|---|---|---|---|",
     ]
@@ -164,6 +169,6 @@ def claims_table(claims: Sequence[Claim]) -> str:
         verdict = f"**{claim.verdict}**" if claim.verdict is not Verdict.HOLDS else claim.verdict
         cells = (claim.where, claim.says, computed, verdict, claim.rule)
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    lines += ["", "The rules by which a verdict follows from the numbers:", ""]
-    lines += [f"- *{name}*: {rule}." for name, rule in RULES.items()]
+    lines += ["", "A verdict follows from the numbers by one of these rules:", ""]
+    lines += [f"- *{name}*: {rule}; otherwise it differs." for name, rule in RULES.items()]
     return "\n".join([*lines, "", _NOT_CHECKED])

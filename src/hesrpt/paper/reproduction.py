@@ -1,55 +1,52 @@
-"""Putting it all together: what is computed, in which order, on all cores."""
+"""The whole reproduction: all figures and claims, computed on all cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hesrpt.errors import InputError
-from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences
-from hesrpt.paper import speedup_curves as speedups
+from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences, speedup_curves
 from hesrpt.paper.examples import EXAMPLES
-from hesrpt.paper.exhibits import POWERS, Exhibit, Progress, Settings, save_figure
+from hesrpt.paper.exhibits import POWERS, Exhibit, Progress, Row, Settings, save_page
 from hesrpt.paper.judging import Claim
+from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
 from hesrpt.paper.theorems import THEOREMS
 from hesrpt.parallel import Workers
 from hesrpt.readers import Curve, read_curves
 
-#: The systems that policies are compared on: as in the paper, in whole servers, and few of them.
-_SYSTEMS = ("divisible", "whole", "few")
-
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All figures and all claims."""
+    """All figures and claims of a reproduction."""
 
     settings: Settings
     exhibits: list[Exhibit]
     claims: list[Claim]
 
     def claim(self, name: str) -> Claim:
-        """Return the claim of a name."""
+        """Return the claim with a name."""
         for claim in self.claims:
             if claim.name == name:
                 return claim
         known = ", ".join(claim.name for claim in self.claims)
-        raise InputError(f"there is no claim {name!r}; claims are: {known}")
+        raise InputError(f"no claim named {name!r}; choose one of: {known}")
 
     def exhibit(self, name: str) -> Exhibit:
-        """Return the exhibit of a name."""
+        """Return the exhibit with a name."""
         for exhibit in self.exhibits:
             if exhibit.name == name:
                 return exhibit
         known = ", ".join(exhibit.name for exhibit in self.exhibits)
-        raise InputError(f"there is no exhibit {name!r}; exhibits are: {known}")
+        raise InputError(f"no exhibit named {name!r}; choose one of: {known}")
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the pictures as JSON values."""
-        return pages.as_json(self.settings, self.exhibits, self.claims)
+        """Return everything but the figures as JSON values."""
+        return pages.build_json(self.settings, self.exhibits, self.claims)
 
 
 def reproduce(
@@ -64,85 +61,103 @@ def reproduce(
     cores: int | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
-    """Compute every figure and judge every claim; write them to a directory, if one is given.
+    """Compute every figure and judge every claim of the paper, and write them to a directory.
 
     Parameters
     ----------
     out
-        Gets each figure as PNG and SVG with its data as CSV, the claims as ``claims.json`` and
-        ``claims.md``, and a page with all of them, ``index.md``.
+        The directory for the figures (PNG and SVG), their data (CSV), the claims
+        (``claims.json`` and ``claims.md``) and a page with all of them (``index.md``). If it is not
+        given, nothing is written.
     seed, jobs, servers, sets
-        Of the comparison (Fig. 4): ``sets`` sets of ``jobs`` jobs, with seeds from ``seed`` on.
+        The comparison (Fig. 4) has ``sets`` sets of ``jobs`` jobs on ``servers`` servers. The
+        first set has the seed ``seed``, the next one ``seed + 1``, and so on.
     curves
-        Measured speedups to fit, a file (see :func:`hesrpt.readers.read_curves`) or a list. Without
-        it, a few published ones are taken.
+        Measured speedups to fit: a file (see :func:`hesrpt.readers.read_curves`) or a list. The
+        default is a few published curves.
     stream
-        How many jobs arrive over time, in the figure about such jobs.
+        The number of jobs in each stream of arrivals.
     cores
-        How many to use; all of them by default.
+        The number of cores to use; all of them by default.
     progress
-        Called with the part of the work that is done, the whole of it, and what was done last.
+        Called after each step with the amount of work done, the total amount, and the kind of
+        the step.
     """
-    given = read_curves(curves) if isinstance(curves, str | Path) else list(curves)
-    settings = Settings(seed, jobs, servers, sets, given, stream)
-    fits = [speedups.Fitted.to(curve) for curve in settings.curves or speedups.PUBLISHED]
-    tasks = _tasks(settings, fits)
-    pictures = 0 if out is None else _PICTURES + len(fits) // speedups.PER_PAGE
-    steps = _Steps(progress, sum(_WORK[key[0]] for key in tasks) + pictures * _WORK["figure"])
+    settings = Settings(
+        seed=seed,
+        jobs=jobs,
+        servers=servers,
+        sets=sets,
+        curves=read_curves(curves) if isinstance(curves, str | Path) else list(curves),
+        stream=stream,
+    )
+    fits = [
+        speedup_curves.fit_curve(curve) for curve in settings.curves or speedup_curves.PUBLISHED
+    ]
+    tasks = _create_tasks(settings, fits)
+    figures = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
+    total = sum(_DURATIONS[kind] for kind, *_ in tasks) + figures * _DURATIONS["figure"]
+    counter = _ProgressCounter(progress, total)
     with Workers(cores) as workers:
-        directory = None if out is None else pages.prepared(out)
-        done = workers.run_all(tasks, lambda key: steps.done(key[0]))
-        exhibits, claims = _exhibits(settings, fits, done), _claims(settings, fits, done)
+        directory = None if out is None else pages.prepare_directory(out)
+        results = workers.run_all(tasks, lambda key: counter.advance(key[0]))
+        exhibits = _create_exhibits(settings, fits, results)
+        claims = _create_claims(settings, fits, results)
         if directory is not None:
             saving = {
-                page: partial(save_figure, figure, directory / page, exhibit.description)
+                page: partial(save_page, figure, directory / page, exhibit.description)
                 for exhibit in exhibits
                 for page, figure in exhibit.pages.items()
             }
-            workers.run_all(saving, lambda page: steps.done("figure"))
-            pages.write(directory, settings, exhibits, claims)
-    return Reproduction(settings, exhibits, claims)
+            workers.run_all(saving, lambda page: counter.advance("figure"))
+            pages.write_pages(directory, settings, exhibits, claims)
+    return Reproduction(settings=settings, exhibits=exhibits, claims=claims)
 
 
-# How many pictures there are, where every figure has one page.
-_PICTURES = 10
-# About how long the tasks of a kind take.
-_WORK = {
-    "measured": 10, "amdahl": 10, "divisible": 30, "whole": 20, "few": 15, "claims": 3,
-    "arrivals": 10, "figure": 8,
-}  # fmt: skip
+# Figures beside the pages of measured curves.
+_SINGLE_FIGURES = 9
+# Roughly how long a task of each kind takes, for the progress bar.
+_DURATIONS = {
+    "measured": 10,
+    "amdahl": 10,
+    "divisible": 30,
+    "whole": 20,
+    "few": 15,
+    "claims": 3,
+    "arrivals": 10,
+    "figure": 8,
+}
+_TaskKey: TypeAlias = tuple[Any, ...]  # the kind of task, then what distinguishes it
 
 
-class _Steps:
-    """Counts what is done."""
+class _ProgressCounter:
+    """Reports which part of the work is done."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.count, self.total = progress, 0, total
+        self.progress, self.done, self.total = progress, 0, total
 
-    def done(self, what: str) -> None:
-        self.count += _WORK[what]
+    def advance(self, kind: str) -> None:
+        self.done += _DURATIONS[kind]
         if self.progress is not None:
-            self.progress(self.count, self.total, what)
+            self.progress(self.done, self.total, kind)
 
 
-def _tasks(
-    settings: Settings, fits: list[speedups.Fitted]
-) -> dict[tuple[Any, ...], Callable[[], Any]]:
-    """Return what takes time, the longest first."""
-    few_seeds = settings.seeds(beyond.SETS)
+def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey, Callable[[], Any]]:
+    """Return the computations that take time, the longest ones first."""
+    few_seeds = settings.get_seeds(beyond.SETS)
     systems = {
-        "divisible": (settings.servers, False, settings.seeds()),
+        "divisible": (settings.servers, False, settings.get_seeds()),
         "whole": (settings.servers, True, few_seeds),
-        "few": (beyond.few_servers(settings), True, few_seeds),
+        "few": (beyond.count_few_servers(settings), True, few_seeds),
     }
     comparisons = {
-        (name, p): partial(evaluation.mean_flow_times, p, servers, whole, settings.jobs, seeds)
+        (name, p): partial(evaluation.simulate_sets, p, servers, whole, settings.jobs, seeds)
         for p in POWERS
         for name, (servers, whole, seeds) in systems.items()
     }
     seeds = range(settings.seed, settings.seed + arrivals.STREAMS)
     streams = {
-        ("arrivals", p, load): partial(arrivals.at_load, p, load, settings.stream, seeds)
+        ("arrivals", p, load): partial(arrivals.simulate_load, p, load, settings.stream, seeds)
         for p in arrivals.POWERS
         for load in reversed(arrivals.LOADS)
     }
@@ -151,55 +166,61 @@ def _tasks(
         for check in (*THEOREMS, *EXAMPLES)
     }
     others = {
-        ("measured",): partial(beyond.measured, fits, settings),
-        ("amdahl",): partial(beyond.amdahl, settings),
+        ("measured",): partial(beyond.exhibit_measured_speedups, fits, settings),
+        ("amdahl",): partial(beyond.exhibit_amdahl, settings),
     }
     return {**others, **comparisons, **checks, **streams}
 
 
-def _exhibits(
-    settings: Settings, fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]
+def _create_exhibits(
+    settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
 ) -> list[Exhibit]:
-    divisible, whole, few = (_table(settings, name, done) for name in _SYSTEMS)
-    stream_rows = list(
-        chain.from_iterable(
-            done["arrivals", p, load] for p in arrivals.POWERS for load in arrivals.LOADS
-        )
+    divisible, whole, few = (
+        _create_table(settings, system, results) for system in ("divisible", "whole", "few")
     )
     source = "given" if settings.curves else "published (DLPerf v1.0; HOSCF)"
     return [
-        speedups.family(),
-        speedups.parsec(),
-        speedups.measured(fits, source),
-        evaluation.three_jobs(),
-        evaluation.comparison(divisible, settings),
-        evaluation.ratios(divisible, settings),
-        beyond.whole_servers(divisible.first(beyond.SETS), whole, few, settings),
-        done["amdahl",],
-        done["measured",],
-        arrivals.exhibit(stream_rows, settings),
+        speedup_curves.exhibit_power_laws(),
+        speedup_curves.exhibit_paper_fits(),
+        speedup_curves.exhibit_measured_curves(fits, source),
+        evaluation.exhibit_three_jobs(),
+        evaluation.exhibit_comparison(divisible, settings),
+        evaluation.exhibit_ratios(divisible, settings),
+        beyond.exhibit_whole_servers(divisible.select_first(beyond.SETS), whole, few, settings),
+        results["amdahl",],
+        results["measured",],
+        arrivals.exhibit_arrivals(_collect_streams(results), settings),
     ]
 
 
-def _table(settings: Settings, system: str, done: dict[tuple[Any, ...], Any]) -> evaluation.Table:
-    return evaluation.Table(
-        {p: done[system, p][0] for p in POWERS},
-        {p: done[system, p][1] for p in POWERS},
-        settings.as_in_paper,
+def _create_table(
+    settings: Settings, system: str, results: Mapping[_TaskKey, Any]
+) -> evaluation.FlowTimeTable:
+    return evaluation.FlowTimeTable(
+        times={p: results[system, p][0] for p in POWERS},
+        alphas={p: results[system, p][1] for p in POWERS},
+        has_paper_size=settings.has_paper_size,
     )
 
 
-def _claims(
-    settings: Settings, fits: list[speedups.Fitted], done: dict[tuple[Any, ...], Any]
-) -> list[Claim]:
-    """Return the claims as the paper goes: introduction, theorems, evaluation, limitations."""
-    by_name: dict[str, Claim] = {key[1]: claim for key, claim in done.items() if key[0] == "claims"}
-    table = _table(settings, "divisible", done)
-    rows = chain.from_iterable(done[key] for key in done if key[0] == "arrivals")
+def _collect_streams(results: Mapping[_TaskKey, Any]) -> list[Row]:
     return [
-        *(by_name[check.__name__] for check in EXAMPLES),
-        sentences.power_laws_fit(fits),
-        *(by_name[check.__name__] for check in THEOREMS),
+        row
+        for p in arrivals.POWERS
+        for load in arrivals.LOADS
+        for row in results["arrivals", p, load]
+    ]
+
+
+def _create_claims(
+    settings: Settings, fits: list[FittedCurve], results: Mapping[_TaskKey, Any]
+) -> list[Claim]:
+    """Return the claims in the order of the paper: introduction, theorems, evaluation, limits."""
+    table = _create_table(settings, "divisible", results)
+    return [
+        *(results["claims", check.__name__] for check in EXAMPLES),
+        sentences.check_power_laws_fit(fits),
+        *(results["claims", check.__name__] for check in THEOREMS),
         *(check(table) for check in sentences.SENTENCES),
-        sentences.arrivals(arrivals.ratio_to_best(list(rows))),
+        sentences.check_arrivals(arrivals.compare_with_best(_collect_streams(results))),
     ]

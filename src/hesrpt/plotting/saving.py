@@ -28,13 +28,14 @@ def check_figure_path(path: str | Path) -> Path:
 
 def save_figure(figure: Figure, path: str | Path, description: str = "") -> None:
     """Save a figure atomically, with ``description`` and our version in its metadata."""
-    suffix = check_figure_path(path).suffix.lower()
+    target = check_figure_path(path)
+    suffix = target.suffix.lower()
     metadata = {"Creator" if suffix != ".png" else "Software": f"hesrpt {__version__}"}
     if description:
         metadata["Subject" if suffix == ".pdf" else "Description"] = description
-    image = io.BytesIO()
+    data = io.BytesIO()
     with warnings.catch_warnings(), rc_context(RC_PARAMS):
         # The font lacks some scripts: their letters are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph")
-        figure.savefig(image, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
-    write_bytes(path, image.getvalue(), create_folder=True)
+        figure.savefig(data, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
+    write_bytes(target, data.getvalue(), create_folder=True)

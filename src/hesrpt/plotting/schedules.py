@@ -67,7 +67,7 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     below.set_xlabel(f"time ({unit})" if in_seconds else "time (in the unit of the sizes)")
     below.set_ylim(0, max(schedule.servers, float(held.sum(axis=0).max())))
     if schedule.servers >= 1:
-        below.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        below.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     below.set_xlim(0, times[-1] / scale)
     figure.align_ylabels()
     _add_key(figure, schedule, by_completion, shades, size, " s" if in_seconds else "")

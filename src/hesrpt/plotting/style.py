@@ -145,6 +145,17 @@ def use_power_axis(axes: Axes, powers: Sequence[float]) -> None:
     axes.set_xlabel("p")
 
 
+def align_crowded_labels(axes: Axes, distance: float = 0.12) -> None:
+    """Move the labels of ticks that are close to each other on the x axis apart."""
+    low, high = axes.get_xlim()
+    ticks = list(axes.get_xticks())
+    for place, (tick, label) in enumerate(zip(ticks, axes.get_xticklabels(), strict=True)):
+        if any(0 < other - tick < distance * (high - low) for other in ticks):
+            label.set_horizontalalignment("right")
+        elif place > 0 and tick - ticks[place - 1] < distance * (high - low):
+            label.set_horizontalalignment("left")
+
+
 def add_legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
     """Put the legend of some axes below the figure, in one line unless ``columns`` is given."""
     handles, labels = axes.get_legend_handles_labels()
