@@ -1,0 +1,194 @@
+"""Every registered policy works behind every door, or is refused there with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
+from hesrpt.cli.main import app
+from hesrpt.policies import POLICIES, RigidDiscipline, get_policy
+from hesrpt.runtime import pool as pool_module
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.events import Finish, ItemFinished, JobArrived, Start, Tick
+from hesrpt.runtime.forecast import forecast
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.traces import Trace
+from hesrpt.whatif import run_study
+
+RIGID = [name for name, entry in POLICIES.items() if isinstance(entry.create(), RigidDiscipline)]
+MALLEABLE = [name for name in POLICIES if name not in RIGID]
+WORKLOAD = Workload(
+    [9, 4, 1], PowerLaw(0.5), arrivals=[0, 0, 0.5], weights=[1, 2, 3], requested=[4, 2, 1]
+)
+REASON = "cannot share servers between running jobs"
+
+
+def create_trace() -> Trace:
+    unknown = np.full(3, np.nan)
+    return Trace(
+        source="a test",
+        submit_times=np.array([0.0, 10.0, 20.0]),
+        runtimes=np.array([300.0, 60.0, 5.0]),
+        servers=np.array([4.0, 2.0, 1.0]),
+        start_times=unknown,
+        estimates=unknown,
+        names=("a", "b", "c"),
+        machine_servers=4,
+        jobs_read=3,
+        dropped={},
+    )
+
+
+def test_there_are_policies_of_both_kinds() -> None:
+    assert {"fcfs", "easy"} == set(RIGID)
+    assert {"hesrpt", "knee", "optimal"} < set(MALLEABLE)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_knows_its_registered_name(name: str) -> None:
+    assert get_policy(name).name == name
+
+
+@pytest.mark.parametrize("attribute", ["title", "colour", "marker"])
+def test_policies_can_be_told_apart_in_figures(attribute: str) -> None:
+    values = [getattr(entry, attribute) for entry in POLICIES.values()]
+    assert len(set(values)) == len(values)
+
+
+# --- simulate, compare, whatif ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("whole", [False, True])
+def test_simulate(name: str, whole: bool) -> None:
+    run = simulate(WORKLOAD, servers=8, policy=name, whole=whole)
+    assert run.policy == name
+    assert np.isfinite(run.completion_times).all()
+
+
+@pytest.mark.parametrize("name", RIGID)
+def test_simulate_refuses_rigid_disciplines_without_requested_servers(name: str) -> None:
+    with pytest.raises(InputError, match=f"policy {name} .* Workload.*requested"):
+        simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=8, policy=name)
+
+
+@pytest.mark.parametrize("name", MALLEABLE)
+def test_simulate_with_different_speedups(name: str) -> None:
+    mixed = Workload([9, 4, 1], [PowerLaw(0.5), PowerLaw(0.9), Amdahl(0.9)])
+    if name.startswith("hesrpt"):
+        with pytest.raises(InputError, match=f"policy {name} needs one power law .* for all jobs"):
+            simulate(mixed, servers=8, policy=name)
+    else:
+        assert np.isfinite(simulate(mixed, servers=8, policy=name).completion_times).all()
+
+
+def test_compare() -> None:
+    compared = compare(WORKLOAD, servers=8, policies=list(POLICIES))
+    assert list(compared) == list(POLICIES)
+    assert all(np.isfinite(run.completion_times).all() for run in compared.values())
+
+
+@pytest.mark.parametrize("assumption", [0.7, "uniform(0.4, 0.9)"])
+def test_whatif(assumption: float | str) -> None:
+    study = run_study(create_trace(), assumption=assumption, policies=list(POLICIES))
+    assert list(study.runs) == list(POLICIES)
+    assert all(np.isfinite(run.completion_times).all() for run in study.runs.values())
+
+
+# --- the live scheduler -------------------------------------------------------------------------
+
+
+def run_to_the_end(core: Core, jobs: list[JobSpec]) -> set[str]:
+    """Let every item take a second, and return the jobs that finished."""
+    finished = set()
+    commands = core.handle(*(JobArrived(0.0, job) for job in jobs))
+    time = 0.0
+    while core.jobs and time < 1000:
+        time += 1.0
+        items = [
+            (command.job, item)
+            for command in commands
+            if isinstance(command, Start)
+            for item in command.items
+        ]
+        commands = core.handle(
+            *(ItemFinished(time, job, item, 1.0) for job, item in items), Tick(time)
+        )
+        finished |= {command.job for command in commands if isinstance(command, Finish)}
+    return finished
+
+
+@pytest.mark.parametrize("name", MALLEABLE)
+def test_core_runs_all_jobs_and_can_be_forecast(name: str) -> None:
+    jobs = [
+        JobSpec(name="large", items=20, size=100.0, speedup=PowerLaw(0.5)),
+        JobSpec(name="small", items=6, size=6.0, speedup=Amdahl(0.9), weight=3.0),
+        JobSpec(name="unknown", items=8),
+    ]
+    core = Core(4, name)
+    core.handle(*(JobArrived(0.0, job) for job in jobs))
+    ends = forecast(core, 0.0, core.allocator.policy)
+    assert set(ends) == {"large", "small", "unknown"}
+    assert all(np.isfinite(end) for end in ends.values())
+    assert run_to_the_end(Core(4, name), jobs) == {"large", "small", "unknown"}
+
+
+@pytest.mark.parametrize("name", RIGID)
+def test_core_refuses_rigid_disciplines(name: str) -> None:
+    with pytest.raises(InputError, match=f"policy {name} {REASON}"):
+        Core(4, name)
+
+
+@pytest.mark.parametrize("name", MALLEABLE)
+def test_pool(name: str) -> None:
+    with Pool(policy=name, engine=FakeEngine(4)) as pool:
+        jobs = [pool.map(abs, range(items), name=str(items)) for items in (12, 3)]
+        for job in jobs:
+            job.wait()
+        assert [job.state for job in jobs] == ["done", "done"]
+
+
+@pytest.mark.parametrize("name", RIGID)
+def test_pool_refuses_rigid_disciplines_before_it_starts_anything(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "create_engine", lambda *_: pytest.fail("engine created"))
+    with pytest.raises(InputError, match=f"policy {name} {REASON}"):
+        Pool(policy=name, state=tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []
+
+
+JOBS_FILE = """
+[[job]]
+name = "count"
+items = {range = [0, 6]}
+command = "echo {item}"
+
+[[job]]
+name = "once"
+command = "echo"
+"""
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``hesrpt run``, with an engine that only pretends to run the commands."""
+    monkeypatch.setattr(pool_module, "create_engine", lambda *_: FakeEngine(4))
+    (tmp_path / "jobs.toml").write_text(JOBS_FILE)
+    state = tmp_path / "state"
+    result = CliRunner().invoke(
+        app, ["run", str(tmp_path / "jobs.toml"), "--policy", name, "--state", str(state)]
+    )
+    if name in RIGID:
+        assert isinstance(result.exception, InputError)
+        assert f"policy {name} {REASON}" in str(result.exception)
+        assert not state.exists()
+    else:
+        assert result.exit_code == 0, result.output
+        assert "once: done" in result.output
+        assert f" {name} on 4 servers" in result.output
