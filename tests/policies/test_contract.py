@@ -15,8 +15,8 @@ from hesrpt.runtime import pool as pool_module
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.events import Finish, ItemFinished, JobArrived, Start, Tick
-from hesrpt.runtime.forecast import forecast
 from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.predictions import predict_ends
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 
@@ -124,7 +124,7 @@ def run_to_the_end(core: Core, jobs: list[JobSpec]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", MALLEABLE)
-def test_core_runs_all_jobs_and_can_be_forecast(name: str) -> None:
+def test_core_runs_all_jobs_and_predicts_their_ends(name: str) -> None:
     jobs = [
         JobSpec(name="large", items=20, size=100.0, speedup=PowerLaw(0.5)),
         JobSpec(name="small", items=6, size=6.0, speedup=Amdahl(0.9), weight=3.0),
@@ -132,7 +132,7 @@ def test_core_runs_all_jobs_and_can_be_forecast(name: str) -> None:
     ]
     core = Core(4, name)
     core.handle(*(JobArrived(0.0, job) for job in jobs))
-    ends = forecast(core, 0.0, core.allocator.policy)
+    ends = predict_ends(core, 0.0)
     assert set(ends) == {"large", "small", "unknown"}
     assert all(np.isfinite(end) for end in ends.values())
     assert run_to_the_end(Core(4, name), jobs) == {"large", "small", "unknown"}

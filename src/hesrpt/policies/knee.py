@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
 
+# What estimate_alpha() takes of the α at which the knees add up to the servers.
+_FRACTION_OF_BALANCED = 0.25
+
+
 @dataclass(frozen=True)
 class Knee(Policy):
     """The job with the lowest knee is served first, and no job gets more than its knee.
@@ -31,7 +35,7 @@ class Knee(Policy):
     assigned. ``leftover`` says what happens to servers that are not assigned.
 
     Without ``alpha``, simulations search for the best one (:mod:`hesrpt.simulator.tuning`), as the
-    paper's authors did. The live scheduler, which cannot try, takes :func:`balanced_alpha`.
+    paper's authors did. The live scheduler, which cannot try, takes :func:`estimate_alpha`.
     """
 
     alpha: float | None = None
@@ -45,12 +49,12 @@ class Knee(Policy):
     def bind(self, facts: WorkloadFacts) -> Knee:
         if self.alpha is not None:
             return self
-        return replace(self, alpha=balanced_alpha(facts.sizes, facts.speedups, facts.servers))
+        return replace(self, alpha=estimate_alpha(facts.sizes, facts.speedups, facts.servers))
 
     def __call__(self, state: State) -> FloatArray:
         alpha = self.alpha
         if alpha is None:
-            alpha = balanced_alpha(state.remaining, state.speedups, state.servers)
+            alpha = estimate_alpha(state.remaining, state.speedups, state.servers)
         knees = state.speedups.knee(state.remaining / alpha, state.servers)
         if state.whole:
             knees = np.maximum(np.ceil(knees), 1.0)
@@ -65,16 +69,19 @@ class Knee(Policy):
         return result
 
 
-def balanced_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> float:
-    """Return the α at which the jobs' knees add up to the servers: all run, and none is idle.
+def estimate_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> float:
+    """Return a good α without trials: a quarter of the one at which knees add up to the servers.
 
-    If the jobs cannot use that many servers, it is an α at which each gets all it can use.
+    With the latter, all jobs would run. With a lower α the smallest jobs get more servers, and the
+    largest wait. A quarter did well in simulations with Pareto sizes, whole servers, and p from 0.3
+    to 0.9: mean flow times were at most 5% above those of the best α, but 26% with 20 jobs and
+    p = 0.9.
 
     >>> from hesrpt import PowerLaw
     >>> sizes = np.array([9.0, 4.0, 1.0])
     >>> speedups = SpeedupVector.repeat(PowerLaw(0.5), 3)
-    >>> alpha = balanced_alpha(sizes, speedups, servers=10)
-    >>> speedups.knee(sizes / alpha, 10)
+    >>> alpha = estimate_alpha(sizes, speedups, servers=10)
+    >>> speedups.knee(sizes / (4 * alpha), 10)
     array([5.51417655, 3.21138461, 1.27443883])
     """
     usable = usable_servers(speedups, servers, len(sizes))
@@ -92,4 +99,4 @@ def balanced_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -
             lowest = middle
         else:
             highest = middle
-    return highest
+    return _FRACTION_OF_BALANCED * highest
