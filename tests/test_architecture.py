@@ -1,18 +1,26 @@
-"""The rooms of the project and the one way that imports point between them."""
+"""The rooms of the project: which may import which, what each module is called, who may print."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import hesrpt
+from hesrpt.cli.main import app
 
 SOURCE = Path(hesrpt.__file__).parent
-# From the inside out: a room may import those before it, and itself.
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# From the inside out: a room may import itself, the rooms beside it, and those before it.
 ROOMS = [
     ("_version", "arrays", "errors", "units"),
     ("files", "parallel", "validation"),
@@ -30,72 +38,121 @@ ROOMS = [
     ("__init__", "__main__"),
 ]
 
-
-def room_of(module: str) -> int:
-    first = module.split(".")[1] if "." in module else "__init__"
-    return next(level for level, rooms in enumerate(ROOMS) if first in rooms)
-
-
-def imports_of(path: Path) -> list[str]:
-    """Return the modules of the project that a file imports when it is itself imported."""
-    lazy = {
-        node
-        for function in ast.walk(ast.parse(path.read_text()))
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-    }
-    found = []
-    tree = ast.parse(path.read_text())
-    lazy_lines = {getattr(node, "lineno", 0) for node in lazy}
-    lazy_lines |= {
-        node.lineno
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in block.body
-    }
-    for node in ast.walk(tree):
-        if getattr(node, "lineno", 0) in lazy_lines:
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hesrpt"):
-            found += (
-                [f"hesrpt.{name.name}" for name in node.names]
-                if node.module == "hesrpt"
-                else [node.module or ""]
-            )
-        elif isinstance(node, ast.Import):
-            found += [name.name for name in node.names if name.name.startswith("hesrpt")]
-    return found
+# Imports that point outwards, and why each is allowed.
+ALLOWED = {
+    ("hesrpt.schedule", "hesrpt.plotting"): "schedule.plot() is a shortcut, and loads it on demand",
+    ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
+    ("hesrpt.policies.knee", "hesrpt.simulator.tuning"): "finds alpha by simulation",
+}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
-)
+def find_imports(path: Path) -> Iterator[str]:
+    """Yield the modules of the project that a file imports anywhere, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.startswith("hesrpt"))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            if node.module == "hesrpt":
+                yield from (f"hesrpt.{name.name}" for name in node.names)
+            elif (node.module or "").startswith("hesrpt."):
+                yield str(node.module)
+
+
+def name_module(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def find_level(module: str) -> int:
+    """Return how far out the room of a module is."""
+    room = module.split(".")[1]
+    return next(level for level, rooms in enumerate(ROOMS) if room in rooms)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_module)
 def test_imports_point_inwards(path: Path) -> None:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    own = room_of("hesrpt." + parts[0])
-    for imported in imports_of(path):
-        assert room_of(imported) <= own, f"{path.name} imports {imported}"
+    module = name_module(path)
+    outward = {
+        (module, imported)
+        for imported in find_imports(path)
+        if find_level(imported) > find_level(module)
+    }
+    assert outward <= set(ALLOWED)
 
 
-def test_every_room_has_a_place() -> None:
-    named = {name for rooms in ROOMS for name in rooms}
-    assert {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()} - {
-        "__pycache__"
-    } == named
+def test_allowed_imports_are_still_needed() -> None:
+    imports = {(name_module(path), imported) for path in FILES for imported in find_imports(path)}
+    assert set(ALLOWED) <= imports
+
+
+def test_every_room_has_a_level() -> None:
+    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert found - {"__pycache__"} == {room for rooms in ROOMS for room in rooms}
+
+
+def test_module_names_are_unique() -> None:
+    """A command may share the name of what it runs; a registry has the names of its room."""
+    commands = set(cast(TyperGroup, get_command(app)).commands)
+    names = Counter(
+        path.stem
+        for path in FILES
+        if path.stem not in ("__init__", "registry")
+        and not (path.parent.name == "cli" and path.stem in commands)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_module)
+def test_only_the_command_line_prints(path: Path) -> None:
+    if path.is_relative_to(SOURCE / "cli"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "print"
+        elif isinstance(node, ast.Import):
+            assert not {name.name.partition(".")[0] for name in node.names} & {"rich", "typer"}
+        elif isinstance(node, ast.ImportFrom):
+            assert str(node.module).partition(".")[0] not in ("rich", "typer")
+
+
+def run_script(script: str) -> str:
+    """Return what a script prints in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def test_importing_is_light() -> None:
-    """What only some calls need is imported by those calls."""
     heavy = ["matplotlib", "scipy", "typer", "rich", "pandas", "numba", "ray"]
-    script = f"import sys, hesrpt; print([m for m in {heavy} if m in sys.modules])"
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout
-    assert printed.strip() == "[]"
+    script = f"import sys, hesrpt; print([name for name in {heavy} if name in sys.modules])"
+    assert run_script(script) == "[]\n"
+
+
+def test_help_is_light() -> None:
+    heavy = ["matplotlib", "scipy", "pandas", "numba", "ray"]
+    script = f"import sys, hesrpt.cli.main; print([n for n in {heavy} if n in sys.modules])"
+    assert run_script(script) == "[]\n"
 
 
 def test_public_names_exist_and_are_documented() -> None:
     for name in hesrpt.__all__:
-        assert hasattr(hesrpt, name)
-        if name != "__version__":
-            assert getattr(hesrpt, name).__doc__, name
+        value = getattr(hesrpt, name)
+        assert name == "__version__" or value.__doc__, name
+
+
+def test_completion_offers_exactly_the_public_names() -> None:
+    """Also after every public name was used, which imports further submodules."""
+    script = (
+        "import hesrpt\n"
+        "before = dir(hesrpt)\n"
+        "for name in hesrpt.__all__: getattr(hesrpt, name)\n"
+        "print(before == dir(hesrpt) == sorted(hesrpt.__all__))"
+    )
+    assert run_script(script) == "True\n"
+
+
+def test_star_import_gives_every_public_name() -> None:
+    script = "from hesrpt import *\nimport hesrpt\nprint(set(hesrpt.__all__) - set(globals()))"
+    assert run_script(script) == "set()\n"

@@ -1,6 +1,5 @@
 """Optimal sharing of servers between parallel jobs."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hesrpt import policies
@@ -23,6 +22,7 @@ from hesrpt.speedups import (
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
+    from hesrpt import paper, plotting, traces, whatif
     from hesrpt.runtime.pool import Job, JobError, Pool
 
 __all__ = [
@@ -49,19 +49,30 @@ __all__ = [
     "compare",
     "fit_amdahl",
     "fit_power_law",
+    "paper",
     "plan",
+    "plotting",
     "policies",
     "read_jobs",
     "read_speedup",
     "simulate",
+    "traces",
     "verify",
+    "whatif",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what draws figures or starts processes only when it is asked for."""
-    if name == "paper":
-        return import_module("hesrpt.paper")
+    """Import what draws figures or starts processes when it is first used."""
+    from importlib import import_module
+
     if name in ("Job", "JobError", "Pool"):
         return getattr(import_module("hesrpt.runtime.pool"), name)
+    if name in ("paper", "plotting", "traces", "whatif"):
+        return import_module(f"hesrpt.{name}")
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, so that completion offers nothing else."""
+    return sorted(__all__)
