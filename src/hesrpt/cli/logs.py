@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -11,17 +10,15 @@ from hesrpt.cli.options import StateDirectory, parse_whole_number
 from hesrpt.errors import InputError
 
 
-def complete_job(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the names of the run's jobs that a partly typed name may stand for."""
+def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs of the run that a partly typed name may stand for."""
     from hesrpt.runtime.inspection import read_status
 
     try:
         jobs = read_status(ctx.params["state"]).jobs
     except (InputError, KeyError):
-        return
-    for job in jobs:
-        if job.name.startswith(incomplete):
-            yield job.name
+        return []
+    return [job.name for job in jobs if job.name.startswith(incomplete)]
 
 
 def logs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -32,19 +31,17 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def complete_policy(incomplete: str) -> Iterator[tuple[str, str]]:
-    """Yield the policies that a partly typed name may stand for, with their titles."""
-    for name, entry in POLICIES.items():
-        if name.startswith(incomplete):
-            yield name, entry.title
+def complete_policy(incomplete: str) -> list[tuple[str, str]]:
+    """Return the policies that a partly typed name may stand for, with their titles."""
+    entries = POLICIES.items()
+    return [(name, entry.title) for name, entry in entries if name.startswith(incomplete)]
 
 
-def complete_policies(incomplete: str) -> Iterator[str]:
-    """Yield completions of the last name in a comma-separated list of policies."""
+def complete_policies(incomplete: str) -> list[str]:
+    """Return completions of the last name in a comma-separated list of policies."""
     *complete, last = incomplete.split(",")
-    for name in POLICIES:
-        if name.startswith(last) and name not in complete:
-            yield ",".join([*complete, name])
+    names = [name for name in POLICIES if name.startswith(last) and name not in complete]
+    return [",".join([*complete, name]) for name in names]
 
 
 POLICY_NAMES = ", ".join(POLICIES)

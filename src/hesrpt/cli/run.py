@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 _CLUSTER_PANEL = "Cluster"
 
 
+def complete_engine(incomplete: str) -> list[str]:
+    """Return the engines that a partly typed name may stand for."""
+    from hesrpt.runtime.engines.registry import ENGINES
+
+    return [name for name in ENGINES if name.startswith(incomplete)]
+
+
 def run(
     jobs: Annotated[
         Path | None,
@@ -57,6 +64,7 @@ def run(
         str,
         typer.Option(
             metavar="NAME",
+            autocompletion=complete_engine,
             rich_help_panel=_CLUSTER_PANEL,
             help="Where to run: local (this machine) or ray (a Ray cluster).",
         ),

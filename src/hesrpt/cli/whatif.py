@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 _TRACE_PANEL = "Reading the trace"
 
 
+def complete_format(incomplete: str) -> list[str]:
+    """Return the formats that a partly typed name may stand for."""
+    from hesrpt.traces.formats import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
 def whatif(
     trace: Annotated[
         Path,
@@ -111,6 +118,7 @@ def whatif(
         str | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=complete_format,
             rich_help_panel=_TRACE_PANEL,
             help="Format of the trace: swf, sacct or csv. By default it is detected.",
         ),

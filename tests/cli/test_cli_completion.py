@@ -1,0 +1,88 @@
+"""Shell completion, as the script for bash runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.shell import call, run
+
+from hesrpt.cli.main import app
+from hesrpt.policies import POLICIES
+from hesrpt.runtime.engines.registry import ENGINES
+from hesrpt.traces.formats import FORMATS
+
+
+class Bash:
+    """A shell with hesrpt on its path and the completion script loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        program = folder / "bin" / "hesrpt"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hesrpt "$@"\n')
+        program.chmod(0o755)
+        # The second command keeps bash alive: the shell is detected from the parent process.
+        self.script = self.run("hesrpt --show-completion; true")
+
+    def run(self, script: str, *arguments: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", f'PATH="$PWD/bin:$PATH"\n{script}', "bash", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout
+
+    def complete(self, *words: str) -> list[str]:
+        """Return what bash offers for the last of the words after hesrpt."""
+        return self.run(
+            f"{self.script}\n"
+            'COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))\n'
+            "_hesrpt_completion hesrpt\n"
+            'printf "%s\\n" "${COMPREPLY[@]}"\n',
+            "hesrpt",
+            *words,
+        ).split()
+
+
+def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(
+        '[[job]]\nname = "count"\nitems = [1]\ncommand = "true"\n'
+        '[[job]]\nname = "letters"\nitems = [1]\ncommand = "true"\n'
+    )
+    assert run("run", "jobs.toml", "--state", "s", cwd=tmp_path).returncode == 0
+    bash = Bash(tmp_path)
+    for words, expected in (
+        (["s"], ["simulate", "submit", "status"]),
+        (["plan", "--ser"], ["--servers"]),
+        (["plan", "--objective", "m"], ["makespan"]),
+        (["simulate", "--policy", ""], list(POLICIES)),
+        (["compare", "--policies", "equi,kn"], ["equi,knee"]),
+        (["logs", "s", "le"], ["letters"]),
+        (["logs", "none", ""], []),
+    ):
+        assert bash.complete(*words) == expected, words
+
+
+def test_help_names_every_policy_engine_and_format(tmp_path: Path) -> None:
+    for command, names in (
+        ("simulate", POLICIES),
+        ("compare", POLICIES),
+        ("run", [*POLICIES, *ENGINES]),
+        ("whatif", [*POLICIES, *FORMATS]),
+    ):
+        words = call(command, "--help", cwd=tmp_path).stdout.replace(",", " ").split()
+        assert {*names} <= {word.rstrip(".") for word in words}
+
+
+def test_every_command_and_option_has_a_help_text() -> None:
+    from typer.main import get_command
+
+    for command in get_command(app).commands.values():  # type: ignore[attr-defined]
+        assert command.help
+        for parameter in command.params:
+            assert parameter.help.endswith("."), f"{command.name} {parameter.name}"
