@@ -42,7 +42,6 @@ ROOMS = [
 ALLOWED = {
     ("hesrpt.schedule", "hesrpt.plotting"): "schedule.plot() is a shortcut, and loads it on demand",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
-    ("hesrpt.policies.knee", "hesrpt.simulator.tuning"): "finds alpha by simulation",
 }
 
 
