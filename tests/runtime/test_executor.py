@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import operator
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ALL_COMPLETED, CancelledError, wait
 from pathlib import Path
 
-import joblib
 import pytest
-from support.paths import EXAMPLES
 
 from hesrpt import InputError, JobError, Pool
-from hesrpt.integrations.joblib import on_pool
 
 
 @pytest.fixture(params=["local", "ray"])
@@ -86,16 +81,6 @@ def test_executors_and_jobs_share_servers(pool: Pool) -> None:
     assert {job.name for job in pool.jobs} == {"long", "short"}
 
 
-def test_joblib_runs_on_a_pool(pool: Pool) -> None:
-    with on_pool(pool, name="roots"):
-        found = joblib.Parallel()(joblib.delayed(pow)(k, 2) for k in range(30))
-        assert found == [k * k for k in range(30)]
-        with pytest.raises(ZeroDivisionError):
-            joblib.Parallel()(joblib.delayed(divmod)(1, k) for k in (1, 0))
-    (job,) = pool.jobs
-    assert (job.name, job.state) == ("roots", "done")
-
-
 def test_callbacks_of_futures_do_not_block_the_scheduler() -> None:
     """A callback may wait for another job of the same pool."""
     with Pool(2) as pool, pool.executor() as executor:
@@ -139,12 +124,3 @@ def test_slow_and_unpicklable_calls_fail() -> None:
                 unpicklable.result(90)
         with pytest.raises(InputError, match="timeout must be"):
             pool.executor(timeout=0)
-
-
-def test_two_grid_searches_share_a_pool() -> None:
-    example = EXAMPLES / "grid_searches.py"
-    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first.startswith("small: 10 calls in ")
-    assert second.startswith("large: 200 calls in ")

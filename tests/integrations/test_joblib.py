@@ -1,0 +1,37 @@
+"""joblib and scikit-learn on a pool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import joblib
+import pytest
+from support.paths import EXAMPLES
+
+from hesrpt import Pool
+from hesrpt.integrations.joblib import on_pool
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_joblib_calls_run_as_one_job_of_the_pool(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    address = request.getfixturevalue("ray_address") if engine == "ray" else None
+    with Pool(2, engine=engine, address=address) as pool:
+        with on_pool(pool, name="squares"):
+            squares = joblib.Parallel()(joblib.delayed(pow)(k, 2) for k in range(30))
+            assert squares == [k * k for k in range(30)]
+            with pytest.raises(ZeroDivisionError):
+                joblib.Parallel()(joblib.delayed(divmod)(1, k) for k in (1, 0))
+        (job,) = pool.jobs
+        assert (job.name, job.state) == ("squares", "done")
+
+
+def test_two_grid_searches_share_a_pool() -> None:
+    example = EXAMPLES / "grid_searches.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("small: 10 calls in ")
+    assert second.startswith("large: 200 calls in ")
