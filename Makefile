@@ -9,8 +9,8 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
 
-# Three workers for two cores, because many tests only wait. Files stay together: their tests share Ray clusters.
-PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile
+# Three processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
+PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
 test: lint
 	$(PYTEST)

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, the example trace, and Ray clusters that belong to the tests alone."""
+"""Hypothesis profiles, groups of tests that share a process, and what several rooms' tests use."""
 
 from __future__ import annotations
 
@@ -21,6 +21,23 @@ settings.register_profile("thorough", deadline=None, max_examples=300, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Form the groups of tests that ``--dist=loadgroup`` runs in one process each.
+
+    A file is a group. The files that need Ray are one group, so that they share a cluster. It takes
+    the longest, so it comes first.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=lambda item: not _needs_ray(item))
+
+
+def _needs_ray(item: pytest.Item) -> bool:
+    group = item.get_closest_marker("xdist_group")
+    return group is not None and group.args == ("ray",)
+
+
 @pytest.fixture(scope="session")
 def example_trace() -> Trace:
     """Return the trace in the folder of examples."""
@@ -29,7 +46,7 @@ def example_trace() -> Trace:
 
 @pytest.fixture(scope="session")
 def ray_directory() -> Iterator[Path]:
-    """Make a directory of the tests' own Ray's default directory, and remove it in the end.
+    """Let Ray use a new directory instead of its default one, and remove it in the end.
 
     Ray's test clusters write their address into the default directory without creating it: on a
     machine that never ran Ray that fails, and on any other it would redirect ``ray.init()`` of
