@@ -115,7 +115,7 @@ def decide(
     changes: list[_Change] = []
     while len(present):
         start, held = values.allocation(len(present))
-        rates = values.speedups[start : len(present)].rate(held)
+        rates = values.speedups.entries(slice(start, len(present))).rate(held)
         left = remaining[present[start:]]
         place, until_end = _next_to_end(left, rates, now, in_order)
         remaining[present[start:]] = np.maximum(left - rates * until_end, 0.0)

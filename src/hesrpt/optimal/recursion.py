@@ -66,7 +66,7 @@ class Values:
         low, high = float(self.low[last]), float(self.high[last])
         start = _worth_nothing(self.values[:last], low, self.steepest)
         values = self.values[start:jobs]
-        speedups = self.speedups[start:jobs]
+        speedups = self.speedups.entries(slice(start, jobs))
         held = speedups.demand(high / values, self.servers)
         if low == high:
             # The price leaves for the last job just what it wants, up to rounding.
@@ -182,7 +182,8 @@ class _Phase:
         most: float,
         steepest: float,
     ) -> None:
-        self.others, self.speedup = speedups[: len(values)], speedups[len(values)]
+        self.others = speedups.entries(slice(len(values)))
+        self.speedup = speedups[len(values)]
         self.servers, self.values, self.cost = servers, values, cost
         self.precision = max(speedups.precision, self.speedup.precision)
         self.most, self.steepest, self.steepness = most, steepest, 1.0
@@ -238,7 +239,8 @@ class _Phase:
     def offer(self, price: float) -> _Offer:
         """Return what a price leads to."""
         start = _worth_nothing(self.values, price, self.steepest)
-        values, others = self.values[start:], self.others[start:] if start else self.others
+        values = self.values[start:]
+        others = self.others.entries(slice(start, None)) if start else self.others
         wanted = others.demand(price / values, self.servers)
         left = self.servers - float(wanted.sum())
         earned = float(values @ others.rate(wanted))

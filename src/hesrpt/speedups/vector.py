@@ -104,7 +104,8 @@ class SpeedupVector(Elementwise):
     @property
     def exponent(self) -> float | None:
         """The p of the power law that all jobs have in common (see :attr:`Speedup.exponent`)."""
-        exponents = {speedup.exponent for speedup in self._distinct.speedups}
+        used = [0] if self._which is None else np.unique(self._which)
+        exponents = {self._distinct.speedups[number].exponent for number in used}
         return exponents.pop() if len(exponents) == 1 else None
 
     def closest_exponents(self) -> FloatArray:
@@ -129,6 +130,12 @@ class SpeedupVector(Elementwise):
         return SpeedupVector(self._distinct.on_whole_servers, self._which, self._jobs)
 
     # --- evaluation --------------------------------------------------------------------------
+
+    def entries(self, which: slice | IntArray) -> Elementwise:
+        """Return the functions of some jobs: their common speedup, which is quick, or a vector."""
+        if self.shared is not None:
+            return self.shared
+        return self[which] if isinstance(which, slice) else self.take(which)
 
     @cached_property
     def _groups(self) -> _Groups:
