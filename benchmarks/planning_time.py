@@ -10,7 +10,7 @@ from benchmarks.convex_programs import amdahl_cones, minimise_cost, root_cones
 from benchmarks.timing import best_time, peak_memory
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.planner import Objective
+from hesrpt.objectives import Objective
 
 
 def draw_sizes(jobs: int, seed: int = 0) -> FloatArray:

@@ -24,7 +24,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = [
     ("_version", "arrays", "errors", "units"),
     ("files", "parallel", "validation"),
-    ("speedups",),
+    ("objectives", "speedups"),
     ("workload",),
     ("schedule", "readers", "traces"),
     ("optimal",),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hesrpt import Amdahl, CertificateError, Measured, Plan, PowerLaw, Workload, plan, verify
 from hesrpt.arrays import FloatArray
+from hesrpt.objectives import Objective
 from hesrpt.optimal.bounds import most_earned
-from hesrpt.optimal.planner import Objective
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import Speedup, SpeedupVector
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from hesrpt import Amdahl, Measured, PowerLaw, Speedup, Workload, plan, verify
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.planner import Objective
+from hesrpt.objectives import Objective
 
 wild_sizes = st.lists(
     st.one_of(st.floats(-12, 12), st.sampled_from([-12.0, 0.0, 12.0])), min_size=1, max_size=40

@@ -28,8 +28,8 @@ from hesrpt import (
     plan,
     verify,
 )
+from hesrpt.objectives import Objective
 from hesrpt.optimal import closed_form
-from hesrpt.optimal.planner import Objective
 
 MEASURED = Measured([1, 2, 4, 8, 16], [1, 1.9, 3.1, 4.0, 3.5])
 SPEEDUPS: list[Speedup] = [

@@ -22,8 +22,8 @@ from hesrpt import (
     plan,
     verify,
 )
+from hesrpt.objectives import Objective
 from hesrpt.optimal import closed_form
-from hesrpt.optimal.planner import Objective
 
 some_speedup = st.sampled_from(
     [PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.05).limited(3), Measured([1, 2, 4], [1, 1.9, 3.1])]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from hesrpt.cli.option_groups import SpeedupOptions, read_jobs_file
 from hesrpt.cli.options import AsJson, PlotFile, Servers
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
+from hesrpt.objectives import Objective
 
 
 def plan(
@@ -25,7 +26,7 @@ def plan(
     ],
     servers: Servers,
     objective: Annotated[
-        Literal["flow", "slowdown", "weighted", "makespan"],
+        Objective,
         typer.Option(
             metavar="NAME",
             help="What to minimise: flow (mean flow time), slowdown, weighted (flow time) or "

@@ -7,18 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from hesrpt.cli.terminal import create_console
+from hesrpt.objectives import COSTS
 from hesrpt.optimal.planner import Plan
 from hesrpt.simulator import Comparison, Simulation
 
 _MAX_ROWS = 20
 _MAX_NAME_WIDTH = 24
-
-_COSTS = {
-    "flow": "total flow time",
-    "slowdown": "total slowdown",
-    "weighted": "weighted flow time",
-    "makespan": "makespan",
-}
 
 
 def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
@@ -68,7 +62,7 @@ def _build_plan_table(plan: Plan, width: int) -> Table:
 
 def _describe_proof(plan: Plan, verified_gap: float | None) -> str:
     certificate = plan.certificate
-    cost = _COSTS[plan.objective]
+    cost = COSTS[plan.objective]
     checked = "" if verified_gap is None else ", verified independently of the solver"
     if certificate.proven:
         return (

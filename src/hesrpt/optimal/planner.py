@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
+from hesrpt.objectives import (
+    Objective,
+    check_objective,
+    flow_time_weights,
+    total_cost,
+    weight_of_each_job,
+)
 from hesrpt.optimal import closed_form, makespan
 from hesrpt.optimal.certificate import Certificate
 from hesrpt.optimal.decisions import decide
@@ -19,10 +25,8 @@ from hesrpt.optimal.power_law import PowerLawTimeline
 from hesrpt.optimal.recursion import job_values
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups import PowerLaw, SpeedupVector
-from hesrpt.validation import check_choice, check_flag, check_positive, check_same_length
+from hesrpt.validation import check_flag, check_positive, check_same_length
 from hesrpt.workload import Workload
-
-Objective = Literal["flow", "slowdown", "weighted", "makespan"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,12 +46,12 @@ class Plan(Schedule):
     @cached_property
     def weights(self) -> FloatArray | None:
         """What a second of each job's flow time costs, if that is not 1 for all."""
-        return _weights(self.workload, self.objective)
+        return flow_time_weights(self.objective, self.workload.sizes, self.workload.weights)
 
     @property
     def cost(self) -> float:
         """What the plan minimises: the total over all jobs, or the makespan."""
-        return _cost(self.completion_times, self.objective, self.weights)
+        return _cost(self.completion_times, self.workload, self.objective)
 
 
 def plan(
@@ -97,7 +101,7 @@ def plan(
         else:
             wished = None if order is None else _permutation(order, len(workload))
             solved = _least_flow_time(workload, speedups, servers, objective, wished)
-        cost = _cost(solved.completion_times, objective, _weights(workload, objective))
+        cost = _cost(solved.completion_times, workload, objective)
     if not (np.isfinite(cost) and np.isfinite(solved.bound) and solved.bound > 0):
         raise InputError(
             "sizes, weights and servers are too extreme together: the cost of the plan is "
@@ -144,7 +148,8 @@ def _least_flow_time(
     objective: Objective,
     wished: IntArray | None,
 ) -> _Solution:
-    sizes, weights = workload.sizes, _weights(workload, objective)
+    sizes = workload.sizes
+    weights = flow_time_weights(objective, sizes, workload.weights)
     # For the slowdown, smaller jobs weigh more by definition.
     agreed = None if objective == "slowdown" else weights
     best = provably_shortest_first(sizes, speedups, agreed)
@@ -154,7 +159,9 @@ def _least_flow_time(
     elif best is not None:
         (order, sizes_in_order), reason = best, _PROVEN
     else:
-        order = promising_order(sizes, speedups, servers, _each(weights, sizes))
+        order = promising_order(
+            sizes, speedups, servers, weight_of_each_job(objective, sizes, workload.weights)
+        )
         sizes_in_order = sizes[order]
         reason = _MIXED if speedups.shared is None else _WEIGHTS
 
@@ -175,7 +182,7 @@ def _least_flow_time(
                 reason,
             )
 
-    each_weight = _each(weights, sizes)
+    each_weight = weight_of_each_job(objective, sizes, workload.weights)
     outcome = decide(sizes, speedups, servers, each_weight, order, in_order=reason == _PROVEN)
     values = outcome.values
     if not np.array_equal(outcome.first_to_last, order):
@@ -212,27 +219,15 @@ def _shortest_makespan(
     return _Solution(times, timeline, order, value[order], float(value @ sizes), _PROVEN)
 
 
-def _weights(workload: Workload, objective: Objective) -> FloatArray | None:
-    if objective == "slowdown":
-        return 1 / workload.sizes
-    return workload.weights if objective == "weighted" else None
-
-
-def _each(weights: FloatArray | None, sizes: FloatArray) -> FloatArray:
-    return np.ones(len(sizes)) if weights is None else weights
-
-
-def _cost(times: FloatArray, objective: Objective, weights: FloatArray | None) -> float:
-    if objective == "makespan":
-        return float(times.max())
-    return float(times.sum() if weights is None else weights @ times)
+def _cost(times: FloatArray, workload: Workload, objective: Objective) -> float:
+    return total_cost(objective, times, workload.sizes, workload.weights)
 
 
 def _check(workload: Workload, servers: float, objective: str, whole: bool) -> float:
     if not isinstance(workload, Workload):
         raise InputError(f"plan() needs a Workload, got {type(workload).__name__}")
     servers = check_positive("servers", servers)
-    check_choice("objective", objective, get_args(Objective))
+    check_objective(objective)
     if check_flag("whole", whole) and servers != int(servers):
         raise InputError(
             f"must be a whole number for whole servers, got {servers!r}", argument="servers"

@@ -9,8 +9,9 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
+from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.closed_form import shares_of, smallest_first_shares
-from hesrpt.policies.optimal import Objective, Optimal, checked, weights_of
+from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
@@ -31,11 +32,11 @@ class HeSrpt(RankedPolicy):
     """
 
     p: float | None = None
-    objective: Objective = "flow"
+    objective: FlowObjective = "flow"
     _whole: Optimal = field(default_factory=Optimal, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked(self.objective)
+        check_flow_objective(self.objective)
         if self.p is not None:
             object.__setattr__(self, "p", PowerLaw(self.p).p)
         object.__setattr__(self, "_whole", Optimal(self.objective))
@@ -77,7 +78,7 @@ class HeSrpt(RankedPolicy):
     def __call__(self, state: State) -> FloatArray:
         if state.whole and state.speedups.shared is not None:
             return self._whole(state)
-        weights = weights_of(state, self.objective)
+        weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         smallest_first = np.argsort(state.remaining / weights, kind="stable")
         shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedups))[::-1]
         usable = usable_servers(state.speedups, state.servers, len(state))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.errors import InputError
+from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.recursion import Values, job_values
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy
@@ -17,22 +17,6 @@ from hesrpt.speedups import Speedup, SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
-
-Objective = Literal["flow", "slowdown", "weighted"]
-
-
-def checked(objective: str) -> None:
-    """Raise an error if there is no such objective."""
-    if objective not in get_args(Objective):
-        expected = ", ".join(get_args(Objective))
-        raise InputError(f"objective must be one of {expected}, got {objective!r}")
-
-
-def weights_of(state: State, objective: Objective) -> FloatArray:
-    """Return what a second of each job's time in the system costs."""
-    if objective == "slowdown":
-        return 1 / state.sizes
-    return state.weights if objective == "weighted" else np.ones(len(state))
 
 
 class _Memory:
@@ -79,11 +63,11 @@ class Optimal(RankedPolicy):
     flow time (or ``objective``) is optimal. Later arrivals are not foreseen.
     """
 
-    objective: Objective = "flow"
+    objective: FlowObjective = "flow"
     _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked(self.objective)
+        check_flow_objective(self.objective)
 
     @property
     def name(self) -> str:
@@ -105,7 +89,7 @@ class Optimal(RankedPolicy):
         if self.is_ranked and state.speedups.shared is not None:
             return super().__call__(state)
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-        weights = weights_of(state, self.objective)
+        weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
         # Of jobs that take as long, the first to arrive ends first.
         order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]

@@ -1,0 +1,68 @@
+"""The objectives of plans and policies: their names, the weights they imply, and their cost."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, cast, get_args
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.validation import check_choice
+
+#: Objectives that are a weighted sum of flow times. Policies can follow these.
+FlowObjective: TypeAlias = Literal["flow", "slowdown", "weighted"]
+#: All objectives of a plan.
+Objective: TypeAlias = Literal["flow", "slowdown", "weighted", "makespan"]
+
+#: What each objective minimises.
+COSTS: dict[Objective, str] = {
+    "flow": "total flow time",
+    "slowdown": "total slowdown",
+    "weighted": "weighted flow time",
+    "makespan": "makespan",
+}
+
+
+def check_objective(objective: object) -> Objective:
+    """Return the objective of a plan if there is one of this name."""
+    return cast(Objective, check_choice("objective", objective, get_args(Objective)))
+
+
+def check_flow_objective(objective: object) -> FlowObjective:
+    """Return the objective of a policy if there is one of this name."""
+    return cast(FlowObjective, check_choice("objective", objective, get_args(FlowObjective)))
+
+
+def flow_time_weights(
+    objective: Objective, sizes: FloatArray, weights: FloatArray | None
+) -> FloatArray | None:
+    """Return the cost of a second of each job's flow time; None if it is 1 for all jobs.
+
+    >>> flow_time_weights("slowdown", np.array([1.0, 4.0]), None)
+    array([1.  , 0.25])
+    """
+    if objective == "slowdown":
+        return 1 / sizes
+    return weights if objective == "weighted" else None
+
+
+def weight_of_each_job(
+    objective: Objective, sizes: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    """Return :func:`flow_time_weights` with an entry for each job in all cases."""
+    each = flow_time_weights(objective, sizes, weights)
+    return np.ones(len(sizes)) if each is None else each
+
+
+def total_cost(
+    objective: Objective, flow_times: FloatArray, sizes: FloatArray, weights: FloatArray | None
+) -> float:
+    """Return the cost that an objective minimises, of jobs that are all present at time 0.
+
+    >>> total_cost("slowdown", np.array([2.0, 4.0]), np.array([1.0, 4.0]), None)
+    3.0
+    """
+    if objective == "makespan":
+        return float(flow_times.max())
+    each = flow_time_weights(objective, sizes, weights)
+    return float(flow_times.sum() if each is None else each @ flow_times)
