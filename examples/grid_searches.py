@@ -32,8 +32,9 @@ def run_search(pool: Pool, name: str) -> None:
 
 
 if __name__ == "__main__":
-    options = {"engine": "ray", "address": "local"} if sys.argv[1:] == ["ray"] else {}
-    with Pool(servers=2, **options) as pool:
+    on_ray = sys.argv[1:] == ["ray"]
+    pool = Pool(servers=2, engine="ray", address="local") if on_ray else Pool(servers=2)
+    with pool:
         threads = [Thread(target=run_search, args=(pool, name)) for name in SEARCHES]
         for thread in threads:
             thread.start()
