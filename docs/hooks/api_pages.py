@@ -92,7 +92,7 @@ def _section(module_name: str) -> str:
 def _public_paths(module: ModuleType) -> list[str]:
     """Return the paths by which users import a module's public names.
 
-    Names that `hesrpt` itself offers come first, and functions before classes.
+    Names that `hesrpt` itself offers come first. Functions come before classes and constants.
     """
     top = {
         name: value
@@ -100,9 +100,14 @@ def _public_paths(module: ModuleType) -> list[str]:
         if _is_defined_in(value := getattr(hesrpt, name), module.__name__)
     }
     own = [name for name in getattr(module, "__all__", ()) if name not in top]
-    paths = [f"hesrpt.{name}" for name in sorted(top, key=lambda name: inspect.isclass(top[name]))]
-    own.sort(key=lambda name: inspect.isclass(getattr(module, name)))
+    own.sort(key=lambda name: _kind(getattr(module, name)))
+    paths = [f"hesrpt.{name}" for name in sorted(top, key=lambda name: _kind(top[name]))]
     return paths + [f"{module.__name__}.{name}" for name in own]
+
+
+def _kind(value: object) -> int:
+    """Return 0 for a function, 1 for a class and 2 for anything else."""
+    return 0 if inspect.isfunction(value) else 1 if inspect.isclass(value) else 2
 
 
 def _is_defined_in(value: object, module_name: str) -> bool:
