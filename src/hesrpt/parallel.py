@@ -1,66 +1,93 @@
-"""Independent pieces of work, on all cores."""
+"""Running independent tasks on all cores."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import as_completed
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Collection, Hashable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from contextvars import ContextVar
+from threading import Event
+from typing import TypeVar
 
 from hesrpt.validation import check_whole_number
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
+_stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 
-class Workers:
-    """Processes that do pieces of work; with one core, none are needed."""
 
-    def __init__(self, cores: int | None = None) -> None:
-        if cores is not None:
-            cores = check_whole_number("cores", cores, minimum=1)
-        self.cores = cores or os.cpu_count() or 1
-        self._processes: Any = None
+class Stopped(Exception):  # noqa: N818 (it is no error: the caller asked for it)
+    """A task in a thread has ended early."""
 
-    def run_all(
-        self,
-        tasks: Mapping[Key, Callable[[], Result]],
-        done: Callable[[Key], None] = lambda key: None,
-    ) -> dict[Key, Result]:
-        """Return the result of each task; ``done`` is called as they end.
 
-        They should begin with the longest, so that no core is left waiting for it in the end.
-        """
-        results: dict[Key, Result] = {}
-        if self.cores == 1:
+def stop_if_requested() -> None:
+    """Raise :class:`Stopped` if this task runs in a thread and its results are no longer needed.
+
+    A thread cannot be killed, so tasks that take long should call this now and then.
+    """
+    if (stop := _stop.get()) is not None and stop.is_set():
+        raise Stopped
+
+
+def run_tasks(
+    tasks: Mapping[Key, Callable[[], Result]],
+    *,
+    in_threads: Collection[Key] = (),
+    cores: int | None = None,
+    on_done: Callable[[Key], None] = lambda key: None,
+) -> dict[Key, Result]:
+    """Run tasks on all cores, and return the result of each.
+
+    Tasks run in processes, which need no main guard and accept lambdas. Those in ``in_threads`` run
+    in threads of this process: it suits tasks that release the interpreter's lock. With one core,
+    tasks run one after the other. If one fails, or on Ctrl-C, the others are stopped.
+
+    List the longest tasks first, so that no core has to wait for one of them in the end.
+    ``on_done`` is called with the key of each task that ends.
+
+    >>> run_tasks({"a": lambda: 1 + 1, "b": lambda: 2 + 2}, in_threads=["a", "b"])
+    {'a': 2, 'b': 4}
+    """
+    cores = os.cpu_count() or 1 if cores is None else check_whole_number("cores", cores, minimum=1)
+    results: dict[Key, Result] = {}
+    if cores == 1 or len(tasks) == 1:
+        for key, task in tasks.items():
+            results[key] = task()
+            on_done(key)
+        return results
+    stop, processes = Event(), None
+    with warnings.catch_warnings(), ThreadPoolExecutor(cores) as threads:
+        # loky replaces a worker whose memory has grown. Nothing is lost by that.
+        warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
+        try:
+            futures: dict[Future[Result], Key] = {}
             for key, task in tasks.items():
-                results[key] = task()
-                done(key)
-            return results
-        if self._processes is None:
-            from loky import ProcessPoolExecutor
-
-            self._processes = ProcessPoolExecutor(self.cores, timeout=None)
-        with warnings.catch_warnings():
-            # A worker that has grown is replaced, which loses nothing.
-            warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
-            futures = {self._processes.submit(task): key for key, task in tasks.items()}
+                if key in in_threads:
+                    futures[threads.submit(_run_in_thread, task, stop)] = key
+                else:
+                    processes = processes or _get_processes(min(cores, len(tasks)))
+                    futures[processes.submit(task)] = key
             for future in as_completed(futures):
-                key = futures[future]
-                results[key] = future.result()
-                done(key)
-        return {key: results[key] for key in tasks}
+                results[futures[future]] = future.result()
+                on_done(futures[future])
+        except BaseException:
+            stop.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+            if processes is not None:
+                processes.shutdown(wait=False, kill_workers=True)  # type: ignore[call-arg]
+            raise
+    return {key: results[key] for key in tasks}
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._processes is not None:
-            self._processes.shutdown(wait=kind is None, kill_workers=kind is not None)
+def _get_processes(workers: int) -> Executor:
+    from loky import get_reusable_executor
+
+    executor: Executor = get_reusable_executor(max_workers=workers)
+    return executor
+
+
+def _run_in_thread(task: Callable[[], Result], stop: Event) -> Result:
+    _stop.set(stop)
+    return task()

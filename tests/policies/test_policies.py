@@ -257,12 +257,14 @@ def test_quick_trials_of_knee_are_what_the_policy_does(
 ) -> None:  # fmt: skip
     arrivals = [round(0.37 * job % 1.1, 2) for job in range(len(sizes))] if arriving else None
     workload = Workload(sizes, PowerLaw(p), arrivals=arrivals)
-    quick = tuning.create_compiled_trial(Knee(leftover=rule), workload, servers, whole)
-    assert (quick is None) == (whole and rule == "equal")
-    run = simulate(workload, servers, Knee(alpha, rule), whole=whole)
-    if quick is not None:
-        assert_allclose(quick(alpha, np.inf), run.completion_times, rtol=1e-8)
-        assert np.all(quick(alpha, run.total_flow_time * 0.9) == np.inf)
+    knee = Knee(leftover=rule)
+    is_compiled = tuning.has_compiled_trial(knee, workload, whole)
+    assert is_compiled != (whole and rule == "equal")
+    if is_compiled:
+        trial = tuning.create_compiled_trial(knee, workload, servers, whole)
+        run = simulate(workload, servers, Knee(alpha, rule), whole=whole)
+        assert_allclose(trial(alpha, np.inf), run.completion_times, rtol=1e-8)
+        assert np.all(trial(alpha, run.total_flow_time * 0.9) == np.inf)
 
 
 def test_of_jobs_that_could_use_all_servers_knee_serves_the_smallest_first() -> None:

@@ -101,7 +101,7 @@ def test_overload_is_said_once_for_all_policies() -> None:
 
 
 def test_policies_that_are_asked_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hesrpt.simulator.replications._WORTH_PROCESSES", 0)
+    monkeypatch.setattr("hesrpt.simulator.replications._MIN_JOBS_FOR_PROCESSES", 0)
     stream = Workload.poisson(0.5, 300, seed=1, speedup=lambda k: np.log1p(k))
     tried: list[PolicyLike] = [
         "equi",

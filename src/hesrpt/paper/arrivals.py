@@ -68,7 +68,6 @@ def _simulate_knee(knee: Knee, stream: Workload) -> tuple[float, bool]:
     run_compiled = tuning.create_compiled_trial(
         replace(knee, alpha=None), stream, SERVERS, whole=True
     )
-    assert run_compiled is not None
     assert knee.alpha is not None
     assert stream.arrivals is not None
     ends = run_compiled(knee.alpha, np.inf)

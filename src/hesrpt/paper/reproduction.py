@@ -16,7 +16,7 @@ from hesrpt.paper.exhibits import POWERS, Exhibit, Progress, Row, Settings, save
 from hesrpt.paper.judging import Claim
 from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
 from hesrpt.paper.theorems import THEOREMS
-from hesrpt.parallel import Workers
+from hesrpt.parallel import run_tasks
 from hesrpt.readers import Curve, read_curves
 
 
@@ -98,19 +98,18 @@ def reproduce(
     figures = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
     total = sum(_DURATIONS[kind] for kind, *_ in tasks) + figures * _DURATIONS["figure"]
     counter = _ProgressCounter(progress, total)
-    with Workers(cores) as workers:
-        directory = None if out is None else pages.prepare_directory(out)
-        results = workers.run_all(tasks, lambda key: counter.advance(key[0]))
-        exhibits = _create_exhibits(settings, fits, results)
-        claims = _create_claims(settings, fits, results)
-        if directory is not None:
-            saving = {
-                page: partial(save_page, figure, directory / page, exhibit.description)
-                for exhibit in exhibits
-                for page, figure in exhibit.pages.items()
-            }
-            workers.run_all(saving, lambda page: counter.advance("figure"))
-            pages.write_pages(directory, settings, exhibits, claims)
+    directory = None if out is None else pages.prepare_directory(out)
+    results = run_tasks(tasks, cores=cores, on_done=lambda key: counter.advance(key[0]))
+    exhibits = _create_exhibits(settings, fits, results)
+    claims = _create_claims(settings, fits, results)
+    if directory is not None:
+        saving = {
+            page: partial(save_page, figure, directory / page, exhibit.description)
+            for exhibit in exhibits
+            for page, figure in exhibit.pages.items()
+        }
+        run_tasks(saving, cores=cores, on_done=lambda page: counter.advance("figure"))
+        pages.write_pages(directory, settings, exhibits, claims)
     return Reproduction(settings=settings, exhibits=exhibits, claims=claims)
 
 

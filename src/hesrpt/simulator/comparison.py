@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ import numpy as np
 
 from hesrpt import files
 from hesrpt.errors import InputError, OverloadWarning
-from hesrpt.policies import PolicyLike, get_policy
-from hesrpt.simulator.replications import run_all
+from hesrpt.policies import Policy, PolicyLike, RigidDiscipline, get_policy
+from hesrpt.simulator.replications import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.validation import check_number
 from hesrpt.workload import Workload
@@ -142,21 +143,18 @@ def compare(
     policies = list(policies)
     if not 0 < check_number("confidence", confidence) < 1:
         raise InputError(f"must lie in (0, 1), got {confidence!r}", argument="confidence")
-    chosen = {_label(get_policy(policy).name, index, policies): policy
-              for index, policy in enumerate(policies)}  # fmt: skip
+    chosen = _label_policies([get_policy(policy) for policy in policies])
     options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}
-    runs = {
-        (label, index): (one, servers, policy, {**options, "seed": seed + index})
-        for label, policy in chosen.items()
-        for index, one in enumerate(workloads)
-    }
-    done: dict[tuple[str, int], Simulation] = {}
-    for key, simulation in run_all(runs):
-        done[key] = simulation
-        if progress is not None:
-            progress(len(done), len(runs))
+    runs = run_simulations(
+        {
+            (label, index): Replication(one, servers, policy, {**options, "seed": seed + index})
+            for label, policy in chosen.items()
+            for index, one in enumerate(workloads)
+        },
+        progress,
+    )
     simulations = {
-        label: tuple(done[label, index] for index in range(len(workloads))) for label in chosen
+        label: tuple(runs[label, index] for index in range(len(workloads))) for label in chosen
     }
     if overloaded := [label for label in chosen if any(s.overloaded for s in simulations[label])]:
         warnings.warn(
@@ -168,7 +166,14 @@ def compare(
     return Comparison(simulations, confidence)
 
 
-def _label(name: str, index: int, policies: Sequence[PolicyLike]) -> str:
-    """Return the name of a policy, numbered where another one before has the same."""
-    before = sum(get_policy(policy).name == name for policy in policies[:index])
-    return name if before == 0 else f"{name} ({before + 1})"
+def _label_policies(
+    policies: Sequence[Policy | RigidDiscipline],
+) -> dict[str, Policy | RigidDiscipline]:
+    """Return the policies by name; those with the name of an earlier one are numbered."""
+    labelled: dict[str, Policy | RigidDiscipline] = {}
+    seen = Counter[str]()
+    for policy in policies:
+        seen[policy.name] += 1
+        number = seen[policy.name]
+        labelled[policy.name if number == 1 else f"{policy.name} ({number})"] = policy
+    return labelled

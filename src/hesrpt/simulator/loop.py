@@ -7,10 +7,8 @@ returns to its caller here, who asks the policy and lets the loop go on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from math import inf
-from threading import Event
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
 from hesrpt.optimal.closed_form import shortest_first
+from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Policy, State, as_ranked, round_fairly
 from hesrpt.simulator import kernel
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
@@ -32,12 +31,6 @@ _EVENTS_AT_A_TIME = 200_000
 _PHASES_AT_A_TIME = 4096
 
 Progress = Callable[[int, int], None]
-#: A run ends early when this is set, in the thread that it runs in.
-stopped: ContextVar[Event | None] = ContextVar("stopped", default=None)
-
-
-class Stopped(Exception):  # noqa: N818 (it is no error: the caller asked for it)
-    """A simulation was stopped early."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +149,7 @@ class _Loop:
                 raise self._error(f"hands out {held!r} servers of {servers!r}")
             elif reason == kernel.STARVED:
                 raise self._error("serves none of the remaining jobs, and never will")
-            if (stop := stopped.get()) is not None and stop.is_set():
-                raise Stopped
+            stop_if_requested()
             if progress is not None:
                 progress(int(self.state["arrived"]), self.config.jobs)
             if reason in (kernel.DONE, kernel.STOPPED):

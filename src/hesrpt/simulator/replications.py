@@ -2,85 +2,81 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Hashable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
-from dataclasses import replace
-from threading import Event
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from hesrpt.policies import Knee, PolicyLike, as_ranked, get_policy
+from hesrpt.parallel import run_tasks
+from hesrpt.policies import Policy, RigidDiscipline, as_ranked
 from hesrpt.simulator.simulation import Simulation, create_run, execute_run
-from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
-#: What to simulate: jobs, servers, policy and options.
-Task: TypeAlias = tuple[Workload, float, PolicyLike, Mapping[str, Any]]
 Key = TypeVar("Key", bound=Hashable)
 
-# Starting processes takes seconds. It pays where policies must be asked for at least so many jobs.
-_WORTH_PROCESSES = 100_000
-# A policy that tunes itself tries so many parameters.
+# Starting processes takes seconds. It pays if Python policies must serve this many jobs in all.
+_MIN_JOBS_FOR_PROCESSES = 100_000
+# A policy without a compiled trial is tuned by this many simulations.
 _TRIALS = 100
 
 
-def run_all(tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, Simulation]]:
-    """Yield simulations as they end.
+@dataclass(frozen=True)
+class Replication:
+    """One simulation among many; the options are those of :func:`create_run`."""
 
-    The compiled loop holds no lock, so that threads keep all cores busy. Policies that are asked at
-    each event run in Python, which goes on in one thread at a time: many of them get processes.
+    workload: Workload
+    servers: float
+    policy: Policy | RigidDiscipline
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it runs without asking the policy at each event."""
+        is_rigid = isinstance(self.policy, RigidDiscipline)
+        return is_rigid or as_ranked(self.policy, self.workload.speedups) is not None
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs to simulate, counting those of all trials."""
+        from hesrpt.simulator.tuning import has_compiled_trial, needs_tuning
+
+        whole = bool(self.options.get("whole"))
+        if needs_tuning(self.policy) and not has_compiled_trial(self.policy, self.workload, whole):
+            return _TRIALS * len(self.workload)
+        return len(self.workload)
+
+    def run(self) -> Simulation:
+        """Run the simulation."""
+        return execute_run(create_run(self.workload, self.servers, self.policy, **self.options))
+
+
+def run_simulations(
+    replications: Mapping[Key, Replication], progress: Callable[[int, int], None] | None = None
+) -> dict[Key, Simulation]:
+    """Run simulations on all cores; ``progress`` is called with the number done and of all.
+
+    The compiled loop releases the interpreter's lock, so that threads keep all cores busy. Python
+    policies, which are asked at each event, would run in one thread at a time: many of them run in
+    processes.
     """
-    asked = {
-        key
-        for key, (workload, _, policy, _) in tasks.items()
-        if as_ranked(get_policy(policy), workload.speedups) is None
+    done = 0
+
+    def count(key: Key) -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, len(replications))
+
+    longest_first = sorted(replications, key=lambda key: -replications[key].jobs)
+    asked = [key for key in replications if not replications[key].is_compiled]
+    jobs = sum(replications[key].jobs for key in asked)
+    uses_processes = len(asked) > 1 and jobs >= _MIN_JOBS_FOR_PROCESSES
+    simulations = run_tasks(
+        {key: replications[key].run for key in longest_first},
+        in_threads={key for key in replications if not uses_processes or key not in asked},
+        on_done=count,
+    )
+    # Simulations from another process have a copy of the workload.
+    return {
+        key: replace(simulations[key], workload=replication.workload)
+        for key, replication in replications.items()
     }
-    work = sum(_jobs(tasks[key]) for key in asked)
-    stop = Event()
-    with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
-        processes = None
-        if len(asked) > 1 and work >= _WORTH_PROCESSES and (os.cpu_count() or 1) > 1:
-            from loky import get_reusable_executor
-
-            processes = get_reusable_executor(max_workers=min(os.cpu_count() or 1, len(asked)))
-        futures: dict[Future[Simulation], Key] = {}
-        try:
-            # The longest first, so that no core is left waiting for it in the end.
-            for key in sorted(tasks, key=lambda key: -_jobs(tasks[key])):
-                if processes is not None and key in asked:
-                    futures[processes.submit(_run, tasks[key])] = key
-                else:
-                    futures[pool.submit(_run_in_thread, tasks[key], stop)] = key
-            for future in as_completed(futures):
-                key = futures[future]
-                # From another process comes a copy of the jobs.
-                yield key, replace(future.result(), workload=tasks[key][0])
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            if processes is not None:
-                processes.shutdown(wait=False, kill_workers=True)
-            raise
-
-
-def _jobs(task: Task) -> int:
-    workload, _, policy, _ = task
-    made = get_policy(policy)
-    # Under a power law, trials are compiled.
-    compiled = isinstance(workload.speedups.shared, PowerLaw)
-    tunes = isinstance(made, Knee) and made.alpha is None and not compiled
-    return len(workload) * (_TRIALS if tunes else 1)
-
-
-def _run(task: Task) -> Simulation:
-    workload, servers, policy, options = task
-    return execute_run(create_run(workload, servers, policy, **options))
-
-
-def _run_in_thread(task: Task, stop: Event) -> Simulation:
-    from hesrpt.simulator.loop import stopped
-
-    stopped.set(stop)
-    return _run(task)

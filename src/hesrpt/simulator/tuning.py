@@ -44,9 +44,9 @@ def tune_knee(
     """
     if values < 3:
         raise InputError(f"must be at least 3, got {values!r}", argument="values")
-    trial = create_compiled_trial(policy, workload, servers, whole)
-    if trial is None:
-        trial = _create_simulated_trial(policy, workload, servers, whole)
+    is_compiled = has_compiled_trial(policy, workload, whole)
+    create_trial = create_compiled_trial if is_compiled else _create_simulated_trial
+    trial = create_trial(policy, workload, servers, whole)
     alphas = np.geomspace(*_alpha_range(workload, servers), values)
     sum_of_arrivals = float(_arrivals(workload).sum())
     while True:
@@ -59,14 +59,16 @@ def tune_knee(
         alphas = np.geomspace(alphas[below], alphas[above], 11)
 
 
-def create_compiled_trial(
-    policy: Knee, workload: Workload, servers: float, whole: bool
-) -> Trial | None:
-    """Return a compiled trial; None if there is none for these jobs and this leftover rule."""
-    speedup = workload.speedups.shared
-    if not isinstance(speedup, PowerLaw) or (whole and policy.leftover == "equal"):
-        return None
-    arrivals, p = _arrivals(workload), speedup.p
+def has_compiled_trial(policy: Knee, workload: Workload, whole: bool) -> bool:
+    """Return whether compiled code can simulate these jobs with the policy's leftover rule."""
+    is_power_law = isinstance(workload.speedups.shared, PowerLaw)
+    return is_power_law and not (whole and policy.leftover == "equal")
+
+
+def create_compiled_trial(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
+    """Return a compiled trial, for jobs with :func:`has_compiled_trial`."""
+    arrivals, p = _arrivals(workload), workload.speedups.exponent
+    assert p is not None
     by_arrival = np.lexsort((workload.sizes, arrivals))
     rule = knee_kernel.LEFTOVER_RULES[policy.leftover]
 

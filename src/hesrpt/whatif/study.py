@@ -11,9 +11,9 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, PolicyLike, Rounded, get_policy
+from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
 from hesrpt.schedule import summarise
-from hesrpt.simulator.replications import run_all
+from hesrpt.simulator.replications import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
@@ -200,18 +200,18 @@ def run_study(
         "seed": seed,
         "approximate_p": assumption.p,
     }
-    tasks = {
-        policy: (workload, float(machine), _create_policy(policy, len(used)), options)
-        for policy in policies
-    }
-    simulations: dict[str, Simulation] = {}
-    for policy, run in run_all(tasks):
-        simulations[policy] = run
-        if progress is not None:
-            progress(len(simulations), len(tasks))
+    simulations = run_simulations(
+        {
+            policy: Replication(
+                workload, float(machine), _create_policy(policy, len(used)), options
+            )
+            for policy in policies
+        },
+        progress,
+    )
     without_start = int(np.count_nonzero(np.isnan(used.start_times)))
     runs = {} if without_start else {RECORDED: build_recorded_run(used, workload, machine)}
-    runs |= {policy: simulations[policy] for policy in policies}
+    runs |= simulations
     notes = [
         *_describe_options(resize_cost, size_error, seed, load),
         *_describe_recorded(without_start, used, window is not None or min_runtime > 0),
@@ -240,7 +240,7 @@ def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simula
     return record_rigid_jobs(workload, float(servers), starts, RECORDED)
 
 
-def _create_policy(name: str, jobs: int) -> PolicyLike:
+def _create_policy(name: str, jobs: int) -> Policy | RigidDiscipline:
     policy = get_policy(name)
     if isinstance(policy, HeSrpt) and policy.objective != "flow" and jobs > _MOST_JOBS_TO_PLAN:
         return Rounded(policy)
