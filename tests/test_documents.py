@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.paths import ROOT
+from test_architecture import ROOMS
 
 import hesrpt
 from hesrpt.runtime.jobs_file import read_jobs_file
@@ -117,13 +118,15 @@ def test_readme_names_only_extras_that_exist() -> None:
     assert named <= set(project["optional-dependencies"])
 
 
-def test_contributing_lists_every_room() -> None:
+def test_contributing_lists_every_room_in_the_order_of_imports() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("## The rooms")[2].partition("\n## ")[0]
-    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
-    listed = {room.rstrip("/") for cell in cells for room in re.findall(r"`([^`]+)`", cell)}
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    rooms = [name.rstrip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)]
     found = {path.name for path in (ROOT / "src" / "hesrpt").iterdir()}
-    assert listed == found - {"__main__.py", "__pycache__", "_version.py", "py.typed"}
+    assert set(rooms) == found - {"__main__.py", "__pycache__", "_version.py", "py.typed"}
+    levels = [next(n for n, level in enumerate(ROOMS) if Path(r).stem in level) for r in rooms]
+    assert levels == sorted(levels)
 
 
 def test_contributing_names_only_files_that_exist() -> None:
