@@ -119,6 +119,7 @@ def test_a_million_equal_jobs(p: float) -> None:
     assert best.servers_at(best.makespan / 2).sum() == pytest.approx(1000)
 
 
+@pytest.mark.slow
 def test_ten_million_jobs() -> None:
     sizes = np.random.default_rng(0).pareto(1.5, 10_000_000) + 1
     best = plan(Workload(sizes, PowerLaw(0.5)), servers=1_000_000)

@@ -103,7 +103,14 @@ def test_the_recursion_agrees_with_the_closed_form(
 
 
 @pytest.mark.parametrize("speedup", [Amdahl(0.9), Amdahl(0.6), PowerLaw(0.6).limited(3), MEASURED])
-@pytest.mark.parametrize("sizes", [[3.0, 2.0, 1.0], [1.0, 1.0, 1.0], [50.0, 1.0, 0.9]])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([3.0, 2.0, 1.0], marks=pytest.mark.slow),
+        pytest.param([1.0, 1.0, 1.0], marks=pytest.mark.slow),
+        [50.0, 1.0, 0.9],
+    ],
+)
 def test_no_policy_found_by_search_beats_the_plan(speedup: Speedup, sizes: list[float]) -> None:
     best = plan(Workload(sizes, speedup), servers=5)
     found = best_by_search(np.array(sizes), [speedup] * 3, 5)

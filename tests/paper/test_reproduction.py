@@ -96,6 +96,7 @@ def test_committed_pages_are_what_make_paper_writes(out: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_reproduction_with_other_settings_and_curves() -> None:
     curves = [
         Curve("good", (1.0, 2.0, 4.0), (1.0, 1.6, 2.5)),

@@ -21,7 +21,7 @@ def run(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.Comp
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 
