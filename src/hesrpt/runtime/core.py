@@ -67,7 +67,7 @@ class Core:
         self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
 
     def handle(self, *events: Event) -> list[Command]:
-        """Advance the state by events; return commands: stops, then resizes, then starts."""
+        """Advance the state by events; return the commands to carry out, in this order."""
         commands: list[Command] = []
         needs_plan = [self._apply(event, commands) for event in events]
         time = events[-1].time

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_args
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
+from hesrpt.policies import get_malleable_policy
 from hesrpt.runtime.command_template import CommandTemplate, placeholders_in
 from hesrpt.runtime.jobs import JobSpec, Resizing
 from hesrpt.speedups import PowerLaw
@@ -65,6 +66,11 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
     top.check_keys(_FILE_KEYS)
     servers = top.get("servers", "a whole number, at least 1", _whole_number(1), None)
     policy = top.get("policy", "the name of a policy", _string, None)
+    if policy is not None:
+        try:
+            get_malleable_policy(policy)
+        except InputError as error:
+            raise top.error("policy", str(error)) from None
     tables = content.get("job")
     if not isinstance(tables, list) or not tables:
         raise InputError(f"{file_name}: has no jobs; each begins with a line [[job]]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -94,24 +95,25 @@ class Pool:
             raise InputError("resume=True needs state=, the directory of the run to continue")
         get_malleable_policy(policy)  # refuses a wrong policy before anything is created
         journal = None
-        if state is not None and resume:
-            journal = Journal.resume(state)
-            if servers is None and engine == "local":
-                servers = int(journal.get_value("servers"))
-        options = EngineOptions(
-            servers=servers, address=address, resources=resources, runtime_env=runtime_env
-        )
-        running_engine = create_engine(engine, options)
-        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
-        try:
+        with ExitStack() as on_error:
+            if state is not None and resume:
+                journal = Journal.resume(state)
+                on_error.callback(journal.close)
+                if servers is None and engine == "local":
+                    servers = int(journal.get_value("servers"))
+            options = EngineOptions(
+                servers=servers, address=address, resources=resources, runtime_env=runtime_env
+            )
+            running_engine = create_engine(engine, options)
+            on_error.callback(running_engine.close)
+            core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
             if journal is not None:
                 journal.set_value("servers", core.servers)
             elif state is not None:
                 journal = Journal.create(state, core.servers, core.allocator.policy.name)
+                on_error.callback(journal.close)
             self._registry = JobRegistry(journal)
-        except BaseException:
-            running_engine.close()
-            raise
+            on_error.pop_all()
         self._journal = journal
         self._driver = Driver(core, running_engine, journal)
         self._executors: list[PoolExecutor] = []
