@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import compress
+
 import numpy as np
 
 from hesrpt.arrays import FloatArray
@@ -71,25 +73,22 @@ class Allocator:
             job.planned = job.observed
         free = servers - sum(job.planned for job in fixed)
         jobs = [job for job in all_jobs if job not in fixed]
-        remaining = {job.name: max(self.estimate_remaining(job, time), 1e-9) for job in jobs}
+        remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
         while jobs:
             shares = self._ask_policy(jobs, remaining, max(free, 0), time)
-            saturated = [
-                job for job, share in zip(jobs, shares, strict=True) if share >= job.max_servers
-            ]
-            if not saturated:
-                for job, share in zip(jobs, shares, strict=True):
+            is_saturated = shares >= np.array([job.max_servers for job in jobs])
+            if not is_saturated.any():
+                for job, share in zip(jobs, shares.tolist(), strict=True):
                     job.planned = int(share)
                 return
             # Ask the policy again without saturated jobs, to share what these cannot use.
-            for job in saturated:
+            for job in compress(jobs, is_saturated):
                 job.planned = min(job.max_servers, max(free, 0))
                 free -= job.planned
-            names = {job.name for job in saturated}
-            jobs = [job for job in jobs if job.name not in names]
+            jobs, remaining = list(compress(jobs, ~is_saturated)), remaining[~is_saturated]
 
     def _ask_policy(
-        self, jobs: list[ActiveJob], remaining: dict[str, float], servers: int, time: float
+        self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
     ) -> FloatArray:
         """Return the whole servers that the policy gives each job."""
         if servers == 0:
@@ -99,8 +98,8 @@ class Allocator:
             servers=float(servers),
             whole=True,
             jobs=np.array([job.number for job in jobs]),
-            remaining=np.array([remaining[job.name] for job in jobs]),
-            sizes=np.array([remaining[job.name] for job in jobs]),
+            remaining=remaining.copy(),
+            sizes=remaining.copy(),
             arrivals=np.array([job.arrived for job in jobs]),
             weights=np.array([job.spec.weight for job in jobs]),
             speedups=SpeedupVector.create(job.speedup for job in jobs),
