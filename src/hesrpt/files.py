@@ -10,8 +10,9 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from hesrpt.errors import InputError
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STANDARD_INPUT = "-"
+#: A row of a CSV file: the number of its last line, and its cells.
+Row: TypeAlias = tuple[int, list[str]]
 _BLOCK_BYTES = 1 << 20  # read at a time; also the longest line that is accepted
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -29,13 +32,6 @@ class Block(NamedTuple):
 
     first_line: int  # line numbers start at 1
     lines: list[str]  # without line ends
-
-
-class Row(NamedTuple):
-    """One row of a CSV file."""
-
-    line: int  # the number of its last line
-    cells: list[str]
 
 
 class _Stream(Protocol):
@@ -91,11 +87,11 @@ def read_text(path: str | Path) -> str:
 
 def read_csv(path: str | Path) -> Iterator[Row]:
     """Yield the rows of a comma-separated file that are not blank, with their cells stripped."""
-    lines = (line for block in read_blocks(path) for line in block.lines)
-    for row in parse_csv(lines, describe_source(path), skipinitialspace=True):
-        cells = [cell.strip() for cell in row.cells]
-        if any(cells):
-            yield Row(row.line, cells)
+    lines = chain.from_iterable(block.lines for block in read_blocks(path))
+    for line, cells in parse_csv(lines, describe_source(path), skipinitialspace=True):
+        stripped = [cell.strip() for cell in cells]
+        if any(stripped):
+            yield line, stripped
 
 
 def parse_csv(
@@ -103,11 +99,12 @@ def parse_csv(
 ) -> Iterator[Row]:
     """Yield the rows in the lines of a CSV file; ``options`` are those of Python's csv module."""
     reader = csv.reader((f"{line}\n" for line in lines), **options)
+    lines_above = first_line - 1
     try:
         for cells in reader:
-            yield Row(first_line - 1 + reader.line_num, cells)
+            yield lines_above + reader.line_num, cells
     except csv.Error as error:
-        raise InputError(f"{source}:{first_line - 1 + reader.line_num}: {error}") from None
+        raise InputError(f"{source}:{lines_above + reader.line_num}: {error}") from None
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:

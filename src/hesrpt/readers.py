@@ -166,8 +166,9 @@ def _read_table(
     first = next(rows, None)
     if first is None:
         raise InputError(f"{source}: is empty; a header or a column of numbers was expected")
-    has_header = len(first.cells) > 1 or not is_number(first.cells[0])
-    header = [name.lower() for name in first.cells] if has_header else [required]
+    _, names = first
+    has_header = len(names) > 1 or not is_number(names[0])
+    header = [name.lower() for name in names] if has_header else [required]
     if ignore_unknown:
         required, parsers = header[0], {**dict.fromkeys(header, str), **parsers}
     _check_header(header, parsers, required, source)

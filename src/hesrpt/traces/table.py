@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -41,23 +41,36 @@ class Dialect:
     needs_names: bool = False
 
 
-class _TableRow(NamedTuple):
-    line: int
-    cells: list[str]
-    is_readable: bool
+@dataclass
+class _Batch:
+    """Rows of jobs, one entry per job in each list."""
+
+    lines: list[int] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    is_readable: list[bool] = field(default_factory=list)
+
+    def add(self, line: int, cells: list[str], is_readable: bool) -> None:
+        self.lines.append(line)
+        self.rows.append(cells)
+        self.is_readable.append(is_readable)
 
 
 def read_table(
     text: Iterable[Block], builder: TraceBuilder, dialect: Dialect, columns: Mapping[str, str]
 ) -> Trace:
-    """Read the jobs in a table; ``columns`` is the user's mapping of columns."""
-    numbered = ((n, line) for first, lines in text for n, line in enumerate(lines, first))
-    header_line, header_text = next(((n, line) for n, line in numbered if line.strip()), (1, ""))
+    """Read the jobs in a table; ``columns`` is the user's mapping of columns.
+
+    The header is the first line of the text that is not blank; the first block contains it.
+    """
+    blocks = iter(text)
+    first_line, lines = next(blocks)
+    above = next(n for n, line in enumerate(lines) if line.strip())
+    header_line = first_line + above
     rows = parse_csv(
-        chain([header_text], (line for _, line in numbered)),
+        chain(lines[above:], chain.from_iterable(block.lines for block in blocks)),
         builder.source,
         first_line=header_line,
-        **dialect.csv_options(header_text),
+        **dialect.csv_options(lines[above]),
     )
     last_header_line, names = next(rows)
     header = [name.strip() for name in names]
@@ -77,13 +90,11 @@ def read_table(
     )
 
 
-def _batch_rows(
-    rows: Iterator[Row], parser: _RowParser, previous: int
-) -> Iterator[list[_TableRow]]:
+def _batch_rows(rows: Iterator[Row], parser: _RowParser, previous: int) -> Iterator[_Batch]:
     """Yield the rows that describe jobs, many at a time."""
     width, name_position = len(parser.header), parser.positions.get("name")
     is_part_of_job = parser.dialect.is_part_of_job
-    batch: list[_TableRow] = []
+    batch = _Batch()
 
     def spans_lines(cells: Sequence[str]) -> bool:
         return any(
@@ -98,13 +109,14 @@ def _batch_rows(
             continue  # concatenated files repeat the header
         if len(cells) < width or any(cells[width:]) or (line > before + 1 and spans_lines(cells)):
             # A stray quotation mark joins several lines into one row: each counts as a lost job.
-            batch += [_TableRow(n, cells, False) for n in range(before + 1, line + 1)]
+            for lost in range(before + 1, line + 1):
+                batch.add(lost, cells, is_readable=False)
         elif name_position is None or not is_part_of_job(cells[name_position]):
-            batch.append(_TableRow(line, cells, True))
-        if len(batch) >= _BATCH:
+            batch.add(line, cells, is_readable=True)
+        if len(batch.lines) >= _BATCH:
             yield batch
-            batch = []
-    if batch:
+            batch = _Batch()
+    if batch.lines:
         yield batch
 
 
@@ -121,15 +133,18 @@ class _RowParser:
     def is_header(self, cells: Sequence[str]) -> bool:
         return cells[0].strip() == self.header[0] and [c.strip() for c in cells] == self.header
 
-    def parse(self, batch: list[_TableRow]) -> RawJobs:
-        jobs = len(batch)
+    def parse(self, batch: _Batch) -> RawJobs:
+        jobs = len(batch.lines)
         cells: dict[str, list[str]] = {
-            ours: [row.cells[position] if row.is_readable else "" for row in batch]
+            ours: [
+                row[position] if is_readable else ""
+                for row, is_readable in zip(batch.rows, batch.is_readable, strict=True)
+            ]
             for ours, position in self.positions.items()
         }
         submit = self._parse_times(cells, "submit", jobs)
         start = self._parse_times(cells, "start", jobs)
-        defects = {UNREADABLE: np.array([not row.is_readable for row in batch])}
+        defects = {UNREADABLE: ~np.array(batch.is_readable)}
         if self.dialect.find_unfinished is not None:
             defects[UNFINISHED] = np.array(self.dialect.find_unfinished(cells))
         with np.errstate(invalid="ignore"):  # infinity minus infinity: both values are invalid
@@ -141,10 +156,10 @@ class _RowParser:
         def quote(job: int, ours: str) -> str:
             if ours == "runtime" and "runtime" not in cells:
                 return " to ".join(cells[k][job] for k in ("start", "end") if k in cells)
-            return cells[ours][job] if ours else ", ".join(batch[job].cells)
+            return cells[ours][job] if ours else ", ".join(batch.rows[job])
 
         return RawJobs(
-            lines=[row.line for row in batch],
+            lines=batch.lines,
             names=self._get_names(cells, jobs),
             submit_times=submit,
             runtimes=np.where(np.isnan(runtime), start_to_end, runtime),
