@@ -1,105 +1,141 @@
-"""Draw the figures of the real world in docs/: python docs/figures.py."""
+"""Draw the figures in docs/ that are not part of the reproduced paper: python docs/figures.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from hesrpt import PowerLaw, Workload, plotting, simulate
+from hesrpt import PowerLaw, Workload, plan, plotting, simulate
+from hesrpt.arrays import FloatArray
+from hesrpt.parallel import Workers
+from hesrpt.plotting import whatif_figures
 from hesrpt.policies import HeSrpt, PolicyLike
+from hesrpt.readers import read_jobs
 from hesrpt.speedups import Speedup
+from hesrpt.traces import read_trace
+from hesrpt.whatif import run_sensitivity
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
 SERVERS, JOBS, BATCHES, P = 1000, 100, 10, 0.9
-HESRPT = HeSrpt(p=P)
-Speedups = Callable[[np.random.Generator], list[Speedup] | Speedup]
 
 
-def advantage(
-    policy: PolicyLike,
-    speedup: Speedups = lambda rng: PowerLaw(P),
-    resize_cost: float = 0.0,
-    size_error: float = 0.0,
-) -> float:
-    """Return how many times as long jobs take under EQUI, on average over batches."""
-    times = {"equi": 0.0, "other": 0.0}
-    for seed in range(BATCHES):
-        rng = np.random.default_rng(seed)
-        batch = Workload.pareto(JOBS, seed=seed, speedup=speedup(rng))
-        for name, tried in (("equi", "equi"), ("other", policy)):
-            run = simulate(
-                batch, SERVERS, tried, resize_cost=resize_cost, size_error=size_error, seed=seed
-            )
-            times[name] += run.mean_flow_time
-    return times["equi"] / times["other"]
+@dataclass(frozen=True)
+class Setting:
+    """One point on the horizontal axis: how jobs speed up, and what the simulation assumes."""
+
+    resize_cost: float = 0.0
+    size_error: float = 0.0
+    powers_spread: float = 0.0  # each job's p lies between P - spread and P + spread / 9
+    max_servers: float = float(SERVERS)
+
+    def create_batch(self, seed: int) -> Workload:
+        """Return a random batch of jobs."""
+        speedup: Speedup | list[Speedup] = PowerLaw(P)
+        if self.powers_spread > 0:
+            rng = np.random.default_rng(seed)
+            low, high = P - self.powers_spread, P + self.powers_spread / 9
+            speedup = [PowerLaw(p) for p in rng.uniform(low, high, JOBS)]
+        elif self.max_servers < SERVERS:
+            speedup = PowerLaw(P).limited(self.max_servers)
+        return Workload.pareto(JOBS, seed=seed, speedup=speedup)
 
 
-def draw(
-    name: str, label: str, values: np.ndarray, curves: dict[str, Callable[[float], float]],
-    logarithmic: bool = False,
-) -> None:  # fmt: skip
-    """Draw the advantage of policies over EQUI against a value, and save it."""
-    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for policy, curve in curves.items():
-        ratios = [curve(float(value)) for value in values]
-        print(name, policy, [f"{v:.3g}: {r:.2f}" for v, r in zip(values, ratios, strict=True)])
-        axes.plot(values, ratios, marker="o", markersize=3, label=policy)
-    axes.axhline(1.0, color="grey", linewidth=0.8)
-    axes.annotate("EQUI", (values[-1], 1.0), ha="right", va="bottom", color="grey")
-    axes.set_ylim(0, 2)  # SRPT, which hardly ever resizes a job, may be far above
-    axes.set_xlabel(label)
-    axes.set_ylabel("mean flow time of EQUI / of the policy")
-    if logarithmic:
-        axes.set_xscale("log")
-    axes.legend()
+def simulate_batches(policy: PolicyLike, setting: Setting) -> FloatArray:
+    """Return the mean flow time of each batch."""
+    runs = [
+        simulate(
+            setting.create_batch(seed),
+            SERVERS,
+            policy,
+            resize_cost=setting.resize_cost,
+            size_error=setting.size_error,
+            seed=seed,
+        )
+        for seed in range(BATCHES)
+    ]
+    return np.array([run.mean_flow_time for run in runs])
+
+
+def save_advantages(
+    name: str,
+    label: str,
+    values: Sequence[float],
+    create_setting: Callable[[float], Setting],
+    policies: Mapping[str, PolicyLike],
+    workers: Workers,
+    is_logarithmic: bool = False,
+) -> None:
+    """Draw how much better than EQUI policies are, over the values of one assumption."""
+    tasks = {
+        (policy, value): partial(simulate_batches, chosen, create_setting(value))
+        for policy, chosen in {**policies, "equi": "equi"}.items()
+        for value in values
+    }
+    times = workers.run_all(tasks)
+    figure = plotting.draw_advantages(
+        {
+            policy: {value: (times["equi", value], times[policy, value]) for value in values}
+            for policy in policies
+        },
+        label=label,
+        is_logarithmic=is_logarithmic,
+    )
     plotting.save_figure(figure, HERE / f"{name}.png", description=f"docs/figures.py: {name}")
-
-
-def own_powers(spread: float) -> Speedups:
-    """Return a speedup for each job, most of them less steep than the usual one."""
-    return lambda rng: [PowerLaw(p) for p in rng.uniform(P - spread, P + spread / 9, JOBS)]
 
 
 def main() -> None:
     """Draw all figures."""
-    best = simulate(Workload.pareto(JOBS, seed=0, speedup=PowerLaw(P)), SERVERS, "hesrpt")
-    print(f"mean flow time of the first batch: {best.mean_flow_time:.4g}")
-    draw(
-        "resize_cost",
-        "seconds that a job stands still at each change",
-        np.geomspace(1e-4, 1e-1, 10),
-        {"hesrpt": lambda cost: advantage("hesrpt", resize_cost=cost),
-         "srpt": lambda cost: advantage("srpt", resize_cost=cost)},
-        logarithmic=True,
-    )  # fmt: skip
-    draw(
-        "size_error",
-        "standard deviation of the logarithm of the sizes seen",
-        np.linspace(0, 3, 10),
-        {"hesrpt": lambda error: advantage("hesrpt", size_error=error),
-         "srpt": lambda error: advantage("srpt", size_error=error)},
-    )  # fmt: skip
-    draw(
-        "own_speedups",
-        "powers of the jobs spread below 0.9 by up to",
-        np.linspace(0, 0.8, 5),
-        {"optimal": lambda spread: advantage("optimal", own_powers(spread)),
-         "hesrpt, told p = 0.9": lambda spread: advantage(HESRPT, own_powers(spread)),
-         "srpt": lambda spread: advantage("srpt", own_powers(spread))},
-    )  # fmt: skip
-    draw(
-        "limits",
-        "the most servers that one job can use, of 1,000",
-        np.array([1, 3, 10, 30, 100, 300, 1000.0]),
-        {"optimal": lambda most: advantage("optimal", lambda rng: PowerLaw(P).limited(most)),
-         "hesrpt": lambda most: advantage("hesrpt", lambda rng: PowerLaw(P).limited(most)),
-         "srpt": lambda most: advantage("srpt", lambda rng: PowerLaw(P).limited(most))},
-        logarithmic=True,
-    )  # fmt: skip
+    three_jobs = plan(read_jobs(EXAMPLES / "three_jobs.csv", PowerLaw(0.5)), 500)
+    plotting.save_figure(
+        three_jobs.plot(), HERE / "three_jobs.png", description="docs/figures.py: three_jobs"
+    )
+    sweep = run_sensitivity(read_trace(EXAMPLES / "cluster.swf"))
+    plotting.save_figure(
+        whatif_figures.draw_sensitivity(sweep),
+        HERE / "sensitivity.png",
+        description="docs/figures.py: sensitivity",
+    )
+    both: dict[str, PolicyLike] = {"hesrpt": "hesrpt", "srpt": "srpt"}
+    with Workers() as workers:
+        save_advantages(
+            "resize_cost",
+            "cost of a resize (s)",
+            np.geomspace(1e-4, 1e-1, 10).tolist(),
+            lambda value: Setting(resize_cost=value),
+            both,
+            workers,
+            is_logarithmic=True,
+        )
+        save_advantages(
+            "size_error",
+            "standard deviation of the logarithm of size errors",
+            np.linspace(0, 3, 10).tolist(),
+            lambda value: Setting(size_error=value),
+            both,
+            workers,
+        )
+        save_advantages(
+            "own_speedups",
+            "spread of p: jobs have p between 0.9 − spread and 0.9 + spread/9",
+            np.linspace(0, 0.8, 5).tolist(),
+            lambda value: Setting(powers_spread=value),
+            {"optimal": "optimal", "hesrpt": HeSrpt(p=P), "srpt": "srpt"},
+            workers,
+        )
+        save_advantages(
+            "limits",
+            "maximum number of servers that one job can use (of 1,000)",
+            [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0],
+            lambda value: Setting(max_servers=value),
+            {"optimal": "optimal", **both},
+            workers,
+            is_logarithmic=True,
+        )
 
 
 if __name__ == "__main__":

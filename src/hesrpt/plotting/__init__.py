@@ -3,13 +3,14 @@
 ``style`` has the one place for colours and titles of policies, fonts, axes and legends.
 """
 
-from hesrpt.plotting.comparisons import draw_comparison
+from hesrpt.plotting.comparisons import draw_advantages, draw_comparison
 from hesrpt.plotting.saving import check_figure_path, save_figure
 from hesrpt.plotting.schedules import draw_schedule
 from hesrpt.plotting.style import get_style, get_styles, get_title
 
 __all__ = [
     "check_figure_path",
+    "draw_advantages",
     "draw_comparison",
     "draw_schedule",
     "get_style",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,8 +11,10 @@ from matplotlib.figure import Figure
 from hesrpt.arrays import FloatArray
 from hesrpt.plotting.style import (
     FULL_WIDTH,
+    PANEL_WIDTH,
     REFERENCE_COLOUR,
     add_legend_below,
+    get_style,
     get_styles,
     use_log_scale,
     with_house_style,
@@ -94,3 +98,45 @@ def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:
     use_log_scale(axes)
     axes.set_xlabel("flow time t (in the unit of the sizes)")
     axes.set_ylabel("part of the jobs with flow time ≥ t")
+
+
+@with_house_style
+def draw_advantages(
+    times: Mapping[str, Mapping[float, tuple[FloatArray, FloatArray]]],
+    *,
+    label: str,
+    is_logarithmic: bool = False,
+) -> Figure:
+    """Draw how much longer jobs take under EQUI than under other policies, over some value.
+
+    ``times`` has the mean flow times of several batches under EQUI and under the policy, by policy
+    and value. A line through each dot spans the batches.
+    """
+    figure = Figure(figsize=(PANEL_WIDTH + 0.8, 3.0), layout="constrained")
+    axes = figure.subplots()
+    for policy, by_value in times.items():
+        style = get_style(policy)
+        ratios = []
+        for value, (equi, other) in by_value.items():
+            by_batch = equi / other
+            axes.vlines(value, by_batch.min(), by_batch.max(), color=style.colour, linewidth=1.2)
+            ratios.append(equi.sum() / other.sum())
+        axes.plot(list(by_value), ratios, **style.line_options)
+    axes.axhline(1.0, color=get_style("equi").colour, linewidth=1, zorder=1)
+    axes.annotate(
+        get_style("equi").title,
+        (1.0, 1.0),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        annotation_clip=False,
+    )
+    if is_logarithmic:
+        use_log_scale(axes, "x")
+    use_log_scale(axes)
+    axes.set_xlabel(label)
+    axes.set_ylabel("mean flow time of EQUI\nrelative to the policy")
+    add_legend_below(figure, axes)
+    return figure

@@ -24,8 +24,8 @@ FULL_WIDTH, PANEL_WIDTH = 7.0, 4.8
 #: Lines that show a reference value.
 REFERENCE_COLOUR = "#666666"
 
-# Logarithmic axes from one number to less than four times, or to over 3,000 times, that number.
-_SHORT_AXIS, _LONG_AXIS = 4.0, 3e3
+# The ratio of the ends of a logarithmic axis that is short, and of one that is long.
+_SHORT_AXIS, _LONG_AXIS = 4.0, 800.0
 
 # Text is 7 to 9 points high at the size at which a figure is printed.
 RC_PARAMS: Any = {

@@ -155,7 +155,7 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
         color="#A03000",
         fontsize=8,
     )
-    panels[0].set_ylabel("mean flow time relative to heSRPT")
+    panels[0].set_ylabel("mean flow time\nrelative to heSRPT")
     add_legend_below(figure, panels[0])
     figure.suptitle(f"Assumed where not swept: {sensitivity.study.assumption.text}")
     return figure
