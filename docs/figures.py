@@ -11,7 +11,7 @@ import numpy as np
 
 from hesrpt import PowerLaw, Workload, plan, plotting, simulate
 from hesrpt.arrays import FloatArray
-from hesrpt.parallel import Workers
+from hesrpt.parallel import run_tasks
 from hesrpt.plotting import whatif_figures
 from hesrpt.policies import HeSrpt, PolicyLike
 from hesrpt.readers import read_jobs
@@ -67,7 +67,6 @@ def save_advantages(
     values: Sequence[float],
     create_setting: Callable[[float], Setting],
     policies: Mapping[str, PolicyLike],
-    workers: Workers,
     is_logarithmic: bool = False,
 ) -> None:
     """Draw how much better than EQUI policies are, over the values of one assumption."""
@@ -76,7 +75,7 @@ def save_advantages(
         for policy, chosen in {**policies, "equi": "equi"}.items()
         for value in values
     }
-    times = workers.run_all(tasks)
+    times = run_tasks(tasks)
     figure = plotting.draw_advantages(
         {
             policy: {value: (times["equi", value], times[policy, value]) for value in values}
@@ -101,41 +100,36 @@ def main() -> None:
         description="docs/figures.py: sensitivity",
     )
     both: dict[str, PolicyLike] = {"hesrpt": "hesrpt", "srpt": "srpt"}
-    with Workers() as workers:
-        save_advantages(
-            "resize_cost",
-            "cost of a resize (s)",
-            np.geomspace(1e-4, 1e-1, 10).tolist(),
-            lambda value: Setting(resize_cost=value),
-            both,
-            workers,
-            is_logarithmic=True,
-        )
-        save_advantages(
-            "size_error",
-            "standard deviation of the logarithm of size errors",
-            np.linspace(0, 3, 10).tolist(),
-            lambda value: Setting(size_error=value),
-            both,
-            workers,
-        )
-        save_advantages(
-            "own_speedups",
-            "spread of p: jobs have p between 0.9 − spread and 0.9 + spread/9",
-            np.linspace(0, 0.8, 5).tolist(),
-            lambda value: Setting(powers_spread=value),
-            {"optimal": "optimal", "hesrpt": HeSrpt(p=P), "srpt": "srpt"},
-            workers,
-        )
-        save_advantages(
-            "limits",
-            "maximum number of servers that one job can use (of 1,000)",
-            [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0],
-            lambda value: Setting(max_servers=value),
-            {"optimal": "optimal", **both},
-            workers,
-            is_logarithmic=True,
-        )
+    save_advantages(
+        "resize_cost",
+        "cost of a resize (s)",
+        np.geomspace(1e-4, 1e-1, 10).tolist(),
+        lambda value: Setting(resize_cost=value),
+        both,
+        is_logarithmic=True,
+    )
+    save_advantages(
+        "size_error",
+        "standard deviation of the logarithm of size errors",
+        np.linspace(0, 3, 10).tolist(),
+        lambda value: Setting(size_error=value),
+        both,
+    )
+    save_advantages(
+        "own_speedups",
+        "spread of p: jobs have p between 0.9 − spread and 0.9 + spread/9",
+        np.linspace(0, 0.8, 5).tolist(),
+        lambda value: Setting(powers_spread=value),
+        {"optimal": "optimal", "hesrpt": HeSrpt(p=P), "srpt": "srpt"},
+    )
+    save_advantages(
+        "limits",
+        "maximum number of servers that one job can use (of 1,000)",
+        [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0],
+        lambda value: Setting(max_servers=value),
+        {"optimal": "optimal", **both},
+        is_logarithmic=True,
+    )
 
 
 if __name__ == "__main__":
