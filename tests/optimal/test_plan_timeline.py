@@ -154,7 +154,7 @@ def bad_plan(**changes: object) -> Plan:
         ({"weights": [1, 0]}, r"weights\[1\] must be greater than 0"),
         ({"names": ["a"]}, "names must have one entry per job"),
         ({"arrivals": [0, -1]}, r"arrivals\[1\] must be at least 0"),
-        ({"arrivals": [0, 3]}, "job 1 arrives at 3, .* use hesrpt.simulate"),
+        ({"arrivals": [0, 3]}, "job 1 arrives at 3, .* simulate jobs that arrive later"),
         ({"arrivals": [0, 3], "names": ["a", "b"]}, "job b arrives at 3"),
         ({"servers": 0}, "servers must be greater than 0, got 0"),
         ({"servers": -2}, "servers must be greater than 0, got -2"),

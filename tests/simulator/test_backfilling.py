@@ -99,7 +99,7 @@ def test_the_record_is_that_of_any_simulation() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(InputError, match="these jobs do not say how many"):
+    with pytest.raises(InputError, match="needs jobs with requested servers"):
         simulate(Workload([1.0], LAW), 4, "easy")
     with pytest.raises(InputError, match="job 0 asks for 5 servers, but there are only 4"):
         simulate(rigid([(0, 5, 1)]), 4, "fcfs")

@@ -16,8 +16,8 @@ from hesrpt.cli.options import (
     PlotFile,
     Servers,
     complete_policies,
+    parse_policies,
     parse_whole_number,
-    split_list,
 )
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 from hesrpt.cli.terminal import print_overload_warnings, show_progress
@@ -58,7 +58,7 @@ def compare(
     workloads = jobs.create(speedup.create(), simulation.seed, replications)
     with show_progress("policies", hidden=as_json) as progress, print_overload_warnings():
         comparison = simulator.compare(
-            workloads, servers, split_list(policies), progress=progress, **asdict(simulation)
+            workloads, servers, parse_policies(policies), progress=progress, **asdict(simulation)
         )
     if csv is not None:
         comparison.to_csv(csv)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hesrpt.errors import InputError
 from hesrpt.policies import POLICIES
 
 
@@ -29,6 +30,14 @@ def parse_whole_number(text: str) -> int:
 def split_list(text: str) -> list[str]:
     """Return the parts of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_policies(text: str) -> list[str]:
+    """Return the names in a comma-separated list of policies."""
+    names = split_list(text)
+    if not names:
+        raise InputError("must name at least one policy", argument="policies")
+    return names
 
 
 def complete_policy(incomplete: str) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from hesrpt.cli.options import (
     SizeError,
     complete_policies,
     parse_number,
+    parse_policies,
     parse_whole_number,
     split_list,
 )
@@ -194,7 +195,7 @@ def whatif(
         "size_error": size_error,
         "seed": seed,
     }
-    names = None if policies is None else split_list(policies)
+    names = None if policies is None else parse_policies(policies)
     studies = []
     for assumption in assumptions:
         with show_progress("policies", hidden=as_json) as progress:

@@ -240,7 +240,7 @@ def _check(workload: Workload, servers: float, objective: str, whole: bool) -> f
         job = int(np.argmax(workload.arrivals > 0))
         raise InputError(
             f"job {workload.names[job]} arrives at {workload.arrivals[job]:g}, but a plan is for "
-            "jobs that are all present at time 0: use hesrpt.simulate for jobs that arrive later"
+            "jobs that are all present at time 0; simulate jobs that arrive later"
         )
     workload.speedups.check(servers)
     return servers

@@ -91,7 +91,7 @@ class HeSrpt(RankedPolicy):
         p = speedups.exponent if self.p is None else self.p
         if p is None:
             raise InputError(
-                f"policy {self.name} needs one power law k^p for all jobs: use policy optimal, or "
-                "choose a p as in policies.HeSrpt(p=0.5)"
+                f"policy {self.name} needs one power law k^p for all jobs: use policy optimal, "
+                "which takes any speedups"
             )
         return p

@@ -30,8 +30,8 @@ class RigidDiscipline:
         requested = facts.requested
         if requested is None:
             raise InputError(
-                f"policy {self.name} gives each job the servers it asks for, and these jobs do not "
-                "say how many: give Workload(..., requested=...), or replay a trace (whatif)"
+                f"policy {self.name} needs jobs with requested servers, such as those of a trace "
+                "(whatif)"
             )
         if requested.max() > facts.servers:
             job = int(np.argmax(requested))
