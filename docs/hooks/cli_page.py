@@ -13,8 +13,9 @@ from hesrpt.cli.main import app
 INTRODUCTION = """\
 # Command line
 
-This page is generated from the commands; `hesrpt COMMAND --help` prints the same. A mistake on the
-command line prints one line on standard error and ends with exit code 2.
+`hesrpt COMMAND --help` prints what this page says of a command, since both are generated from the
+code. `hesrpt --install-completion` lets your shell complete commands, options and names of policies
+and jobs. A mistake on the command line prints one line on standard error and ends with exit code 2.
 """
 
 
