@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 MINUTE, HOUR, DAY, WEEK = 60.0, 3600.0, 86400.0, 604800.0  # seconds
 
@@ -41,19 +42,32 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+class TimeUnit(NamedTuple):
+    """A unit of time."""
+
+    seconds: float
+    symbol: str
+
+
+def choose_time_unit(seconds: float) -> TimeUnit:
+    """Return the unit in which to show durations up to ``seconds``."""
+    if seconds < 2 * MINUTE:
+        return TimeUnit(1.0, "s")
+    if seconds < 2 * HOUR:
+        return TimeUnit(MINUTE, "min")
+    if seconds < 3 * DAY:
+        return TimeUnit(HOUR, "h")
+    return TimeUnit(DAY, "d")
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration to three significant digits, in the unit that suits it.
 
     >>> format_duration(0.25), format_duration(42.34), format_duration(18360)
     ('0.25 s', '42.3 s', '5.1 h')
     """
-    if seconds < 2 * MINUTE:
-        return f"{format_number(seconds)} s"
-    if seconds < 2 * HOUR:
-        return f"{format_number(seconds / MINUTE)} min"
-    if seconds < 3 * DAY:
-        return f"{format_number(seconds / HOUR)} h"
-    return f"{format_number(seconds / DAY)} d"
+    unit = choose_time_unit(seconds)
+    return f"{format_number(seconds / unit.seconds)} {unit.symbol}"
 
 
 def format_number(value: float) -> str:

@@ -73,7 +73,7 @@ def test_line_of_a_job_begins_at_its_arrival() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "label", "end"),
-    [(200.0, "time (s)", 200.0), (1200.0, "time (min)", 20.0), (36000.0, "time (h)", 10.0)],
+    [(100.0, "time (s)", 100.0), (1200.0, "time (min)", 20.0), (36000.0, "time (h)", 10.0)],
 )
 def test_time_axis_has_a_unit_that_suits_the_run(seconds: float, label: str, end: float) -> None:
     run = simulate(Workload([seconds], PowerLaw(0.5)), 1, "equi")

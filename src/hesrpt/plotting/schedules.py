@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.plotting.style import FULL_WIDTH, escape_text, with_house_style
 from hesrpt.schedule import Schedule
+from hesrpt.units import choose_time_unit
 
 # More jobs than this are stacked instead of drawn as lines.
 _MAX_LINES = 6
@@ -22,8 +23,6 @@ _MAX_GROUPS = 20
 # A schedule of many jobs is drawn at this many times at most, one of few jobs at ten times as many.
 _MAX_TIMES = 300
 _MANY_JOBS = 2000
-# Units of time, longest first: a real run that lasts longer than the number of seconds uses it.
-_TIME_UNITS = ((3 * 86400.0, 86400.0, "days"), (3 * 3600.0, 3600.0, "h"), (300.0, 60.0, "min"))
 
 
 @with_house_style
@@ -37,7 +36,7 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     The times of a plan or a simulation have the unit in which the sizes were given. ``in_seconds``
     says that they are seconds, as in a real run, and labels the axes with units.
     """
-    scale, unit = _choose_unit(schedule.makespan) if in_seconds else (1.0, "")
+    scale, unit = choose_time_unit(schedule.makespan) if in_seconds else (1.0, "")
     by_completion = np.argsort(schedule.completion_times, kind="stable")
     groups = np.array_split(by_completion, min(len(by_completion), _MAX_GROUPS))
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(groups)))
@@ -103,14 +102,6 @@ def _add_key(
     bar = figure.colorbar(colours, ax=figure.axes, fraction=0.04, pad=0.02)
     bar.set_ticks([0, 1], labels=["first", "last"])
     bar.set_label(f"{len(by_completion):,} jobs in order of completion, {len(shades)} groups")
-
-
-def _choose_unit(seconds: float) -> tuple[float, str]:
-    """Return a unit of time that suits a run, in seconds, and its name."""
-    for least, unit, name in _TIME_UNITS:
-        if seconds > least:
-            return unit, name
-    return 1.0, "s"
 
 
 def _choose_times(schedule: Schedule) -> FloatArray:

@@ -21,6 +21,7 @@ from hesrpt.plotting.style import (
 )
 from hesrpt.simulator import Simulation
 from hesrpt.traces.trace import RECORDED
+from hesrpt.units import HOUR, TimeUnit, choose_time_unit
 
 if TYPE_CHECKING:
     from hesrpt.whatif import Sensitivity, Study
@@ -41,8 +42,6 @@ _TIME_LABELS = {
 }
 # Figures over time show only these policies: more lines would hide each other.
 _SHOWN_OVER_TIME = (RECORDED, "easy", "equi", "hesrpt")
-# A trace that is longer than this is drawn in days, a shorter one in hours.
-_LONG_TRACE = 3 * 86400
 _SWEPT_LABELS = {
     "p": "p of the speedup $k^p$",
     "resize_cost": "cost of a resize (s)",
@@ -92,7 +91,7 @@ def draw_servers_over_time(study: Study) -> Figure:
     for axes, (policy, (times, used)) in zip(panels, averages.items(), strict=True):
         style = get_style(policy)
         axes.fill_between(
-            times / _time_unit(study), used, step="mid", color=style.colour, linewidth=0
+            times / _choose_unit(study).seconds, used, step="mid", color=style.colour, linewidth=0
         )
         axes.set_title(style.title, loc="left")
         axes.set_ylim(0, study.servers)
@@ -113,7 +112,7 @@ def draw_size_classes(study: Study) -> Figure:
         style = get_style(policy)
         axes.plot(
             np.arange(len(rows)) + offset,
-            [row[policy] / 3600 for row in rows],
+            [row[policy] / HOUR for row in rows],
             **style.line_options | {"linestyle": "none", "markersize": 6},
         )
     axes.set_xticks(range(len(rows)), [f"{row['class']}\n({row['jobs']:,} jobs)" for row in rows])
@@ -195,7 +194,7 @@ def _draw_jobs(axes: Axes, study: Study) -> None:
         present = arrived - np.searchsorted(completions, times, "right")
         style = get_style(policy)
         axes.plot(
-            times / _time_unit(study),
+            times / _choose_unit(study).seconds,
             present,
             label=style.title,
             color=style.colour,
@@ -215,13 +214,9 @@ def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
     return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)
 
 
-def _is_long(study: Study) -> bool:
-    return float(study.trace.submit_times[-1]) > _LONG_TRACE
-
-
-def _time_unit(study: Study) -> float:
-    return 86400.0 if _is_long(study) else 3600.0
+def _choose_unit(study: Study) -> TimeUnit:
+    return choose_time_unit(float(study.trace.submit_times[-1]))
 
 
 def _time_label(study: Study) -> str:
-    return f"time since the start of the trace ({'days' if _is_long(study) else 'h'})"
+    return f"time since the start of the trace ({_choose_unit(study).symbol})"
