@@ -202,8 +202,8 @@ def test_closing_leaves_no_process_behind() -> None:
 def test_engines_are_created_by_name() -> None:
     fake = FakeEngine(2)
     assert create_engine(fake, EngineOptions()) is fake
-    with pytest.raises(InputError, match="unknown engine 'slurm'; choose one of local, ray"):
+    with pytest.raises(InputError, match="engine must be one of local, ray, got 'slurm'"):
         create_engine("slurm", EngineOptions())
     for engine in (fake, "local"):
-        with pytest.raises(InputError, match="only apply to engine 'ray'"):
+        with pytest.raises(InputError, match="address needs engine 'ray'"):
             create_engine(engine, EngineOptions(address="auto"))

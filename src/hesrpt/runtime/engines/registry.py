@@ -9,11 +9,12 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.local import LocalEngine, count_cores
+from hesrpt.validation import check_choice
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What users may say about an engine."""
+    """The options of a pool that concern its engine."""
 
     servers: int | None = None
     address: str | None = None
@@ -22,18 +23,17 @@ class EngineOptions:
 
     def refuse_cluster_options(self) -> None:
         """Raise an error if there are options that only a cluster understands."""
-        if any(option is not None for option in (self.address, self.resources, self.runtime_env)):
-            raise InputError("address, resources and runtime_env only apply to engine 'ray'")
+        for name in ("address", "resources", "runtime_env"):
+            if getattr(self, name) is not None:
+                raise InputError("needs engine 'ray'", argument=name)
 
 
 def create_engine(engine: str | Engine, options: EngineOptions) -> Engine:
-    """Create an engine by its name; an engine that was created already is returned as it is."""
+    """Create the named engine; an engine object is returned as it is."""
     if not isinstance(engine, str):
         options.refuse_cluster_options()
         return engine
-    if engine not in ENGINES:
-        raise InputError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
-    return ENGINES[engine](options)
+    return ENGINES[check_choice("engine", engine, list(ENGINES))](options)
 
 
 def _create_local(options: EngineOptions) -> Engine:

@@ -23,16 +23,18 @@ def connect(address: str | None) -> str:
     global _users, _is_ours
     if address is not None and address.startswith("ray://"):
         raise InputError(
-            f"address {address!r}: the scheduler must run on a node of the cluster, for example "
-            "by `ray job submit`; a Ray client connection does not report what nodes have free"
+            f"{address!r} is a Ray client connection, which does not report what nodes have free; "
+            "run the scheduler on a node of the cluster, for example by `ray job submit`",
+            argument="address",
         )
     with _lock:
         if ray.is_initialized():
             connected = str(ray.get_runtime_context().gcs_address)
             if address not in (None, "auto", connected) and not (_is_ours and address == "local"):
                 raise InputError(
-                    f"address {address!r}: this process is already connected to Ray at "
-                    f"{connected!r}"
+                    f"must be {connected!r}, to which this process is already connected, "
+                    f"got {address!r}",
+                    argument="address",
                 )
         else:
             _initialise_ray(address)
@@ -45,12 +47,14 @@ def _initialise_ray(address: str | None) -> None:
     host, _, port = (address or "").rpartition(":")
     # Ray itself would retry for minutes.
     if host and port.isdigit() and not accepts_connections((host, int(port))):
-        raise InputError(f"no Ray cluster at {address!r}: nobody answers there")
+        raise InputError(f"{address!r} has no Ray cluster: nobody answers", argument="address")
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        problem = "Ray cannot be started" if address is None else f"no Ray cluster at {address!r}"
-        raise InputError(f"{problem}: {error}") from None
+        if address is None:
+            raise InputError(f"Ray cannot be started: {error}") from None
+        problem = f"{address!r} has no Ray cluster: {error}"
+        raise InputError(problem, argument="address") from None
 
 
 def is_connected(cluster_address: str) -> bool:

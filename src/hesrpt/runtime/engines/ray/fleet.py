@@ -252,7 +252,7 @@ class Fleet:
         """Avoid the node on which a server failed to start, for a while or for good."""
         self.kill(actor)
         if isinstance(error, RuntimeEnvSetupError):
-            raise InputError(f"runtime_env cannot be set up on the cluster: {error}")
+            raise InputError(f"cannot be set up on the cluster: {error}", argument="runtime_env")
         if isinstance(error, ActorUnschedulableError) or not self.cluster.probe(actor.node):
             self.cluster.mark_unreachable(actor.node)
             return

@@ -68,7 +68,7 @@ class RayEngine:
     ) -> None:
         bundle = check_resources({"CPU": 1} if resources is None else resources)
         if runtime_env is not None and not isinstance(runtime_env, Mapping):
-            raise InputError(f"runtime_env must be a dictionary, got {runtime_env!r}")
+            raise InputError(f"must be a dictionary, got {runtime_env!r}", argument="runtime_env")
         self._cluster_address = connect(address)
         # None only wakes the thread that waits for outcomes.
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
@@ -87,7 +87,9 @@ class RayEngine:
         if not self.fleet.cluster.can_fit_server():
             nodes = self.fleet.cluster.describe_nodes()
             self.close()
-            raise InputError(f"no node of the cluster has {bundle}: {nodes}")
+            raise InputError(
+                f"{bundle} fit on no node of the cluster: {nodes}", argument="resources"
+            )
 
     def now(self) -> float:
         return steady_time()

@@ -16,13 +16,12 @@ def check_resources(resources: Mapping[str, float]) -> dict[str, float]:
     {'CPU': 1, 'GPU': 0.5}
     """
     if not isinstance(resources, Mapping) or not resources:
-        raise InputError(f"resources must be like {{'CPU': 1}}, got {resources!r}")
+        raise InputError(f"must be like {{'CPU': 1}}, got {resources!r}", argument="resources")
     for name, amount in resources.items():
         is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
         if not is_number or not 1e-4 <= amount < 1e15:
             raise InputError(
-                f"resources: {name!r} must be a number greater than 0 (at least 0.0001), "
-                f"got {amount!r}"
+                f"must hold 0.0001 to 1e15 of {name!r}, got {amount!r}", argument="resources"
             )
     return dict(resources)
 
