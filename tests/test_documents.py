@@ -5,6 +5,8 @@ The Python examples are doctests, which pytest collects by itself.
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 import shlex
@@ -13,13 +15,16 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from support.paths import ROOT
 from test_architecture import ROOMS
 
 import hesrpt
+from hesrpt.cli.main import app
 from hesrpt.runtime.jobs_file import read_jobs_file
 from hesrpt.traces import read_trace
 from hesrpt.traces.columns import COLUMNS
@@ -79,6 +84,39 @@ def test_toml_examples_are_valid_jobs_files(document: Path, block: str, tmp_path
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.jpg").touch()
     assert len(read_jobs_file(file).jobs) == len(tomllib.loads(block)["job"])
+
+
+def test_python_fragments_are_valid_and_import_what_exists() -> None:
+    fragments = [block for _, block in find_blocks("python") if ">>>" not in block]
+    assert len(fragments) >= 4
+    for fragment in fragments:
+        for node in ast.walk(ast.parse(fragment)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hesrpt"):
+                module = importlib.import_module(node.module or "")
+                assert all(hasattr(module, alias.name) for alias in node.names), fragment
+
+
+def find_command_lines() -> list[str]:
+    """Return the command lines of all documents, in the text and in blocks."""
+    texts = [document.read_text() for document in DOCUMENTS]
+    inline = [line for text in texts for line in re.findall(r"`(hesrpt [^`]+)`", text)]
+    blocks = [block for _, block in [*find_blocks("sh"), *find_blocks("console")]]
+    in_blocks = [line for block in blocks for line in re.findall(r"\bhesrpt [a-z-].*", block)]
+    return [" ".join(line.partition(" #")[0].split()) for line in inline + in_blocks]
+
+
+def test_commands_and_options_in_documents_exist() -> None:
+    group: Any = typer.main.get_command(app)
+    lines = [line for line in find_command_lines() if not line.startswith("hesrpt COMMAND")]
+    assert len(lines) > 20
+    for line in lines:
+        _, name, *words = line.split()
+        command = group if name.startswith("--") else group.commands.get(name)
+        assert command is not None, line
+        parameters = command.get_params(typer.Context(command))
+        options = {option for parameter in parameters for option in parameter.opts}
+        used = {word.partition("=")[0] for word in [name, *words] if word.startswith("--")}
+        assert used <= options, line
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
