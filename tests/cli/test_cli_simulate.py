@@ -92,5 +92,5 @@ def test_overload_is_one_line_on_standard_error(tmp_path: Path) -> None:
         "srpt",
         cwd=tmp_path,
     )
-    assert done.stderr.startswith("hesrpt: warning: under policy srpt jobs arrive faster")
+    assert done.stderr.startswith("hesrpt: warning: jobs arrive faster than")
     assert len(done.stderr.splitlines()) == 1

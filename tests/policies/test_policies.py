@@ -313,8 +313,8 @@ def test_of_equal_shares_the_first_to_arrive_are_rounded_up() -> None:
         (lambda: get_policy("sprt"), "no policy named 'sprt'; choose one of: hesrpt, "),
         (lambda: get_policy(3), "must be a name or a callable, got 3"),  # type: ignore[arg-type]
         (lambda: Knee(alpha=-1), "alpha must be greater than 0, got -1"),
-        (lambda: Knee(0.1, "most"), "leftover must be idle, smallest or equal"),  # type: ignore[arg-type]
-        (lambda: Hell("all"), "leftover must be idle, smallest or equal"),  # type: ignore[arg-type]
+        (lambda: Knee(0.1, "most"), "leftover must be one of idle, smallest, equal"),  # type: ignore[arg-type]
+        (lambda: Hell("all"), "leftover must be one of idle, smallest, equal"),  # type: ignore[arg-type]
         (lambda: HeSrpt(p=2), r"p must lie in \(0, 1\), got 2"),
         (lambda: Optimal("fun"), "objective must be one of flow"),  # type: ignore[arg-type]
         (

@@ -95,7 +95,7 @@ def test_frames_and_files(tmp_path: Path) -> None:
 
 def test_overload_is_said_once_for_all_policies() -> None:
     crowded = Workload.poisson(30, 4000, seed=9, speedup=PowerLaw(0.5))
-    with pytest.warns(OverloadWarning, match="under srpt jobs arrive faster") as caught:
+    with pytest.warns(OverloadWarning, match="can serve them under srpt:") as caught:
         compare(crowded, 4, ["hesrpt", "srpt"])
     assert len(caught) == 1
 

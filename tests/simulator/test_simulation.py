@@ -240,20 +240,20 @@ def test_srpt_on_one_server_is_that_of_schrage_and_miller() -> None:
 
 def test_overload_is_recognised_and_said() -> None:
     crowded = Workload.poisson(30, 4000, seed=9, speedup=PowerLaw(0.5))
-    with pytest.warns(OverloadWarning, match="under policy srpt jobs arrive faster than 4 servers"):
-        assert simulate(crowded, 4, "srpt").overloaded
+    with pytest.warns(OverloadWarning, match="4 servers can serve them under srpt:"):
+        assert simulate(crowded, 4, "srpt").is_overloaded
     linear = Workload.poisson(5, 2000, seed=9, speedup=PowerLaw(0.5).time_shared())
     with pytest.warns(OverloadWarning):
-        assert simulate(linear, 4, "equi").overloaded
+        assert simulate(linear, 4, "equi").is_overloaded
     for load in (0.5, 0.8, 0.9):
         calm = Workload.poisson(4 * load, 4000, seed=9, speedup=PowerLaw(0.5).time_shared())
-        assert not simulate(calm, 4, "equi").overloaded
-    assert not simulate(Workload.pareto(1000, speedup=PowerLaw(0.5)), 4, "equi").overloaded
+        assert not simulate(calm, 4, "equi").is_overloaded
+    assert not simulate(Workload.pareto(1000, speedup=PowerLaw(0.5)), 4, "equi").is_overloaded
     # One giant job is no overload.
     sizes = np.full(1000, 0.5)
     sizes[500] = 2000.0
     giant = Workload(sizes, PowerLaw(0.5).time_shared(), arrivals=np.arange(1000.0))
-    assert not simulate(giant, 1, "srpt").overloaded
+    assert not simulate(giant, 1, "srpt").is_overloaded
 
 
 @pytest.mark.parametrize("sizes", ["exponential", "hyperexponential", "pareto"])
@@ -264,7 +264,7 @@ def test_busy_is_not_overloaded(sizes: str) -> None:
                 0.9, jobs, sizes=sizes, seed=seed, speedup=PowerLaw(0.5).time_shared()
             )
             if stream.arrivals is not None and stream.sizes.sum() < stream.arrivals[-1]:
-                assert not simulate(stream, 1, "equi").overloaded
+                assert not simulate(stream, 1, "equi").is_overloaded
 
 
 def test_finished_jobs_hold_nothing_to_the_last_digit() -> None:

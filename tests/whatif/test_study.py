@@ -93,7 +93,7 @@ def test_overload_is_noted() -> None:
     )
     study = run_study(trace, policies=["easy", "hesrpt"])
     assert study.load > 1
-    assert study.runs["easy"].overloaded
+    assert study.runs["easy"].is_overloaded
     assert "times what 8 servers can do" in study.notes[0]
 
 

@@ -69,7 +69,7 @@ def simulation_as_json(simulation: Simulation) -> dict[str, Any]:
         "servers": simulation.servers,
         "whole": simulation.whole,
         "events": simulation.events,
-        "overloaded": simulation.overloaded,
+        "overloaded": simulation.is_overloaded,
         "metrics": simulation.metrics(),
         "jobs": simulation.rows(),
     }

@@ -14,7 +14,7 @@ from hesrpt.paper.exhibits import COMPARED_POLICIES, Exhibit, Row, Settings
 from hesrpt.plotting import paper_figures
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate, tuning
-from hesrpt.simulator.simulation import is_overloaded
+from hesrpt.simulator.overload import detect_overload
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
@@ -60,7 +60,7 @@ def _simulate(policy: str, stream: Workload) -> tuple[float, bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OverloadWarning)  # the rows say it
         run = simulate(stream, SERVERS, policy, whole=True)
-    return run.mean_flow_time, run.overloaded
+    return run.mean_flow_time, run.is_overloaded
 
 
 def _simulate_knee(knee: Knee, stream: Workload) -> tuple[float, bool]:
@@ -71,7 +71,7 @@ def _simulate_knee(knee: Knee, stream: Workload) -> tuple[float, bool]:
     assert knee.alpha is not None
     assert stream.arrivals is not None
     ends = run_compiled(knee.alpha, np.inf)
-    return float((ends - stream.arrivals).mean()), is_overloaded(stream, SERVERS, ends)
+    return float((ends - stream.arrivals).mean()), detect_overload(stream, SERVERS, ends)
 
 
 def exhibit_arrivals(rows: list[Row], settings: Settings) -> Exhibit:

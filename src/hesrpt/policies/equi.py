@@ -15,9 +15,9 @@ from hesrpt.speedups import Speedup, SpeedupVector
 
 @dataclass(frozen=True)
 class Equi(RankedPolicy):
-    """Every job gets the same number of servers; what one cannot use, the others share.
+    """Every job gets the same number of servers. Those that a job cannot use go to the others.
 
-    Whole servers that cannot be shared equally go to the jobs that arrived first.
+    If whole servers cannot be shared equally, the jobs that arrived first get one more.
     """
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:

@@ -1,4 +1,4 @@
-"""FIFO: first come, first served, as a plain queue does."""
+"""FIFO: all servers to the job that arrived first."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hesrpt.policies.sharing import usable_servers
 
 @dataclass(frozen=True)
 class Fifo(Policy):
-    """The job that arrived first gets all servers that it can use, the next one what is left."""
+    """The job that arrived first gets all the servers it can use, the next one the rest."""
 
     def __call__(self, state: State) -> FloatArray:
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-        most = usable_servers(speedups, state.servers, len(state))
-        return np.clip(state.servers - (np.cumsum(most) - most), 0.0, most)
+        usable = usable_servers(speedups, state.servers, len(state))
+        return np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)

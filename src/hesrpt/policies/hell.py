@@ -20,12 +20,12 @@ from hesrpt.speedups import PowerLaw, Speedup
 
 @dataclass(frozen=True)
 class Hell(RankedPolicy):
-    """Of all jobs and numbers of servers, the greatest (s(k)/k) / (x/s(k)) is served first.
+    """The job with the greatest (s(k)/k) / (x/s(k)) is served next, with the k that gives it.
 
-    Again and again, the job that can reach the highest ratio of its efficiency s(k)/k to its
-    remaining time x/s(k) gets the k servers that this takes, until all jobs are served once or all
-    servers are handed out. Servers are whole. With k^p and p < 1/2 every job gets one; otherwise
-    the smallest gets them all. ``leftover`` says what happens to servers that nobody was given.
+    That is the ratio of the efficiency s(k)/k to the remaining time x/s(k). Servers are assigned in
+    this way until each job has been served once or no server is left. k is a whole number. Under
+    k^p with p < 1/2 every job gets one server; otherwise the smallest job gets them all.
+    ``leftover`` says what happens to servers that are not assigned.
     """
 
     leftover: Leftover = "idle"
@@ -34,13 +34,13 @@ class Hell(RankedPolicy):
         check_leftover_rule(self.leftover)
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        left, held = servers, list[float]()
-        while len(held) < jobs and left > 0:
-            wanted = most_efficient(speedup, left)
-            # The choice stays the same as long as there is enough for it.
-            times = min(max(int(left // wanted), 1), jobs - len(held))
-            held += [wanted] * times
-            left -= wanted * times
+        free, held = servers, list[float]()
+        while len(held) < jobs and free > 0:
+            best = most_efficient(speedup, free)
+            # The same k stays the best one as long as that many servers are free.
+            times = min(max(int(free // best), 1), jobs - len(held))
+            held += [best] * times
+            free -= best * times
         row = np.zeros(jobs if self.leftover == "equal" else len(held))
         row[: len(held)] = held
         row = assign_leftover(row, servers, self.leftover)
@@ -49,57 +49,53 @@ class Hell(RankedPolicy):
     def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
         if self.leftover == "equal":
             return None
-        left, jobs = servers, 0
-        while left > 0:
-            wanted = most_efficient(speedup, left)
-            times = max(int(left // wanted), 1)
-            left, jobs = left - wanted * times, jobs + times
+        free, jobs = servers, 0
+        while free > 0:
+            best = most_efficient(speedup, free)
+            times = max(int(free // best), 1)
+            free, jobs = free - best * times, jobs + times
         return jobs
 
     def __call__(self, state: State) -> FloatArray:
         if state.speedups.shared is not None:
             return super().__call__(state)
-        left, held = state.servers, np.zeros(len(state))
-        waiting = list(range(len(state)))
-        order = []
-        while waiting and left > 0:
-            wanted = {job: most_efficient(state.speedups[job], left) for job in waiting}
-            best = max(
-                waiting,
-                key=lambda job: (
-                    float(state.speedups[job](wanted[job])) ** 2
-                    / wanted[job]
-                    / state.remaining[job]
-                ),
-            )
-            held[best] = wanted[best]
-            left -= wanted[best]
-            waiting.remove(best)
-            order.append(best)
-        order += waiting
+        free, held = state.servers, np.zeros(len(state))
+        waiting, served = list(range(len(state))), list[int]()
+        while waiting and free > 0:
+            best = {job: most_efficient(state.speedups[job], free) for job in waiting}
+
+            def ratio(job: int, best: dict[int, float] = best) -> float:
+                rate = float(state.speedups[job](best[job]))
+                return rate**2 / best[job] / float(state.remaining[job])
+
+            job = max(waiting, key=ratio)
+            held[job] = best[job]
+            free -= best[job]
+            waiting.remove(job)
+            served.append(job)
+        order = served + waiting
         held[order] = assign_leftover(held[order], state.servers, self.leftover)
         return held
 
 
 def most_efficient(speedup: Speedup, servers: float) -> float:
-    """Return the whole number of servers, of so many, that maximises s(k)²/k; all but a part of 1.
+    """Return the whole number k up to ``servers`` that maximises s(k)²/k, the largest of ties.
 
-    Of equally good ones the most are taken.
+    If there is only one server, or a part of one, it is that.
     """
     if servers <= 1:
         return servers
     if isinstance(speedup, PowerLaw):
         return 1.0 if speedup.p < 0.5 else servers
+    # Search a coarse grid first, then all whole numbers around the best one.
     coarse = np.unique(np.rint(np.geomspace(1, servers, 2000)))
-    best = _best(speedup, coarse)
-    place = int(np.searchsorted(coarse, best))
+    place = int(np.searchsorted(coarse, _best_of(speedup, coarse)))
     low, high = coarse[max(place - 1, 0)], coarse[min(place + 1, len(coarse) - 1)]
-    fine = (
-        np.arange(low, high + 1) if high - low < 10_000 else np.rint(np.linspace(low, high, 10_000))
-    )
-    return min(_best(speedup, fine), servers)
+    is_narrow = high - low < 10_000
+    fine = np.arange(low, high + 1) if is_narrow else np.rint(np.linspace(low, high, 10_000))
+    return min(_best_of(speedup, fine), servers)
 
 
-def _best(speedup: Speedup, servers: FloatArray) -> float:
+def _best_of(speedup: Speedup, servers: FloatArray) -> float:
     ratio = speedup.rate(servers) ** 2 / servers
     return float(servers[np.flatnonzero(ratio >= ratio.max() * (1 - 1e-12))[-1]])

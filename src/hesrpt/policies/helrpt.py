@@ -1,4 +1,4 @@
-"""heLRPT: the least makespan, all jobs end together."""
+"""heLRPT: the lowest makespan, with all jobs ending together."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hesrpt.policies.policy import Policy, State
 
 @dataclass(frozen=True)
 class HeLrpt(Policy):
-    """Each job gets what it needs to end with all others, as early as possible.
+    """Each job gets the servers it needs for all jobs to end at the same time, and soon.
 
-    With s(k) = k^p that is in proportion to x^(1/p). Whole servers are rounded fairly.
+    Under k^p, servers are in proportion to x^(1/p). Whole servers are rounded fairly.
     """
 
     def __call__(self, state: State) -> FloatArray:

@@ -50,10 +50,11 @@ class HeSrpt(RankedPolicy):
         return self.objective == "flow"
 
     def bind(self, facts: WorkloadFacts) -> HeSrpt:
-        p = facts.approximate_p if self.p is None else self.p
-        if self.p is None and (p is None or facts.speedups.exponent is not None):
-            p = self._power(facts.speedups)
-        return replace(self, p=p)  # a copy, with a memory of its own
+        p = self.p
+        if p is None and facts.speedups.exponent is None:
+            p = facts.approximate_p
+        # A copy, with a memory of its own.
+        return replace(self, p=self._power(facts.speedups) if p is None else p)
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         if whole:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class _Memory:
-    """The values that were found last: those of jobs that end later do not depend on the rest."""
+    """The job values computed last. Values depend only on jobs that end later, so most stay."""
 
     def __init__(self) -> None:
         self.key: tuple[Speedup, float] | None = None
         self.values: Values | None = None
         self.listed: tuple[IntArray, FloatArray, SpeedupVector, float] | None = None
 
-    def by_rank(self, jobs: int, speedup: Speedup, servers: float) -> Values:
-        """Return values of at least so many jobs of equal weight with one speedup."""
+    def values_by_rank(self, jobs: int, speedup: Speedup, servers: float) -> Values:
+        """Return the values of at least this many jobs with equal weights and one speedup."""
         if self.key != (speedup, servers):
             self.key, self.values, self.listed = (speedup, servers), None, None
         known = 0 if self.values is None else len(self.values.values)
@@ -38,17 +38,19 @@ class _Memory:
             self.values = job_values(speedups, servers, weights, self.values, known)
         return self.values
 
-    def of_list(
+    def values_of_list(
         self, jobs: IntArray, weights: FloatArray, speedups: SpeedupVector, servers: float
     ) -> Values:
         """Return the values of jobs listed from the last to end to the first."""
         known = 0
         if self.values is not None and self.listed is not None and servers == self.listed[3]:
-            before, weights_before, speedups_before, _ = self.listed
-            same = min(len(jobs), len(before))
-            differs = (jobs[:same] != before[:same]) | (weights[:same] != weights_before[:same])
-            differs |= ~speedups.equals(speedups_before)
-            known = int(np.argmax(differs)) if differs.any() else same
+            old_jobs, old_weights, old_speedups, _ = self.listed
+            common = min(len(jobs), len(old_jobs))
+            differs = (jobs[:common] != old_jobs[:common]) | (
+                weights[:common] != old_weights[:common]
+            )
+            differs |= ~speedups.equals(old_speedups)
+            known = int(np.argmax(differs)) if differs.any() else common
         self.values = job_values(speedups, servers, weights, self.values, known)
         self.key, self.listed = None, (jobs, weights, speedups, servers)
         return self.values
@@ -56,11 +58,12 @@ class _Memory:
 
 @dataclass(frozen=True)
 class Optimal(RankedPolicy):
-    """Servers by marginal value: what no job values goes to nobody, what one cannot use, to others.
+    """Servers by marginal value: each server goes where it earns the most.
 
-    Jobs are listed by their time alone on the whole system, per weight; their values follow from
-    the recursion of the planner. With one speedup and all jobs present from the start, the mean
-    flow time (or ``objective``) is optimal. Later arrivals are not foreseen.
+    Jobs are listed by the time they would take alone on all servers, divided by their weight. Their
+    values follow from the planner's recursion. If all jobs share one speedup and are present from
+    the start, the mean flow time (or other ``objective``) is optimal. Later arrivals are not
+    foreseen.
     """
 
     objective: FlowObjective = "flow"
@@ -82,7 +85,7 @@ class Optimal(RankedPolicy):
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
-        values = self._memory.by_rank(jobs, speedup, servers)
+        values = self._memory.values_by_rank(jobs, speedup, servers)
         return values.allocation(jobs)[1][::-1]
 
     def __call__(self, state: State) -> FloatArray:
@@ -91,10 +94,11 @@ class Optimal(RankedPolicy):
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
-        # Of jobs that take as long, the first to arrive ends first.
+        # The last job to end comes first. Ties: the job that arrived first ends first.
         order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]
-        listed = state.jobs[order], weights[order], speedups.take(order)
-        values = self._memory.of_list(*listed, state.servers)
+        values = self._memory.values_of_list(
+            state.jobs[order], weights[order], speedups.take(order), state.servers
+        )
         start, allocation = values.allocation(len(order))
         held = np.zeros(len(state))
         held[order[start:]] = allocation

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.errors import InputError
 from hesrpt.speedups import Speedup, SpeedupVector
+from hesrpt.validation import check_choice
 
 Leftover = Literal["idle", "smallest", "equal"]
 #: A smaller fraction of all servers than this is the rounding error of a sum.
@@ -38,8 +38,7 @@ def redistribute_excess(held: FloatArray, usable: FloatArray) -> FloatArray:
 
 def check_leftover_rule(rule: str) -> None:
     """Raise an error if there is no such leftover rule."""
-    if rule not in get_args(Leftover):
-        raise InputError(f"leftover must be idle, smallest or equal, got {rule!r}")
+    check_choice("leftover", rule, get_args(Leftover))
 
 
 def assign_leftover(held: FloatArray, servers: float, rule: Leftover) -> FloatArray:

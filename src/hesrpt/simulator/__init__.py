@@ -1,4 +1,4 @@
-"""Running policies on jobs in virtual time: exactly, event by event, and fast."""
+"""Simulating policies in virtual time: exact, event by event, and compiled."""
 
 from hesrpt.simulator.comparison import Comparison, compare
 from hesrpt.simulator.simulation import Simulation, simulate

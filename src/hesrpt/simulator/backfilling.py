@@ -1,12 +1,11 @@
-"""When jobs start that hold the servers they asked for from start to end.
+"""Rigid disciplines, compiled: first come, first served, and EASY backfilling.
 
-First come, first served, and EASY backfilling, compiled. A job's end is known when it starts, so
-there is nothing but starts to decide, at every submission and every end.
+Jobs hold the servers they ask for from start to end, so a job's end is known when it starts. Only
+starts must be decided, at every submission and every end.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -14,7 +13,6 @@ from numba import njit
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies import Easy, RigidDiscipline
-from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
 
@@ -23,37 +21,41 @@ def find_start_times(
 ) -> tuple[FloatArray, FloatArray]:
     """Return when each job starts, and the start time of its reservation.
 
-    EASY makes a reservation when a job becomes the first in the queue and has to wait. NaN means
-    that there was none.
+    EASY makes a reservation for a job that is the first in the queue and has to wait. NaN means
+    that a job never had one.
     """
     assert workload.requested is not None
     jobs = len(workload)
     arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
-    runtime = run_times(workload)
-    estimates = runtime
+    runtimes = run_times(workload)
+    estimates = runtimes
     if workload.estimates is not None:
-        estimates = np.maximum(workload.estimates, runtime)
+        estimates = np.maximum(workload.estimates, runtimes)
     order = np.argsort(arrivals, kind="stable")
-    in_order = _start_times(
-        arrivals[order], workload.requested[order], runtime[order], estimates[order],
-        float(servers), isinstance(discipline, Easy),
-    )  # fmt: skip
-    starts, told = np.empty(jobs), np.empty(jobs)
-    starts[order], told[order] = in_order
-    return starts, told
+    starts, reservations = np.empty(jobs), np.empty(jobs)
+    starts[order], reservations[order] = _find_start_times(
+        arrivals[order],
+        workload.requested[order],
+        runtimes[order],
+        estimates[order],
+        float(servers),
+        isinstance(discipline, Easy),
+    )
+    return starts, reservations
 
 
 def run_times(workload: Workload) -> FloatArray:
-    """Return how long each job runs on the servers that it asked for."""
+    """Return how long each job runs on the servers that it asks for."""
     assert workload.requested is not None
     times = workload.sizes / workload.speedups.rate(workload.requested)
-    # The last digit is lost in r·s(q)/s(q): what ends at the same time should do so.
+    # Sizes are r·s(q), and r·s(q)/s(q) is not r to the last digit. Rounding makes equal run times
+    # equal again, so that such jobs end at the same time.
     digits = 10.0 ** (12 - np.floor(np.log10(times)))
     return np.rint(times * digits) / digits
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _start_times(
+def _find_start_times(
     submitted: FloatArray,
     requested: FloatArray,
     runtime: FloatArray,
@@ -62,27 +64,27 @@ def _start_times(
     backfill: bool,
 ) -> tuple[FloatArray, FloatArray]:
     jobs = len(submitted)
-    starts, told = np.full(jobs, np.nan), np.full(jobs, np.nan)
-    behind = np.full(jobs, -1)  # the next job in the queue
+    starts, reservations = np.full(jobs, np.nan), np.full(jobs, np.nan)
+    behind = np.full(jobs, -1)  # the next job in the queue, a linked list
     first, last, arrived = -1, -1, 0
-    running = np.empty(jobs, dtype=np.int64)  # by when they end, as far as estimates tell
+    running = np.empty(jobs, dtype=np.int64)  # sorted by estimated end
     count, free = 0, servers
     now = 0.0
     while arrived < jobs or first >= 0:
-        # --- the next end or submission
-        ends = inf
+        # --- advance to the next end or submission
+        next_end = inf
         for place in range(count):
-            ends = min(ends, starts[running[place]] + runtime[running[place]])
-        now = min(ends, submitted[arrived]) if arrived < jobs else ends
-        kept = 0
+            next_end = min(next_end, starts[running[place]] + runtime[running[place]])
+        now = min(next_end, submitted[arrived]) if arrived < jobs else next_end
+        still_running = 0
         for place in range(count):
             job = running[place]
             if starts[job] + runtime[job] <= now:
                 free += requested[job]
             else:
-                running[kept] = job
-                kept += 1
-        count = kept
+                running[still_running] = job
+                still_running += 1
+        count = still_running
         while arrived < jobs and submitted[arrived] <= now:
             if first < 0:
                 first = arrived
@@ -90,95 +92,58 @@ def _start_times(
                 behind[last] = arrived
             last = arrived
             arrived += 1
-        # --- first come, first served
+        # --- start jobs in the order of the queue
         while first >= 0 and requested[first] <= free:
             starts[first] = now
             free -= requested[first]
-            count = _add(running, count, first, starts, estimate)
+            count = _insert(running, count, first, starts, estimate)
             first = behind[first]
         if first < 0 or not backfill:
             continue
-        # --- from when on will there be enough for the first, and how many will be left over?
-        then, spare = now, free
+        # --- reserve: when will the first job fit, and how many servers will it leave over?
+        reserved, spare = now, free
         for place in range(count):
             job = running[place]
-            then = starts[job] + estimate[job]
+            reserved = starts[job] + estimate[job]
             spare += requested[job]
             if spare >= requested[first]:
                 break
-        # Those that end at the same time are free as well.
+        # Other jobs that end at the same time free their servers as well.
         place += 1
-        while place < count and starts[running[place]] + estimate[running[place]] <= then:
+        while place < count and starts[running[place]] + estimate[running[place]] <= reserved:
             spare += requested[running[place]]
             place += 1
         spare -= requested[first]
-        if np.isnan(told[first]):
-            told[first] = then
-        # --- may others run until then, or on what is left over?
+        if np.isnan(reservations[first]):
+            reservations[first] = reserved
+        # --- backfill: start jobs that end before the reservation, or fit beside it
         before, job = first, behind[first]
         while job >= 0 and free > 0:
-            if requested[job] <= free and (now + estimate[job] <= then or requested[job] <= spare):
+            ends_in_time = now + estimate[job] <= reserved
+            if requested[job] <= free and (ends_in_time or requested[job] <= spare):
                 starts[job] = now
                 free -= requested[job]
-                if now + estimate[job] > then:
+                if not ends_in_time:
                     spare -= requested[job]
-                count = _add(running, count, job, starts, estimate)
+                count = _insert(running, count, job, starts, estimate)
                 behind[before] = behind[job]
                 if job == last:
                     last = before
             else:
                 before = job
             job = behind[job]
-    return starts, told
+    return starts, reservations
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add(running: IntArray, count: int, job: int, starts: FloatArray, estimate: FloatArray) -> int:
-    """Put a job in its place among those that run; return how many there are."""
-    ends = starts[job] + estimate[job]
+def _insert(
+    running: IntArray, count: int, job: int, starts: FloatArray, estimate: FloatArray
+) -> int:
+    """Insert a job into the running ones by its estimated end; return their new number."""
+    end = starts[job] + estimate[job]
     place = count
-    while place > 0 and starts[running[place - 1]] + estimate[running[place - 1]] > ends:
+    while place > 0 and starts[running[place - 1]] + estimate[running[place - 1]] > end:
         running[place] = running[place - 1]
         place -= 1
     running[place] = job
     return count + 1
-
-
-class RigidTimeline(Timeline):
-    """Each job holds its servers from its start to its end."""
-
-    def __init__(self, starts: FloatArray, completion_times: FloatArray, held: FloatArray) -> None:
-        self.starts, self.completion_times, self.held = starts, completion_times, held
-
-    @cached_property
-    def ends(self) -> FloatArray:  # type: ignore[override]
-        times = np.unique(np.concatenate((self.starts, self.completion_times)))
-        return times[times > 0]
-
-    def servers(self, phase: int) -> FloatArray:
-        return self.servers_at(0.0 if phase == 0 else float(self.ends[phase - 1]))
-
-    def servers_at(self, time: float) -> FloatArray:
-        runs = (self.starts <= time) & (time < self.completion_times)
-        return np.where(runs, self.held, 0.0)
-
-    def servers_of(self, job: int) -> FloatArray:
-        begins = np.concatenate(([0.0], self.ends[:-1]))
-        runs = (self.starts[job] <= begins) & (begins < self.completion_times[job])
-        return np.where(runs, self.held[job], 0.0)
-
-    def totals(self) -> FloatArray:
-        begins = np.concatenate(([0.0], self.ends[:-1]))
-        begun = np.cumsum(self.held[np.argsort(self.starts, kind="stable")])
-        ended = np.cumsum(self.held[np.argsort(self.completion_times, kind="stable")])
-        return _up_to(begins, np.sort(self.starts), begun) - _up_to(
-            begins, np.sort(self.completion_times), ended
-        )
-
-    def server_seconds(self) -> float:
-        return float(self.held @ (self.completion_times - self.starts))
-
-
-def _up_to(times: FloatArray, at: FloatArray, sums: FloatArray) -> FloatArray:
-    """Return what has come together by each time."""
-    return np.concatenate(([0.0], sums))[np.searchsorted(at, times, side="right")]

@@ -1,8 +1,7 @@
-"""Several policies on the same jobs, side by side."""
+"""Comparing policies on the same jobs: ``compare()``, and the table that it returns."""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hesrpt import files
-from hesrpt.errors import InputError, OverloadWarning
+from hesrpt.errors import InputError
 from hesrpt.policies import Policy, PolicyLike, RigidDiscipline, get_policy
+from hesrpt.simulator.overload import warn_of_overload
 from hesrpt.simulator.replications import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.validation import check_number
@@ -26,7 +26,7 @@ DEFAULT_POLICIES = ("hesrpt", "equi", "srpt")
 
 
 class Interval(NamedTuple):
-    """A mean over replications, and how far the true mean may be from it."""
+    """A mean over replications and the half width of its confidence interval."""
 
     mean: float
     half_width: float  # NaN for a single replication
@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Mapping[str, Simulation]):
-    """What came of each policy: ``comparison["equi"]`` is its (first) simulation."""
+    """The simulations of several policies; ``comparison["equi"]`` is the first one of EQUI."""
 
     simulations: dict[str, tuple[Simulation, ...]]
     confidence: float
@@ -50,12 +50,12 @@ class Comparison(Mapping[str, Simulation]):
 
     @property
     def replications(self) -> int:
-        """How many workloads each policy was run on."""
+        """The number of workloads that each policy was simulated on."""
         return len(next(iter(self.simulations.values())))
 
     @property
     def best(self) -> str:
-        """The policy with the least mean flow time."""
+        """The policy with the lowest mean flow time."""
         return min(self, key=lambda policy: self.interval(policy, "mean_flow_time").mean)
 
     def interval(self, policy: str, metric: str) -> Interval:
@@ -70,7 +70,7 @@ class Comparison(Mapping[str, Simulation]):
         return Interval(mean, float(t.ppf((1 + self.confidence) / 2, len(values) - 1)) * error)
 
     def rows(self) -> list[dict[str, str | float]]:
-        """Return a row for each policy: every metric, and how far it may be off."""
+        """Return a row for each policy, with every metric and the half width of its interval."""
         rows = []
         for policy in self:
             row: dict[str, str | float] = {"policy": policy}
@@ -87,7 +87,7 @@ class Comparison(Mapping[str, Simulation]):
         return files.build_frame(self.rows()).set_index("policy")
 
     def to_csv(self, path: str | Path) -> None:
-        """Write one line for each policy, replication and metric: tidy, for other programs."""
+        """Write a CSV file with one line for each policy, replication and metric."""
         files.write_csv(
             path,
             [
@@ -120,11 +120,11 @@ def compare(
     confidence: float = 0.95,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """Run several policies on the same jobs, on all cores.
+    """Simulate several policies on the same jobs, on all cores.
 
-    ``workload`` may be a list of workloads that are replications of each other; results then have
-    confidence intervals. ``progress`` is called with the number of runs done and that of all. For
-    the other options see :func:`simulate`.
+    ``workload`` may be a list of replications; results then have confidence intervals. ``progress``
+    is called after each simulation with the number done and the number of all. For the other
+    options see :func:`simulate`.
 
     >>> from hesrpt import PowerLaw, Workload, compare
     >>> compare(Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
@@ -156,13 +156,9 @@ def compare(
     simulations = {
         label: tuple(runs[label, index] for index in range(len(workloads))) for label in chosen
     }
-    if overloaded := [label for label in chosen if any(s.overloaded for s in simulations[label])]:
-        warnings.warn(
-            f"under {', '.join(overloaded)} jobs arrive faster than {servers:g} servers serve "
-            "them: ever more are waiting, and averages depend on how many jobs there are",
-            OverloadWarning,
-            stacklevel=2,
-        )
+    overloaded = [label for label in chosen if any(s.is_overloaded for s in simulations[label])]
+    if overloaded:
+        warn_of_overload(overloaded, servers, stacklevel=2)
     return Comparison(simulations, confidence)
 
 

@@ -50,7 +50,7 @@ def render_report(study: Study) -> str:
     return environment.get_template("report.html").render(
         study=study,
         name=Path(study.trace.source).name,
-        overloaded=[policy for policy, run in study.runs.items() if run.overloaded],
+        overloaded=[policy for policy, run in study.runs.items() if run.is_overloaded],
         statistics=_STATISTICS,
         figures={
             "flow_times": _embed(whatif_figures.draw_flow_times(study), "Flow times by policy"),

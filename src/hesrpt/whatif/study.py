@@ -75,7 +75,7 @@ class Study:
                 **summarise("slowdown", self.slowdowns(policy)),
                 "makespan": run.makespan,
                 "utilisation": run.utilisation,
-                "overloaded": run.overloaded,
+                "overloaded": run.is_overloaded,
             }
             for policy, run in self.runs.items()
         ]
