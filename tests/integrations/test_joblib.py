@@ -35,6 +35,6 @@ def test_two_grid_searches_share_a_pool() -> None:
     example = EXAMPLES / "grid_searches.py"
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first.startswith("small: 10 calls in ")
-    assert second.startswith("large: 200 calls in ")
+    # On a busy machine, either search may end first.
+    calls = {line.partition(" in ")[0] for line in done.stdout.splitlines()}
+    assert calls == {"small: 10 calls", "large: 200 calls"}
