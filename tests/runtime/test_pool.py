@@ -23,6 +23,19 @@ def square(x: int) -> int:
     return x * x
 
 
+class PausedEngine(FakeEngine):
+    """An engine whose clock stands still until ``go`` is set."""
+
+    def __init__(self, servers: int, duration: Duration) -> None:
+        super().__init__(servers, duration)
+        self.go = threading.Event()
+
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
+        if self.go.wait(0.01):
+            return super().wait_for_outcomes(timeout)
+        return []
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     with Pool(servers=2) as created:
@@ -124,6 +137,22 @@ def test_short_job_ends_first_and_the_schedule_records_it() -> None:
         pool.map(square, [1])
 
 
+def test_snapshot_shows_planned_and_held_servers() -> None:
+    engine = PausedEngine(4, lambda job, item, width: 1.0)
+    with Pool(servers=4, engine=engine) as pool:
+        pool.map(square, range(40), name="large", size=40, speedup=0.5)
+        pool.map(square, range(4), name="small", size=4, speedup=0.5)
+        until(lambda: sum(pool.snapshot().held.values()) == 4)
+        snapshot = pool.snapshot()
+        assert snapshot.servers == 4
+        assert snapshot.planned.keys() == {"large", "small"}
+        assert sum(snapshot.planned.values()) == 4
+        assert pool.predict_ends()["small"] < pool.predict_ends()["large"]
+        engine.go.set()
+    assert pool.snapshot().held == {}
+    assert [record.name for record in pool.records] == ["large", "small"]
+
+
 def test_error_in_the_with_block_stops_all_jobs() -> None:
     def fail() -> None:
         with Pool(servers=2) as pool:
@@ -190,19 +219,6 @@ def test_only_a_few_items_are_in_memory_at_once() -> None:
     assert read == 100_000
     # Two for each server, two more, and the one that is waiting for room.
     assert 64 <= most_in_memory <= 2 * 64 + 3
-
-
-class PausedEngine(FakeEngine):
-    """An engine whose clock stands still until ``go`` is set."""
-
-    def __init__(self, servers: int, duration: Duration) -> None:
-        super().__init__(servers, duration)
-        self.go = threading.Event()
-
-    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        if self.go.wait(0.01):
-            return super().wait_for_outcomes(timeout)
-        return []
 
 
 def test_job_with_shorter_items_ends_first() -> None:

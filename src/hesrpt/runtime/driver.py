@@ -32,7 +32,7 @@ from hesrpt.runtime.events import (
     Tick,
 )
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import FailedItem, FinishedItem, ItemResult
+from hesrpt.runtime.journal_entries import FailedAttempt, FinishedItem, ItemResult
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobsSubmitted,
@@ -179,7 +179,7 @@ class Driver:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
             error = f"item {item}: {outcome.error}"
-            self.recorder.add_failed_item(FailedItem(job.name, item, now, error))
+            self.recorder.add_failed_attempt(FailedAttempt(job.name, item, now, error))
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result
         self.recorder.add_finished_item(FinishedItem(job.name, item, outcome.seconds, now, result))
@@ -243,7 +243,7 @@ class Driver:
         if self.core.servers > 0 or not self.core.jobs:
             self._had_servers_at = now
         elif now - self._had_servers_at > _WARNING_SECONDS:
-            self._had_servers_at = inf
+            self._had_servers_at = inf  # no further warning until servers have come and gone
             _LOG.warning("hesrpt: waiting: the cluster has no free server")
 
     def _carry_out(self, command: Command) -> None:

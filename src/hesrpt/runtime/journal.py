@@ -179,7 +179,9 @@ class Journal:
             connection.executemany(
                 "INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?, ?)", changes.finished_items
             )
-            connection.executemany("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_items)
+            connection.executemany(
+                "INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts
+            )
             connection.executemany("INSERT INTO holdings VALUES (?, ?, ?)", changes.holdings)
             connection.executemany(
                 "UPDATE jobs SET ended = :ended, error = :error, items = :items, size = :size, "

@@ -62,7 +62,7 @@ class FinishedItem(NamedTuple):
     result: bytes
 
 
-class FailedItem(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A failed attempt of an item."""
 
     job: str
@@ -98,9 +98,10 @@ class Changes:
     """What has happened in a run since the journal was last written."""
 
     finished_items: list[FinishedItem] = field(default_factory=list)
-    failed_items: list[FailedItem] = field(default_factory=list)
+    failed_attempts: list[FailedAttempt] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     ended_jobs: list[JobRecord] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.finished_items or self.failed_items or self.holdings or self.ended_jobs)
+        lists = self.finished_items, self.failed_attempts, self.holdings, self.ended_jobs
+        return any(lists)

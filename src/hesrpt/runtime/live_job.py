@@ -14,7 +14,7 @@ from hesrpt.speedups import PowerLaw
 
 @dataclass(eq=False, kw_only=True)
 class LiveJob:
-    """A job of a pool. Read and change it only while holding the driver's condition."""
+    """A job of a pool. The driver's thread changes it while holding the driver's condition."""
 
     spec: JobSpec
     source: Source

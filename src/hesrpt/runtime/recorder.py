@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import Changes, FailedItem, FinishedItem, Holding, JobRecord
+from hesrpt.runtime.journal_entries import Changes, FailedAttempt, FinishedItem, Holding, JobRecord
 
 
 class Recorder:
@@ -44,9 +44,9 @@ class Recorder:
         """Note an item that is done."""
         self._changes.finished_items.append(item)
 
-    def add_failed_item(self, item: FailedItem) -> None:
+    def add_failed_attempt(self, attempt: FailedAttempt) -> None:
         """Note a failed attempt of an item."""
-        self._changes.failed_items.append(item)
+        self._changes.failed_attempts.append(attempt)
 
     def add_ended_job(self, record: JobRecord) -> None:
         """Note a job that has ended."""
