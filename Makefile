@@ -26,6 +26,7 @@ lint: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'open site/index.html'
 
 paper: $(VENV)/.installed
 	$(BIN)/hesrpt paper --out docs/paper

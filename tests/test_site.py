@@ -60,7 +60,7 @@ def test_every_public_name_is_documented(site: Path) -> None:
 
 
 def test_every_command_is_documented(site: Path) -> None:
-    page = Loads(site / "reference" / "cli" / "index.html")
+    page = Loads(site / "reference" / "cli.html")
     callbacks = [command.callback for command in app.registered_commands]
     commands = [callback.__name__ for callback in callbacks if callback is not None]
     assert len(commands) >= 10
@@ -68,6 +68,6 @@ def test_every_command_is_documented(site: Path) -> None:
 
 
 def test_every_policy_is_documented(site: Path) -> None:
-    text = (site / "reference" / "policies" / "index.html").read_text(encoding="utf-8")
+    text = (site / "reference" / "policies.html").read_text(encoding="utf-8")
     for name in POLICIES:
         assert f"<code>{name}</code>" in text
