@@ -34,7 +34,7 @@ def check_number(name: str, value: object) -> float:
             raise TypeError  # float() would accept "4"
         result = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"must be a number, got {_shorten(value)}", argument=name) from None
+        raise InputError(f"must be a number, got {shorten(value)}", argument=name) from None
     if not math.isfinite(result):
         raise InputError(f"must be finite, got {value!r}", argument=name)
     return result
@@ -78,7 +78,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(
-            f"must be one of {', '.join(choices)}, got {_shorten(value)}", argument=name
+            f"must be one of {', '.join(choices)}, got {shorten(value)}", argument=name
         )
     return value
 
@@ -86,7 +86,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
 def check_flag(name: str, value: object) -> bool:
     """Return ``value`` if it is True or False; other truthy or falsy values are refused."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"must be True or False, got {_shorten(value)}", argument=name)
+        raise InputError(f"must be True or False, got {shorten(value)}", argument=name)
     return bool(value)
 
 
@@ -101,10 +101,10 @@ def check_vector(name: str, values: ArrayLike) -> FloatArray:
         result = np.array(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"must be a list of numbers, got {_shorten(values)}", argument=name
+            f"must be a list of numbers, got {shorten(values)}", argument=name
         ) from None
     if result.ndim != 1:
-        raise InputError(f"must be a flat list of numbers, got {_shorten(values)}", argument=name)
+        raise InputError(f"must be a flat list of numbers, got {shorten(values)}", argument=name)
     _check_each(name, result, np.isfinite(result), "finite")
     return result
 
@@ -144,6 +144,7 @@ def _check_each(name: str, values: FloatArray, valid: BoolArray, expected: str) 
         raise InputError(f"must be {expected}, got {value!r}", argument=f"{name}[{index}]")
 
 
-def _shorten(value: object, limit: int = 60) -> str:
+def shorten(value: object, limit: int = 60) -> str:
+    """Return the representation of ``value`` for a message, cut to ``limit`` characters."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -14,7 +14,7 @@ from hesrpt import InputError, PowerLaw, Workload, simulate
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.whatif import assume_speedup, run_study
-from hesrpt.whatif.study import POLICIES, SIZE_CLASSES, build_workload
+from hesrpt.whatif.study import DEFAULT_POLICIES, SIZE_CLASSES, build_workload
 
 
 @given(
@@ -59,7 +59,7 @@ def test_recorded_schedule_is_part_of_the_study(example_trace: Trace) -> None:
     recorded = example_trace.start_times - example_trace.submit_times + example_trace.runtimes
     assert study.runs[RECORDED].mean_flow_time == pytest.approx(np.mean(recorded))
     assert study.servers == 64
-    assert list(study.runs) == [RECORDED, *POLICIES]
+    assert list(study.runs) == [RECORDED, *DEFAULT_POLICIES]
     # The example was generated with EASY, so replaying it with EASY gives almost the same.
     assert study.runs["easy"].mean_flow_time == pytest.approx(np.mean(recorded), rel=0.02)
     rows = {row["policy"]: row for row in study.rows()}
@@ -161,6 +161,7 @@ def test_shares_for_slowdown_are_rounded_only_for_many_jobs(example_trace: Trace
     [
         ({"servers": 0}, "servers must be a whole number of at least 1, got 0"),
         ({"size_error": 1e300}, "size_error must lie between 0 and 100"),
+        ({"policies": []}, "policies must name at least one policy"),
         ({"policies": ["slurm"]}, "no policy named 'slurm'"),
     ],
 )

@@ -13,6 +13,7 @@ from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.traces.cells import date_at
 from hesrpt.traces.trace import Trace, summarise_jobs
+from hesrpt.validation import shorten
 
 UNREADABLE = "line could not be read"
 UNFINISHED = "had not ended"
@@ -129,8 +130,8 @@ class TraceBuilder:
     def _describe_first(self, jobs: RawJobs, defects: Sequence[_Defect]) -> InputError:
         first = min(defects, key=lambda defect: int(np.argmax(defect.jobs)))
         job = int(np.argmax(first.jobs))
-        name = "" if first.reason == UNREADABLE else f"job {_shorten(jobs.names[job])} "
-        text = _shorten(jobs.quote(job, first.column))
+        name = "" if first.reason == UNREADABLE else f"job {shorten(jobs.names[job])} "
+        text = shorten(jobs.quote(job, first.column))
         return InputError(f"{self.source}:{jobs.lines[job]}: {name}{first.reason}, got {text}")
 
 
@@ -152,7 +153,3 @@ def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
 
 def _is_plausible(values: FloatArray) -> BoolArray:
     return np.abs(values) <= _LARGEST  # False for NaN too
-
-
-def _shorten(text: str, longest: int = 60) -> str:
-    return repr(text if len(text) <= longest else text[: longest - 1] + "…")

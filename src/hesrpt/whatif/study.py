@@ -24,7 +24,7 @@ from hesrpt.whatif.selection import offered_load, select_jobs
 from hesrpt.workload import Workload
 
 #: The policies of a study by default.
-POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
+DEFAULT_POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
 # With fewer jobs than this, the offered load means nothing.
 _FEWEST_JOBS_FOR_LOAD = 200
 # With more jobs than this, exact planning at each event takes too long.
@@ -162,8 +162,8 @@ def run_study(
         How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
     policies
         Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
-        By default all of :data:`POLICIES`, but "optimal" only if jobs share a speedup or are few:
-        otherwise it takes too long.
+        By default all of :data:`DEFAULT_POLICIES`, but "optimal" only if jobs share a speedup or
+        are few: otherwise it takes too long.
     window
         Study only the jobs submitted in this part of the trace, such as "10d..40d".
     min_runtime
@@ -192,7 +192,9 @@ def run_study(
     workload = build_workload(used, assumption, seed)
     if policies is None:
         can_plan = assumption.is_shared or len(used) <= _MOST_JOBS_TO_PLAN
-        policies = [policy for policy in POLICIES if can_plan or policy != "optimal"]
+        policies = [policy for policy in DEFAULT_POLICIES if can_plan or policy != "optimal"]
+    if not policies:
+        raise InputError("must name at least one policy", argument="policies")
     options = {
         "whole": True,
         "resize_cost": resize_cost,
