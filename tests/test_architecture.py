@@ -137,6 +137,21 @@ def test_help_is_light() -> None:
     assert run_script(script) == "[]\n"
 
 
+def test_installation_without_extras_plans_draws_and_runs() -> None:
+    extras = ["ray", "joblib", "pandas", "sklearn", "hypothesis", "mkdocs"]
+    script = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({extras}))\n"
+        "import hesrpt\n"
+        "workload = hesrpt.Workload([9, 4, 1], hesrpt.PowerLaw(0.5))\n"
+        "hesrpt.plan(workload, servers=10).plot()\n"
+        "for name in hesrpt.__all__: getattr(hesrpt, name)\n"
+        "with hesrpt.Pool(servers=1) as pool:\n"
+        "    print(list(pool.map(abs, [-1, -2]).results()))\n"
+    )
+    assert run_script(script) == "[1, 2]\n"
+
+
 def test_public_names_exist_and_are_documented() -> None:
     for name in hesrpt.__all__:
         value = getattr(hesrpt, name)

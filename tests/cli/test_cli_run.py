@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.shell import run
+from support.shell import call, run
 from support.waiting import until
 
 from hesrpt import Pool
@@ -100,21 +100,21 @@ def test_state_status_logs_and_report(place: Path) -> None:
         ("count", "done", 30),
         ("letters", "done", 4),
     ]
-    status = json.loads(run("status", "s", "--json", cwd=place).stdout)
+    status = json.loads(call("status", "s", "--json", cwd=place).stdout)
     assert status["running"] is False
     assert [job["done"] for job in status["jobs"]] == [30, 4]
-    assert "no scheduler is running" in run("status", "s", cwd=place).stdout
-    assert run("logs", "s", "letters", "1", cwd=place).stdout == "said it's\n"
-    assert "--- letters, item 0" in run("logs", "s", "letters", cwd=place).stdout
-    missing = run("logs", "s", "nothing", cwd=place)
+    assert "no scheduler is running" in call("status", "s", cwd=place).stdout
+    assert call("logs", "s", "letters", "1", cwd=place).stdout == "said it's\n"
+    assert "--- letters, item 0" in call("logs", "s", "letters", cwd=place).stdout
+    missing = call("logs", "s", "nothing", cwd=place)
     assert missing.returncode == 2
     assert "there is no job 'nothing' in s; jobs are: count, letters" in missing.stderr
-    report = run("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=place)
+    report = call("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=place)
     assert "equi on 2 servers" in report.stdout
     assert "FIFO (simulated)" in report.stdout
     assert len((place / "r.csv").read_text().splitlines()) == 3
     assert (place / "r.png").stat().st_size > 1000
-    metrics = json.loads(run("report", "s", "--json", cwd=place).stdout)["metrics"]
+    metrics = json.loads(call("report", "s", "--json", cwd=place).stdout)["metrics"]
     assert metrics["mean_flow_time"] > 0
     again = run("run", "jobs.toml", "--state", "s", cwd=place)
     assert again.returncode == 2
@@ -132,7 +132,7 @@ def test_failed_job_shows_its_error_and_last_lines(place: Path) -> None:
     assert "item 0: exit code 3" in done.stdout
     assert "before the end" in done.stdout
     assert "good: done" in done.stdout
-    status = json.loads(run("status", "s", "--json", cwd=place).stdout)
+    status = json.loads(call("status", "s", "--json", cwd=place).stdout)
     assert [(job["state"], job["failures"]) for job in status["jobs"]] == [
         ("failed", 2),
         ("done", 0),
@@ -141,7 +141,7 @@ def test_failed_job_shows_its_error_and_last_lines(place: Path) -> None:
     (place / "jobs.toml").unlink()
     again = run("run", "--state", "s", "--resume", "--servers", "1", cwd=place)
     assert again.returncode == 1
-    assert json.loads(run("status", "s", "--json", cwd=place).stdout)["jobs"][0]["failures"] == 4
+    assert json.loads(call("status", "s", "--json", cwd=place).stdout)["jobs"][0]["failures"] == 4
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -187,7 +187,7 @@ def test_killed_run_loses_nothing_and_repeats_nothing(place: Path) -> None:
 
 
 def recorded_items(place: Path) -> int:
-    status = run("status", "s", "--json", cwd=place)
+    status = call("status", "s", "--json", cwd=place)
     return sum(job["done"] for job in json.loads(status.stdout)["jobs"]) if status.stdout else 0
 
 
@@ -239,13 +239,13 @@ def test_submitted_jobs_join_the_run(place: Path) -> None:
     (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.2"))
     process = begin(place, "jobs.toml", "--state", "s")
     until((place / "done-count").exists)
-    submitted = run("submit", "s", "more.toml", cwd=place)
+    submitted = call("submit", "s", "more.toml", cwd=place)
     assert submitted.stdout == "submitted to s: more, count\n"
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "more: done" in out
     assert "count (2): done" in out
-    late = run("submit", "s", "more.toml", cwd=place)
+    late = call("submit", "s", "more.toml", cwd=place)
     assert "no scheduler is running: they start when the run is resumed" in late.stdout
     done = run("run", "--state", "s", "--resume", cwd=place)
     assert done.returncode == 0, done.stderr
@@ -283,7 +283,7 @@ def test_resumed_run_continues_a_renamed_job(place: Path) -> None:
         'command = "echo {item} >> {job}-again; sleep 0.1"\n'
     )
     assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=place).returncode == 0
-    run("submit", "s", "more.toml", cwd=place)
+    call("submit", "s", "more.toml", cwd=place)
     process = begin(place, "--state", "s", "--resume")
     until((place / "a-again").exists)
     process.kill()
@@ -330,7 +330,7 @@ def test_all_jobs_are_recorded_before_any_starts(place: Path) -> None:
         process.kill()
         process.communicate()
         assert_no_process_left(place)
-        status = json.loads(run("status", state, "--json", cwd=place).stdout)
+        status = json.loads(call("status", state, "--json", cwd=place).stdout)
         assert len(status["jobs"]) in (0, 100)
 
 

@@ -12,85 +12,42 @@ from hesrpt import PowerLaw, Workload, simulate
 
 def test_simulate_prints_metrics(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text("size,arrival\n4,0\n1,1\n")
-    done = call(
-        "simulate", "jobs.csv", "--servers", "4", "--p", "0.5", "--policy", "equi", cwd=tmp_path
-    )
+    options = "--servers 4 --p 0.5 --policy equi"
+    done = call("simulate", "jobs.csv", *options.split(), cwd=tmp_path)
     assert "equi on 4 servers, 2 jobs, 4 events" in done.stdout
     assert "1.4571" in done.stdout  # (2.2071 + 0.7071) / 2
 
 
 def test_simulate_writes_json_and_csv(tmp_path: Path) -> None:
-    table = tmp_path / "jobs.csv"
-    done = call(
-        "simulate",
-        "--poisson",
-        "200",
-        "--rate",
-        "5",
-        "--servers",
-        "8",
-        "--p",
-        "0.5",
-        "--seed",
-        "3",
-        "--json",
-        "--csv",
-        "jobs.csv",
-        cwd=tmp_path,
-    )
+    options = "--poisson 200 --rate 5 --servers 8 --p 0.5 --seed 3 --json --csv jobs.csv"
+    done = call("simulate", *options.split(), cwd=tmp_path)
+    workload = Workload.poisson(5, 200, seed=3, speedup=PowerLaw(0.5))
     printed = json.loads(done.stdout)
-    same = Workload.poisson(5, 200, seed=3, speedup=PowerLaw(0.5))
-    assert printed["metrics"] == simulate(same, 8, "hesrpt").metrics()
-    assert len(printed["jobs"]) == len(table.read_text().splitlines()) - 1 == 200
+    assert printed["metrics"] == simulate(workload, 8, "hesrpt").metrics()
+    assert len(printed["jobs"]) == 200
+    assert len((tmp_path / "jobs.csv").read_text().splitlines()) == 201
 
 
 def test_compare_prints_a_row_for_each_policy(tmp_path: Path) -> None:
-    figure, table = tmp_path / "compared.png", tmp_path / "compared.csv"
-    done = call(
-        "compare",
-        "--pareto",
-        "50",
-        "--servers",
-        "100",
-        "--p",
-        "0.5",
-        "--replications",
-        "3",
-        "--policies",
-        "hesrpt, equi,srpt",
-        "--plot",
-        figure.name,
-        "--csv",
-        table.name,
-        cwd=tmp_path,
-    )
+    options = "--pareto 50 --servers 100 --p 0.5 --replications 3 --plot out.png --csv out.csv"
+    policies = "hesrpt, equi,srpt"
+    done = call("compare", *options.split(), "--policies", policies, cwd=tmp_path)
     assert [line.split()[0] for line in done.stdout.splitlines()[3:6]] == ["hesrpt", "equi", "srpt"]
     assert "±" in done.stdout
-    assert figure.stat().st_size > 10_000
-    assert table.read_text().startswith("policy,replication,metric,value")
-    printed = json.loads(
-        call(
-            "compare", "--pareto", "50", "--servers", "9", "--p", "0.5", "--json", cwd=tmp_path
-        ).stdout
-    )
+    assert (tmp_path / "out.png").stat().st_size > 10_000
+    assert (tmp_path / "out.csv").read_text().startswith("policy,replication,metric,value")
+    assert done.stdout.endswith("wrote out.png\nwrote out.csv\n")
+
+
+def test_compare_prints_json(tmp_path: Path) -> None:
+    options = "--pareto 50 --servers 9 --p 0.5 --json"
+    printed = json.loads(call("compare", *options.split(), cwd=tmp_path).stdout)
     assert printed["best"] == "hesrpt"
     assert [row["policy"] for row in printed["policies"]] == ["hesrpt", "equi", "srpt"]
 
 
 def test_overload_is_one_line_on_standard_error(tmp_path: Path) -> None:
-    done = call(
-        "simulate",
-        "--poisson",
-        "2000",
-        "--rate",
-        "50",
-        "--servers",
-        "4",
-        "--p",
-        "0.5",
-        "--policy",
-        "srpt",
-        cwd=tmp_path,
-    )
+    options = "--poisson 2000 --rate 50 --servers 4 --p 0.5 --policy srpt"
+    done = call("simulate", *options.split(), cwd=tmp_path)
     assert done.stderr.startswith("hesrpt: warning: jobs arrive faster than")
     assert len(done.stderr.splitlines()) == 1
