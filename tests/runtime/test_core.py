@@ -323,7 +323,7 @@ def test_restarted_command_keeps_the_work_it_has_done() -> None:
     spec = command("c", resize="restart", restart_cost=1.0)
     core.handle(JobArrived(0, spec))
     core.handle(JobArrived(10, bag("a", 50, 500)))
-    assert core.jobs["c"].observed < 4  # started again
+    assert core.jobs["c"].observed < 4  # restarted
     assert core.allocator.estimate_remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
 
 
@@ -373,7 +373,7 @@ def test_short_items_are_batched_when_starting_is_slow() -> None:
     )  # for whichever server is free next
     job = core.jobs["a"]
     assert (job.observed, len(job.in_flight)) == (2, 21)
-    # The server of item 1 goes on with what was ready, and something else is made ready.
+    # The server of item 1 takes the queued batch, and another batch is queued.
     assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
         Start("a", 22, next_items=tuple(range(23, 32)))
     ]
@@ -406,7 +406,7 @@ def test_command_is_no_wider_than_a_node() -> None:
     core.handle(CapacityChanged(0, 12, max_width=4))
     assert core.handle(JobArrived(0, job)) == [Start("a", 0, 4)]
     assert core.handle(JobArrived(1, bag("b", 20, 20))) == starts("b", *range(8))
-    # Its node dies: it is started again where there is room.
+    # Its node dies: the command restarts on another node.
     commands = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, max_width=2))
     assert commands == [Start("a", 0, 2)]
 

@@ -1,6 +1,6 @@
 """The scheduler's decisions. No clock, no process, no file: events in, commands out.
 
-Three numbers of servers are kept apart: what the policy has *planned* for a job, what is
+There are three numbers of servers: what the policy has *planned* for a job, what is
 *requested* for it (no more than it can use), and what it is *observed* to hold (items in flight, or
 the width of its command). A job that holds too many starts no further items; servers that become
 free go to jobs that hold too few. So shrinks always come before grows, and no running item is

@@ -93,7 +93,7 @@ class Driver:
         self.engine.wake()
 
     def wait(self, is_ready: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait for at most ``timeout`` seconds until ``is_ready()``; return whether it is."""
+        """Wait until ``is_ready()``, for at most ``timeout`` seconds; return whether it is."""
         with self.condition:
             self.condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
             if not is_ready():
@@ -238,7 +238,7 @@ class Driver:
         return [CapacityChanged(self.now, servers, max_width)]
 
     def _warn_without_servers(self) -> None:
-        """Warn once if jobs wait for servers, so that nobody takes it for a hang."""
+        """Warn once if jobs wait for servers, since it looks like a hang."""
         now = self.engine.now()
         if self.core.servers > 0 or not self.core.jobs:
             self._had_servers_at = now

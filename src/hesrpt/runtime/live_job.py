@@ -21,7 +21,7 @@ class LiveJob:
     submission: int | None = None  # the number of the journal's submission that it came from
     is_new: bool = False  # whether it must not continue a job of the same name in the journal
     number: int = 0  # in order of arrival
-    arrived: float | None = None  # when it was first submitted, in an earlier run perhaps
+    arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
     items: int | None = None  # None: not known yet

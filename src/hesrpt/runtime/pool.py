@@ -1,4 +1,4 @@
-"""The pool: jobs in, results out. Its servers are shared again whenever something changes."""
+"""The pool: servers that several jobs share. Add jobs, and wait for their results."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Pool:
     state
         A directory in which every outcome is recorded as it happens.
     resume
-        Continue the run in ``state``: items that are done do not run again in jobs of the same
-        name.
+        Continue the run in ``state``. A job with the name of an earlier job takes over its results,
+        and only runs the other items.
     engine
         "local" for this machine, or "ray" for a Ray cluster.
     address
@@ -127,7 +127,7 @@ class Pool:
 
     @property
     def servers(self) -> int:
-        """How many servers there are; on a cluster that changes, the most that there have been."""
+        """The number of servers; on a cluster that changes, the highest number so far."""
         return self._driver.recorder.peak_servers
 
     # --- adding jobs --------------------------------------------------------------------------

@@ -58,8 +58,8 @@ class RecordedTimeline(Timeline):
                 done += self._progress(workload, phase)
                 phase += 1
             part = self._progress(workload, phase, until=float(time))
-            left = np.maximum(workload.sizes - scale * (done + part), 0.0)
-            yield np.where(time < self.completion_times, left, 0.0)
+            remaining = np.maximum(workload.sizes - scale * (done + part), 0.0)
+            yield np.where(time < self.completion_times, remaining, 0.0)
 
     def _progress(self, workload: Workload, phase: int, until: float = np.inf) -> FloatArray:
         """Return the work that each job does in a phase, or in the part of it before a time."""

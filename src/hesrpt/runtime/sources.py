@@ -18,7 +18,7 @@ _MAX_READ_AHEAD_BYTES = 32 * 2**20
 
 
 class SourceListener(Protocol):
-    """Whom a source reports its items to. Any thread may call these methods."""
+    """Receives what a source reports about its items, from any thread."""
 
     def items_read(self, items: int) -> None:
         """Report that this many items can be started, not counting those done before."""
@@ -33,7 +33,7 @@ class SourceListener(Protocol):
 class Source(Protocol):
     """Creates the tasks of a job as its items are started."""
 
-    #: Whether the source itself delivers the results, so that nobody else needs to keep them.
+    #: Whether the source itself delivers the results, so that they need not be kept.
     delivers_results: bool
 
     def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:

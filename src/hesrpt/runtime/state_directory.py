@@ -61,7 +61,7 @@ def create_state_directory(directory: Path) -> int:
 
 
 def check_state_directory(directory: Path) -> None:
-    """Raise an error unless a directory holds a run, and nobody else can change it."""
+    """Check that a directory holds a run, and that other users can neither read nor change it."""
     require_posix()
     if not directory.is_dir():
         raise StateError(f"{directory}: is not a state directory: it does not exist")
