@@ -31,7 +31,7 @@ def test_superlinear_and_single_points_can_be_fitted() -> None:
     assert superlinear.power_law.p == pytest.approx(1)
     single = fit_curve(Curve("once", (1.0,), (1.0,)))
     assert single.get_row()["p"] is None
-    assert "more than one server" in single.trouble
+    assert "more than one server" in single.problem
 
 
 @given(

@@ -23,7 +23,7 @@ def print_fits(rows: Sequence[Row]) -> None:
     for column in ("application", "points", "p", "R²", "f (Amdahl)", "R²", "better"):
         table.add_column(column, justify="left" if column in ("application", "better") else "right")
     for row in rows:
-        shown = [value for name, value in row.items() if name != "trouble"]
+        shown = [value for name, value in row.items() if name != "problem"]
         table.add_row(*(Text(format_cell(value)) for value in shown))
     console.print(table)
     console.print()

@@ -98,8 +98,8 @@ def exhibit_amdahl(settings: Settings) -> Exhibit:
         name="beyond_amdahl",
         title="Amdahl's law",
         sentence=(
-            "If jobs follow Amdahl's law, heSRPT with the best-fitting power law takes "
-            f"{min(losses):.1%} to {max(losses):.1%} longer than the optimum"
+            "If jobs follow Amdahl's law, the mean flow time of heSRPT with a fitted p is "
+            f"{min(losses):.1%} to {max(losses):.1%} above the optimum"
             + (f"; for f up to {max(equi_wins):g}, EQUI is better." if equi_wins else ".")
         ),
         figure=paper_figures.draw_losses_under_amdahl(rows, _TITLES),
@@ -132,16 +132,16 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
         name="beyond_measured",
         title="Measured speedups",
         sentence=(
-            f"On {len(fits)} measured curves, heSRPT with a fitted p takes {np.median(losses):.1%} "
-            f"longer than the optimum in the median, and at most {max(losses):.1%} longer."
+            f"On {len(fits)} measured curves, the mean flow time of heSRPT with a fitted p is at "
+            f"most {max(losses):.1%} above the optimum; the median is {np.median(losses):.1%}."
         ),
         figure=figure,
         rows=rows,
         parameters=_get_parameters(jobs, servers, settings),
         note=(
             f"{jobs} jobs on {servers:g} servers, {len(sets)} sets; lines through the dots span "
-            "the sets. Jobs follow the least concave curve above the measured points, which is "
-            "flat past the last point. The optimum is the plan for that curve."
+            "the sets. Jobs follow the lowest concave curve through or above the measured points, "
+            "which is flat past the last point. The optimum is the plan for that curve."
         ),
     )
 

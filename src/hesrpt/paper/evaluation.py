@@ -52,7 +52,7 @@ def exhibit_three_jobs() -> Exhibit:
         title="Figure 3: three jobs under heSRPT",
         sentence=(
             "The shortest job ends first, but it never holds all servers: while three jobs run, it "
-            f"holds {shortest:.0%} of them, the next one {middle:.0%} and the longest one "
+            f"holds {shortest:.0%} of the servers, the next one {middle:.0%} and the longest one "
             f"{longest:.0%}."
         ),
         figure=draw_schedule(planned),
@@ -170,7 +170,7 @@ def exhibit_comparison(table: FlowTimeTable, settings: Settings) -> Exhibit:
         figure=paper_figures.draw_mean_flow_times(table),
         rows=table.rows(settings.get_seeds()),
         parameters=get_parameters(settings),
-        note=f"The number above each dot is the ratio to heSRPT. {_NOTE}",
+        note=f"The number beside each dot is the ratio to heSRPT. {_NOTE}",
     )
 
 
@@ -180,13 +180,13 @@ def exhibit_ratios(table: FlowTimeTable, settings: Settings) -> Exhibit:
         min((table.ratio(p, policy), policy) for policy in table.competitors) for p in table.powers
     ]
     best = ", ".join(
-        f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} higher)"
+        f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above it)"
         for p, (ratio, policy) in zip(table.powers, closest, strict=True)
     )
     return Exhibit(
         name="fig4_ratios",
         title="Figure 4 as ratios to the optimum",
-        sentence=f"The mean flow time closest to that of heSRPT is {best}.",
+        sentence=f"The policy closest to heSRPT is {best}.",
         figure=paper_figures.draw_ratios(table),
         rows=table.rows(settings.get_seeds()),
         parameters=get_parameters(settings),

@@ -142,8 +142,8 @@ def check_three_jobs(seed: int) -> Finding:
     return Finding(
         computed=f"jobs of sizes {', '.join(f'{size:g}' for size in THREE_JOBS)} end at times "
         f"{', '.join(f'{end:.3f}' for end in planned.completion_times)}; "
-        f"{'all' if shared else 'not all'} of them hold servers until they end (holds if both are "
-        "so, roughly if only the order is)",
+        f"{'all' if shared else 'not all'} of them hold servers until they end "
+        "(holds if they end shortest first and all hold servers, roughly if they end so)",
         verdict=judge_which(in_order and shared, in_order),
         rule="which",
         values={"in_order": in_order, "shared": shared},

@@ -29,8 +29,8 @@ _PLURALS = {Verdict.HOLDS: "hold", Verdict.ROUGHLY: "hold roughly", Verdict.DIFF
 #: The rules in words.
 RULES = {
     "exact": "two computations must agree. The largest deviation over all cases counts (relative, "
-    "or for shares as a part of the system). It holds up to the tolerance in claims.json, which is "
-    "at most 0.001, and roughly up to 0.01",
+    "or for shares as a fraction of the system). It holds up to the tolerance in claims.json, at "
+    "most 0.001, and roughly up to 0.01",
     "always": "a statement about all cases. It holds if there is no exception, and roughly if at "
     "most one case in a hundred is an exception",
     "printed": "a printed number. It holds within half a unit of the last printed digit, and "

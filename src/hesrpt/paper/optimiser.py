@@ -24,7 +24,7 @@ from hesrpt.speedups import Speedup
 _TARGET_GAP, _MAX_GAP, _GROWTH = 1e-10, 3e-7, 20.0
 # Newton steps for one t, and the largest remaining decrease at which a minimum is accepted.
 _MAX_STEPS, _MAX_DECREASE = 100, 0.1
-# Shares in a phase that is shorter than this part of the schedule hardly affect the cost.
+# Shares in a phase that is shorter than this fraction of the schedule hardly affect the cost.
 _SHORT_PHASE = 1e-4
 
 

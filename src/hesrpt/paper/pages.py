@@ -42,6 +42,13 @@ EQUI here; and statements about cited papers.
 
 # The names of figures that go beyond the paper begin with this.
 _BEYOND = "beyond"
+# Headings of columns whose names are not plain words.
+_HEADINGS = {
+    "r_squared_power_law": "R² of k^p",
+    "parallel_fraction": "f of Amdahl's law",
+    "r_squared_amdahl": "R² of Amdahl's law",
+    "better": "better fit",
+}
 # Longer tables are not shown on the page, only linked to.
 _MAX_TABLE_ROWS = 40
 
@@ -149,9 +156,11 @@ def _format_exhibit(exhibit: Exhibit) -> str:
 
 
 def _format_table(rows: Sequence[Row]) -> str:
-    """Return rows as a Markdown table."""
-    lines = [" | ".join(rows[0]), " | ".join("---" for _ in rows[0])]
-    lines += [" | ".join(format_cell(value) for value in row.values()) for row in rows]
+    """Return rows as a Markdown table, without empty columns."""
+    columns = [name for name in rows[0] if any(row[name] not in (None, "") for row in rows)]
+    lines = [" | ".join(_HEADINGS.get(name, name) for name in columns)]
+    lines.append(" | ".join("---" for _ in columns))
+    lines += [" | ".join(format_cell(row[name]) for name in columns) for row in rows]
     return "\n".join(f"| {line} |" for line in lines)
 
 

@@ -130,7 +130,7 @@ _TaskKey: TypeAlias = tuple[Any, ...]  # the kind of task, then what distinguish
 
 
 class _ProgressCounter:
-    """Reports which part of the work is done."""
+    """Reports how much of the work is done."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.done, self.total = progress, 0, total

@@ -136,7 +136,7 @@ def check_hell_like_srpt(table: FlowTimeTable) -> Finding:
     alike = sum(abs(ratio - 1) <= _SIMILAR for ratio in ratios.values())
     return Finding(
         computed=f"within 10% of SRPT at {alike} of {len(ratios)} values of p (holds if at more "
-        "than half of them, roughly if at one)",
+        "than half of them, roughly if at one or two)",
         verdict=judge_which(alike > len(ratios) / 2, alike > 0),
         rule="which",
         values={"alike": alike} | _name_powers(ratios),

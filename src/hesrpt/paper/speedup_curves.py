@@ -50,7 +50,7 @@ class FittedCurve:
     curve: Curve
     power_law: PowerLaw | None
     amdahl: Amdahl | None
-    trouble: str  # why a law could not be fitted
+    problem: str  # why a law could not be fitted
 
     @property
     def better(self) -> str:
@@ -78,7 +78,7 @@ class FittedCurve:
             "parallel_fraction": self.amdahl.parallel_fraction if self.amdahl else None,
             "r_squared_amdahl": amdahl,
             "better": self.better,
-            "trouble": self.trouble,
+            "problem": self.problem,
         }
 
 
@@ -86,16 +86,16 @@ def fit_curve(curve: Curve) -> FittedCurve:
     """Fit a power law and Amdahl's law to a measured curve."""
     positive = [(k, s) for k, s in zip(curve.servers, curve.speedups, strict=True) if s > 0]
     servers, speedups = [k for k, _ in positive], [s for _, s in positive]
-    power_law, amdahl, trouble = None, None, ""
+    power_law, amdahl, problem = None, None, ""
     try:
         power_law = fit_power_law(servers, speedups)
     except FitError as error:
-        trouble = str(error)
+        problem = str(error)
     try:
         amdahl = fit_amdahl(servers, speedups)
     except FitError as error:
-        trouble = str(error)
-    return FittedCurve(curve=curve, power_law=power_law, amdahl=amdahl, trouble=trouble)
+        problem = str(error)
+    return FittedCurve(curve=curve, power_law=power_law, amdahl=amdahl, problem=problem)
 
 
 def exhibit_power_laws() -> Exhibit:

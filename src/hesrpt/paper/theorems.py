@@ -58,7 +58,7 @@ def check_equal_completion(seed: int) -> Finding:
     return find_equality(
         between,
         _SHARE_TOLERANCE,
-        "part of the makespan after the first job ends, in numerical optima",
+        "fraction of the makespan after the first job ends, in numerical optima",
     )
 
 
@@ -178,7 +178,7 @@ def costs_time_to_alternate(
 
 @claim_of("Lemma on scaling (Section 3.3)")
 def check_scaling(seed: int) -> Finding:
-    """A system with a part β unused runs at (1 − β)^p of its speed."""
+    """A system with a fraction β unused runs at (1 − β)^p of its speed."""
     deviations = []
     for case, rng in generate_cases(seed, _FEW, 12):
         unused = float(rng.uniform(0.05, 0.9))
@@ -195,13 +195,13 @@ def check_scaling(seed: int) -> Finding:
     return find_equality(
         deviations,
         _FORMULA_TOLERANCE,
-        "simulations of heSRPT, EQUI and SRPT on a part of the servers",
+        "simulations of heSRPT, EQUI and SRPT on some of the servers",
     )
 
 
 @claim_of("Theorem 4")
 def check_scale_free(seed: int) -> Finding:
-    """In the best schedule of a completion order, shares of jobs stay in proportion."""
+    """For a given completion order, the best ratios between the shares of jobs never change."""
     changes = []
     for case, rng in generate_cases(seed, 2 * _FEW, 4):
         optimum = optimise(rng.permutation(case.sizes), PowerLaw(case.p), case.servers)
@@ -214,7 +214,7 @@ def check_scale_free(seed: int) -> Finding:
     return find_equality(
         changes,
         _SHARE_TOLERANCE,
-        "changes of these proportions between phases, in numerical optima for random orders",
+        "changes of these ratios between phases, in numerical optima for random orders",
     )
 
 
@@ -330,7 +330,7 @@ def check_size_invariant(seed: int) -> Finding:
     return find_equality(
         deviations,
         _SHARE_TOLERANCE,
-        "shares in numerical optima of pairs of batches with other sizes",
+        "shares in numerical optima of two batches with different sizes",
     )
 
 

@@ -27,7 +27,7 @@ _POINTS = 400
 
 @with_house_style
 def draw_comparison(comparison: Comparison) -> Figure:
-    """Draw mean flow times relative to the best policy, and how many jobs take longer than t."""
+    """Draw mean flow times relative to the best policy, and the distribution of flow times."""
     figure = Figure(figsize=(FULL_WIDTH, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_ratios(left, comparison)
@@ -79,7 +79,7 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
 
 
 def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:
-    """Draw the part of the jobs whose flow time exceeds t, over t."""
+    """Draw the fraction of jobs whose flow time is at least t, over t."""
     for policy, style in get_styles(comparison).items():
         runs = comparison.simulations[policy]
         times = np.sort(np.concatenate([run.flow_times for run in runs]))
@@ -97,7 +97,7 @@ def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:
     use_log_scale(axes, "x")
     use_log_scale(axes)
     axes.set_xlabel("flow time t (in the unit of the sizes)")
-    axes.set_ylabel("part of the jobs with flow time ≥ t")
+    axes.set_ylabel("fraction of jobs with flow time ≥ t")
 
 
 @with_house_style

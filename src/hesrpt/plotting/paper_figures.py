@@ -335,7 +335,7 @@ def draw_losses_on_curves(rows: Sequence[Mapping[str, Any]], titles: Mapping[str
 
 @with_house_style
 def draw_loss_distribution(rows: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> Figure:
-    """Draw the part of many measured curves on which a policy is within a ratio to the optimum."""
+    """Draw the fraction of many measured curves on which a policy stays below a ratio."""
     figure = Figure(figsize=(PANEL_WIDTH + 1, 3.4), layout="constrained")
     axes = figure.subplots()
     for policy, title in titles.items():
@@ -352,7 +352,7 @@ def draw_loss_distribution(rows: Sequence[Mapping[str, Any]], titles: Mapping[st
     use_log_scale(axes, "x")
     axes.set_ylim(0, 1)
     axes.set_xlabel("ratio r of the mean flow time to the optimum for the measured curve")
-    axes.set_ylabel("part of the curves\nwith a ratio ≤ r")
+    axes.set_ylabel("fraction of curves\nwith ratio ≤ r")
     add_legend_below(figure, axes)
     return figure
 

@@ -63,7 +63,7 @@ def draw_overview(study: Study) -> Figure:
 
 @with_house_style
 def draw_flow_times(study: Study) -> Figure:
-    """Draw the part of the jobs whose flow time is at most t, over t."""
+    """Draw the fraction of jobs whose flow time is at most t, over t."""
     figure, axes = _create_panel()
     _draw_flow_times(axes, study)
     add_legend_below(figure, axes, columns=4)
@@ -175,7 +175,7 @@ def _draw_flow_times(axes: Axes, study: Study) -> None:
         style = get_style(policy)
         times = np.maximum(np.quantile(run.flow_times, parts), min(_TIME_LABELS))
         axes.plot(times, parts, **style.line_options | {"marker": None})
-    axes.set(xscale="log", xlabel="flow time t", ylabel="part of the jobs with flow time ≤ t")
+    axes.set(xscale="log", xlabel="flow time t", ylabel="fraction of jobs with flow time ≤ t")
     low, high = axes.get_xlim()
     shown = [seconds for seconds in _TIME_LABELS if low <= seconds <= high]
     axes.set_xticks(shown, [_TIME_LABELS[seconds] for seconds in shown])
