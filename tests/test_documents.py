@@ -25,6 +25,7 @@ from test_architecture import ROOMS
 
 import hesrpt
 from hesrpt.cli.main import app
+from hesrpt.runtime.command_template import PLACEHOLDERS
 from hesrpt.runtime.jobs_file import read_jobs_file
 from hesrpt.traces import read_trace
 from hesrpt.traces.columns import COLUMNS
@@ -169,7 +170,8 @@ def test_contributing_lists_every_room_in_the_order_of_imports() -> None:
 
 def test_contributing_names_only_files_that_exist() -> None:
     text = re.sub(r"```.*?```", "", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
-    named = set(re.findall(r"`([\w./]+(?:\.py|\.md|/))`", text)) - {"policies/in_proportion.py"}
+    named = set(re.findall(r"`([\w./]+(?:\.py|\.md|\.html|\.toml|\.yml|/))`", text))
+    named -= {"policies/in_proportion.py"}  # the example of a new policy
     assert len(named) > 30
     for path in named:
         folders = (ROOT, ROOT / "src" / "hesrpt")
@@ -213,6 +215,11 @@ def test_keys_of_jobs_files_are_documented(number: int, text: str, tmp_path: Pat
         read_jobs_file(file)
     keys = str(raised.value).partition("keys are: ")[2].split(", ")
     assert set(read_table("Jobs (TOML)", number)) == set(keys)
+
+
+def test_placeholders_of_commands_are_documented() -> None:
+    documented = read_table("Jobs (TOML)", 2)
+    assert set(documented) == {f"{{{name}}}" for name in PLACEHOLDERS}
 
 
 def test_columns_of_traces_are_documented(tmp_path: Path) -> None:
