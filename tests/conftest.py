@@ -15,6 +15,22 @@ from support.paths import EXAMPLES
 
 from hesrpt.traces import Trace, read_trace
 
+# Settings of the terminal, of a CI service or of other tools would change what commands print, how
+# figures are drawn and which Ray cluster is used. Remove them before any test reads them.
+for _variable in (
+    "COLUMNS",
+    "LINES",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "PY_COLORS",
+    "GITHUB_ACTIONS",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+    "MPLBACKEND",
+    "RAY_ADDRESS",
+):
+    os.environ.pop(_variable, None)
+
 # `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
