@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.shell import call, run
-from support.waiting import until
+from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.batch_run import RunOptions, run_jobs, submit_jobs
@@ -149,7 +149,7 @@ def test_stopped_run_says_how_to_continue_and_leaves_no_process(
     place: Path, sent: signal.Signals
 ) -> None:
     process = begin(place, "jobs.toml", "--state", "s")
-    until((place / "done-count").exists)
+    wait_until((place / "done-count").exists)
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -238,7 +238,7 @@ def test_submitted_jobs_join_the_run(place: Path) -> None:
     )
     (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.2"))
     process = begin(place, "jobs.toml", "--state", "s")
-    until((place / "done-count").exists)
+    wait_until((place / "done-count").exists)
     submitted = call("submit", "s", "more.toml", cwd=place)
     assert submitted.stdout == "submitted to s: more, count\n"
     out, err = process.communicate(timeout=60)
@@ -285,7 +285,7 @@ def test_resumed_run_continues_a_renamed_job(place: Path) -> None:
     assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=place).returncode == 0
     call("submit", "s", "more.toml", cwd=place)
     process = begin(place, "--state", "s", "--resume")
-    until((place / "a-again").exists)
+    wait_until((place / "a-again").exists)
     process.kill()
     process.communicate()
     assert_no_process_left(place)
@@ -297,7 +297,7 @@ def test_resumed_run_continues_a_renamed_job(place: Path) -> None:
 
 def test_resumed_run_with_its_jobs_file_repeats_nothing(place: Path) -> None:
     process = begin(place, "jobs.toml", "--state", "s", "--policy", "fifo")
-    until((place / "done-count").exists)
+    wait_until((place / "done-count").exists)
     process.kill()
     process.communicate()
     assert_no_process_left(place)
@@ -340,7 +340,7 @@ def test_nested_run_leaves_no_process(place: Path) -> None:
         f'[[job]]\nname = "o"\nitems = [1]\ncommand = "{sys.executable} -m hesrpt run inner.toml"\n'
     )
     process = begin(place, "jobs.toml")
-    until(lambda: any("sleep 99" in process for process in leftovers(place)), 30)
+    wait_until(lambda: any("sleep 99" in process for process in leftovers(place)), 30)
     process.kill()
     process.communicate()
     assert_no_process_left(place)
@@ -360,7 +360,7 @@ def test_second_run_on_a_state_directory_is_refused(place: Path) -> None:
     wait_for_file = "while [ ! -e go ]; do sleep 0.05; done"
     (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", wait_for_file))
     process = begin(place, "jobs.toml", "--state", "s")
-    until((place / "done-count").exists)
+    wait_until((place / "done-count").exists)
     second = run("run", "--state", "s", "--resume", cwd=place)
     (place / "go").touch()
     assert second.returncode == 2

@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray.tune import PlacementGroupFactory
 from support.paths import EXAMPLES
-from support.waiting import until
+from support.waiting import wait_until
 
 from hesrpt import InputError
 from hesrpt.integrations.ray_tune import HeSRPTAllocation
@@ -265,7 +265,7 @@ def run_example() -> Iterator[Callable[..., dict[str, Any]]]:
             timeout=300,
         )
         assert done.returncode == 0, done.stderr
-        until(lambda: find_processes(mark) == [], 30)
+        wait_until(lambda: find_processes(mark) == [], 30)
         measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return measured
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from support.waiting import until
+from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool, Schedule
 from hesrpt.runtime.engines.engine import Outcome
@@ -142,7 +142,7 @@ def test_snapshot_shows_planned_and_held_servers() -> None:
     with Pool(servers=4, engine=engine) as pool:
         pool.map(square, range(40), name="large", size=40, speedup=0.5)
         pool.map(square, range(4), name="small", size=4, speedup=0.5)
-        until(lambda: sum(pool.snapshot().held.values()) == 4)
+        wait_until(lambda: sum(pool.snapshot().held.values()) == 4)
         snapshot = pool.snapshot()
         assert snapshot.servers == 4
         assert snapshot.planned.keys() == {"large", "small"}
@@ -298,7 +298,7 @@ def test_timeout_also_ends_children_of_the_item(tmp_path: Path) -> None:
         )
         assert job.wait(20)
         assert started.exists()
-        until(lambda: "sleep 177" not in running_commands(), 5)
+        wait_until(lambda: "sleep 177" not in running_commands(), 5)
 
 
 def running_commands() -> set[str]:

@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere."""
+"""Waiting for other threads and processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 
-def until(ready: Callable[[], bool], seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, "it took too long"
+def wait_until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
+    """Wait until a condition holds; fail if it does not within some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s"
         time.sleep(0.02)

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import psutil
 import pytest
-from support.waiting import until
+from support.waiting import wait_until
 
 from hesrpt import InputError
 from hesrpt.runtime.engines.engine import CommandTask, Engine, Outcome, PythonTask
@@ -174,10 +174,10 @@ def test_running_command_can_be_moved_to_fewer_cores() -> None:
     try:
         cores = sorted(os.sched_getaffinity(0))
         engine.start("a", {0: CommandTask("sleep 20 & sleep 20", pin_cores=True)}, len(cores))
-        until(lambda: len(engine.commands) == 1)
+        wait_until(lambda: len(engine.commands) == 1)
         (command,) = engine.commands.values()
         shell = psutil.Process(command.pid)
-        until(lambda: len(shell.children()) == 2)
+        wait_until(lambda: len(shell.children()) == 2)
         engine.resize("a", 0, 1)
         for process in [shell, *shell.children(recursive=True)]:
             assert len(process.cpu_affinity()) == 1
@@ -190,7 +190,7 @@ def test_closing_leaves_no_process_behind() -> None:
     sleepers = "sleep 100 & setsid sleep 100 & sleep 100"
     engine.start("a", {0: python_task(engine, lambda _: os.system(sleepers))}, 1)
     engine.start("a", {1: CommandTask(sleepers)}, 1)
-    until(lambda: sum(process.name() == "sleep" for process in find_marked(engine.mark)) == 6)
+    wait_until(lambda: sum(process.name() == "sleep" for process in find_marked(engine.mark)) == 6)
     engine.close()
     assert find_marked(engine.mark) == []
     assert engine.guardian.process.poll() == 0

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import ray
-from support.waiting import until
+from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.engines.engine import CommandTask, Outcome
@@ -79,14 +79,14 @@ def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
         jobs = [pool.map(work, range(size), name=f"{size}", retries=0) for size in (20, 120)]
         assert engine.capacity() == 1
         node = doomed_cluster.add_node(num_cpus=3, object_store_memory=STORE)
-        until(lambda: engine.capacity() == 4)
-        until(lambda: count_busy_servers(engine) == 4)
+        wait_until(lambda: engine.capacity() == 4)
+        wait_until(lambda: count_busy_servers(engine) == 4)
         for _ in range(2):
             time.sleep(rng.uniform(0.2, 1.2))
             doomed_cluster.remove_node(node, allow_graceful=False)  # kill -9 of its raylet
-            until(lambda: engine.capacity() == 1, 60)
+            wait_until(lambda: engine.capacity() == 1, 60)
             node = doomed_cluster.add_node(num_cpus=3, object_store_memory=STORE)
-            until(lambda: engine.capacity() == 4)
+            wait_until(lambda: engine.capacity() == 4)
         for job in jobs:
             assert job.results(timeout=180) == [item * item for item in range(job.done)]
         assert [job.done for job in jobs] == [20, 120]
@@ -124,13 +124,13 @@ def test_commands_fit_on_one_node_and_restart_elsewhere_if_it_dies(
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: wide.exists() and wide.read_text().endswith("\n"))
+    wait_until(lambda: wide.exists() and wide.read_text().endswith("\n"))
     servers, pid = wide.read_text().split()
     assert servers == "2", "there are three servers, but only two on one node"
     doomed_cluster.remove_node(node, allow_graceful=False)
-    until(lambda: len(wide.read_text().splitlines()) == 2)
+    wait_until(lambda: len(wide.read_text().splitlines()) == 2)
     assert wide.read_text().splitlines()[1].split()[0] == "1"
-    until(lambda: has_ended(int(pid)), 40)
+    wait_until(lambda: has_ended(int(pid)), 40)
     out, err = run.communicate(timeout=180)
     assert run.returncode == 0, err
     assert {job["state"] for job in json.loads(out)["jobs"]} == {"done"}
@@ -148,7 +148,7 @@ def test_node_that_is_drained_costs_no_item(cluster: Any) -> None:
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     with Pool(engine="ray", address=cluster.address) as pool:
         job = pool.map(lambda _: time.sleep(0.3), range(24), retries=0)
-        until(lambda: job.done > 2)
+        wait_until(lambda: job.done > 2)
         cluster.remove_node(node, allow_graceful=True)
         assert job.results(180) == [None] * 24
 
@@ -196,18 +196,20 @@ def test_resources_of_others_are_left_alone_and_an_autoscaler_sees_our_demand(
     engine = RayEngine()
     with Pool(engine=engine) as pool:
         job = pool.map(lambda _: time.sleep(0.1), range(120))
-        until(lambda: count_busy_servers(engine) == 2)
+        wait_until(lambda: count_busy_servers(engine) == 2)
         assert engine.capacity() == 2
         ray.kill(first)
-        until(lambda: engine.capacity() == 4)
-        until(lambda: count_busy_servers(engine) == 4)
-        until(lambda: waiting_bundles() == [{"CPU": 1.0}] * 4)
+        wait_until(lambda: engine.capacity() == 4)
+        wait_until(lambda: count_busy_servers(engine) == 4)
+        wait_until(lambda: waiting_bundles() == [{"CPU": 1.0}] * 4)
         job.wait()
-        until(lambda: waiting_bundles() == [])
-        until(lambda: ray.available_resources().get("CPU", 0) == 4)  # idle servers are given back
+        wait_until(lambda: waiting_bundles() == [])
+        wait_until(
+            lambda: ray.available_resources().get("CPU", 0) == 4
+        )  # idle servers are given back
         second = other.remote()
         assert ray.get(second.is_running.remote())
-        until(lambda: engine.capacity() == 2)
+        wait_until(lambda: engine.capacity() == 2)
     assert ray.is_initialized(), "the pool closed a connection that it had not opened"
     ray.kill(second)
 
@@ -242,7 +244,7 @@ def test_run_whose_driver_died_resumes_on_another_cluster(
 
     command = [sys.executable, "-m", "hesrpt", "run", "--engine", "ray", "--state", str(state)]
     first = subprocess.Popen([*command, str(jobs), "--address", cluster.address])
-    until(lambda: len(finished_items()) > 10, 120)
+    wait_until(lambda: len(finished_items()) > 10, 120)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     time.sleep(1.0)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import ray
 from support.paths import ROOT
-from support.waiting import until
+from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.command_template import CommandTemplate
@@ -97,7 +97,7 @@ def test_a_million_items_are_read_only_as_they_are_needed(pool: Pool) -> None:
             yield read
 
     job = pool.map(abs, items())
-    until(lambda: job.done > 2000, 120)
+    wait_until(lambda: job.done > 2000, 120)
     ahead = read - job.done
     job.cancel()
     assert ahead <= 2 * (2 * 2 + 2) * 100
@@ -177,7 +177,7 @@ def test_nobody_waits_for_ever_after_the_connection_was_closed(ray_address: str)
     with Pool(1, engine="ray") as pool:
         executor = pool.executor()
         future = executor.submit(time.sleep, 60)
-        until(future.running)
+        wait_until(future.running)
         ray.shutdown()
         with pytest.raises(CancelledError, match="the connection to Ray was closed"):
             future.result(60)
