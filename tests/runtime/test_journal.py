@@ -44,13 +44,13 @@ def test_jobs_and_their_items_are_kept(journal: Journal) -> None:
     )
     assert changes
     journal.write(changes)
-    first, second = journal.records()
+    first, second = journal.read_records()
     assert (first.name, first.state, first.spec.weight) == ("b", "running", 2.0)
     assert (first.done, first.failures, first.item_seconds) == (2, 1, 0.75)
     assert (second.name, second.done, second.failures) == ("a", 0, 0)
-    assert [result.pickled for result in journal.results("b")] == [b"zero", b"one"]
-    assert sorted(journal.done_items("b")) == [0, 1]
-    assert journal.holdings() == [Holding(1.5, "b", 4)]
+    assert [result.pickled for result in journal.read_results("b")] == [b"zero", b"one"]
+    assert sorted(journal.read_done_items("b")) == [0, 1]
+    assert journal.read_holdings() == [Holding(1.5, "b", 4)]
     assert journal.get_value("policy") == "equi"
     assert journal.get_value("unknown", default=3) == 3
 
@@ -69,7 +69,7 @@ def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
             speedup=speedup,
         )
         journal.write(Changes(ended_jobs=[ended]))
-    first, second = journal.records()
+    first, second = journal.read_records()
     assert (first.state, first.flow_time, first.items, first.size) == ("failed", 7.5, 5, 12.0)
     assert first.speedup == PowerLaw(0.7)
     assert second.speedup is None  # only power laws are kept
@@ -82,8 +82,8 @@ def test_resuming_releases_servers_and_retries_failed_jobs(journal: Journal) -> 
     journal.close()
     resumed = Journal.resume(journal.directory)
     assert resumed.is_running
-    assert resumed.holdings()[-1] == Holding(6.0, "a", 0)
-    assert resumed.records()[0].ended is None
+    assert resumed.read_holdings()[-1] == Holding(6.0, "a", 0)
+    assert resumed.read_records()[0].ended is None
     resumed.close()
     assert not resumed.is_running
 
@@ -93,16 +93,16 @@ def test_submissions_wait_until_their_jobs_are_added(journal: Journal) -> None:
     reader = Journal.read(journal.directory)
     reader.submit([spec, spec])
     reader.close()
-    first, second = journal.submissions()
+    first, second = journal.read_submissions()
     assert first.spec == spec
     journal.add_jobs([create_record("more", 1)], submissions=[first.number])
-    assert journal.submissions() == [second]
+    assert journal.read_submissions() == [second]
 
 
 def test_unknown_job_is_reported(journal: Journal) -> None:
     journal.add_jobs([create_record("a", 1), create_record("b", 2)])
     with pytest.raises(InputError, match=r"there is no job 'c' in .*; jobs are: a, b"):
-        journal.record_of("c")
+        journal.get_record("c")
 
 
 def test_other_formats_are_refused(journal: Journal) -> None:

@@ -172,6 +172,6 @@ def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
         return [{key: getattr(job, key) for key in keys} for job in pool.jobs]
     status = read_status(state)
     return [
-        {key: getattr(job, key) for key in keys} | {"state": status.state_of(job)}
+        {key: getattr(job, key) for key in keys} | {"state": status.get_state(job)}
         for job in status.jobs
     ]

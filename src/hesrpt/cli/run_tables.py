@@ -28,7 +28,7 @@ def print_status(status: RunStatus) -> None:
         total = "?" if job.items is None else f"{job.items:,}"
         table.add_row(
             Text(job.name),
-            status.state_of(job),
+            status.get_state(job),
             f"{job.done:,}/{total}",
             str(job.failures or ""),
             "" if job.flow_time is None else format_duration(job.flow_time),

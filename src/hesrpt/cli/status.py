@@ -16,7 +16,7 @@ def status(state: StateDirectory, as_json: AsJson = False) -> None:
     if as_json:
         keys = ("name", "done", "items", "failures", "arrived", "ended", "error")
         jobs = [
-            {key: getattr(job, key) for key in keys} | {"state": run_status.state_of(job)}
+            {key: getattr(job, key) for key in keys} | {"state": run_status.get_state(job)}
             for job in run_status.jobs
         ]
         print(json.dumps({"running": run_status.is_running, "jobs": jobs}, indent=2))

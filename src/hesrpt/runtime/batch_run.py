@@ -78,7 +78,7 @@ class _Inbox:
 
     def take(self) -> list[LiveJob]:
         """Return new jobs; the journal keeps them until they have been added to the run."""
-        new = [job for job in self.journal.submissions() if job.number not in self.taken]
+        new = [job for job in self.journal.read_submissions() if job.number not in self.taken]
         self.taken |= {job.number for job in new}
         return [LiveJob.from_command(job.spec, submission=job.number) for job in new]
 
@@ -106,8 +106,8 @@ def _with_unfinished_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[Jo
 
     Jobs that call Python functions are left to the script that added them.
     """
-    records = journal.records()
-    if not specs and not records and not journal.submissions():
+    records = journal.read_records()
+    if not specs and not records and not journal.read_submissions():
         raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
     names = {record.name for record in records}
     return [
@@ -134,7 +134,7 @@ def _follow(pool: Pool, inbox: _Inbox | None, display: Callable[[Pool], None]) -
 
 def _has_submissions(directory: Path) -> bool:
     with closing(Journal.read(directory)) as journal:
-        return bool(journal.submissions())
+        return bool(journal.read_submissions())
 
 
 @contextmanager

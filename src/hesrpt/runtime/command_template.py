@@ -18,8 +18,7 @@ PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
 class CommandTemplate:
     """A command to run once for each item, or once on all servers of the job.
 
-    A text is a line for the shell. A tuple holds a program and its arguments, and runs without a
-    shell.
+    A string is a line for the shell. A tuple is a program and its arguments, run without a shell.
     """
 
     job: str  # the value of {job}: the name in the jobs file
@@ -65,7 +64,7 @@ def check_placeholders(command: str | tuple[str, ...]) -> None:
             _check_quotes(part, fields)
 
 
-def placeholders_in(command: str | tuple[str, ...]) -> set[str]:
+def find_placeholders(command: str | tuple[str, ...]) -> set[str]:
     """Return the names of the placeholders in a command."""
     parts = [command] if isinstance(command, str) else command
     return {name for part in parts for _, name, _, _ in _parse(part) if name is not None}

@@ -43,7 +43,7 @@ from hesrpt.runtime.messages import (
     SourceProgress,
 )
 from hesrpt.runtime.recorder import Recorder
-from hesrpt.runtime.state_directory import log_path
+from hesrpt.runtime.state_directory import get_log_path
 
 # How long to wait for an outcome or a message before looking at the clock, in seconds.
 _STEP_SECONDS = 0.5
@@ -109,19 +109,19 @@ class Driver:
                 f"the scheduler has failed, which is a bug: {self.failure}"
             ) from self.failure
 
-    def results(self, job: LiveJob) -> Iterator[ItemResult]:
+    def read_results(self, job: LiveJob) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items."""
         if self.journal is None:
             yield from map(ItemResult._make, sorted(job.results.items()))
             return
         reader = Journal.read(self.journal.directory)  # the other connection is the thread's
         try:
-            yield from reader.results(job.name)
+            yield from reader.read_results(job.name)
         finally:
             reader.close()
 
     def close(self) -> None:
-        """Stop everything that runs, and the thread."""
+        """Stop all running items and the thread."""
         self._is_closing = True
         self.engine.wake()
         if self._thread.is_alive():
@@ -251,7 +251,9 @@ class Driver:
         match command:
             case Start():
                 tasks = {
-                    item: job.source.create_task(item, command.servers, self._log_path(job, item))
+                    item: job.source.create_task(
+                        item, command.servers, self._get_log_path(job, item)
+                    )
                     for item in command.items
                 }
                 job.durations = self.core.jobs[job.name].durations
@@ -267,7 +269,7 @@ class Driver:
                 job.source.close()
                 self.recorder.add_ended_job(job.to_record())
 
-    def _log_path(self, job: LiveJob, item: int) -> Path | None:
+    def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
         if self.journal is None:
             return None
-        return log_path(self.journal.directory, job.number, item)
+        return get_log_path(self.journal.directory, job.number, item)

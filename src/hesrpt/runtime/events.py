@@ -103,7 +103,7 @@ Event: TypeAlias = JobArrived | JobEvent | CapacityChanged | Tick
 
 @dataclass(frozen=True)
 class Start:
-    """Start an item; one server runs the ``next_items`` after it, one by one."""
+    """Start an item; its server then runs the ``next_items``, one after another."""
 
     job: str
     item: int

@@ -47,7 +47,7 @@ class CallSource:
         self.packed_no_call = engine.pack_argument(None)
         self.lock = threading.Lock()
         self.waiting: deque[_SubmittedCall] = deque()
-        self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled, runs as no call
+        self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled before it started
         self.started_count = 0
         self.listener: SourceListener | None = None
         self.is_shut_down = self.is_closed = False

@@ -22,7 +22,7 @@ class RunStatus:
     is_running: bool
     jobs: Sequence[JobRecord]
 
-    def state_of(self, job: JobRecord) -> str:
+    def get_state(self, job: JobRecord) -> str:
         """Return the state of a job; "waiting" if it has not ended and no scheduler is running."""
         return "waiting" if job.state == "running" and not self.is_running else job.state
 
@@ -47,14 +47,14 @@ def read_policy(directory: Path) -> str:
 def read_status(directory: Path) -> RunStatus:
     """Return the state of all jobs of a run."""
     with closing(Journal.read(directory)) as journal:
-        return RunStatus(is_running=journal.is_running, jobs=journal.records())
+        return RunStatus(is_running=journal.is_running, jobs=journal.read_records())
 
 
 def read_report(directory: Path) -> RunReport:
-    """Return what became of the jobs that have ended."""
+    """Return the jobs of a run that have ended, and their schedule."""
     with closing(Journal.read(directory)) as journal:
         servers = int(journal.get_value("servers"))
-        records = [record for record in journal.records() if record.ended is not None]
+        records = [record for record in journal.read_records() if record.ended is not None]
         if not records:
             raise InputError(f"{directory}: no job has ended yet")
         return RunReport(
@@ -62,14 +62,14 @@ def read_report(directory: Path) -> RunReport:
             servers=servers,
             first_start=float(journal.get_value("first_start", 0.0)),
             records=records,
-            schedule=build_schedule(records, journal.holdings(), servers),
+            schedule=build_schedule(records, journal.read_holdings(), servers),
         )
 
 
 def read_logs(directory: Path, job: str, item: int | None = None) -> Iterator[tuple[int, str]]:
     """Yield the items of a job that have printed something, with their output."""
     with closing(Journal.read(directory)) as journal:
-        number = journal.record_of(job).number
+        number = journal.get_record(job).number
     logs = [log for log in find_logs(directory, number) if item is None or log[0] == item]
     if not logs:
         who = f"job {job!r}" if item is None else f"item {item} of job {job!r}"

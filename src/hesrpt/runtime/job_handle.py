@@ -82,7 +82,7 @@ class Job(Generic[T_co]):
             for _, reference in sorted(self._live.references.items()):
                 yield self._driver.engine.fetch(reference)
             return
-        for result in self._driver.results(self._live):
+        for result in self._driver.read_results(self._live):
             yield cloudpickle.loads(result.pickled)
 
     def refs(self, timeout: float | None = None) -> list[Any]:

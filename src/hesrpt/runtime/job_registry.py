@@ -13,7 +13,7 @@ class JobRegistry:
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
-        self._records = {} if journal is None else {job.name: job for job in journal.records()}
+        self._records = {} if journal is None else {job.name: job for job in journal.read_records()}
         self._last_number = max((job.number for job in self._records.values()), default=0)
         self._names: set[str] = set()
 
@@ -23,7 +23,7 @@ class JobRegistry:
         self._names.add(job.name)
         record = self._records.get(job.name)
         if record is not None and self._journal is not None:
-            job.resume(record, frozenset(self._journal.done_items(job.name)))
+            job.resume(record, frozenset(self._journal.read_done_items(job.name)))
         else:
             self._last_number += 1
             job.number = self._last_number

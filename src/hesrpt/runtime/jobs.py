@@ -46,7 +46,7 @@ class JobSpec:
         return self.resize is None
 
     def to_json(self) -> str:
-        """Return the spec as JSON. Of the speedup, only the p of a power law is kept."""
+        """Return the spec as JSON, without a speedup that is not a power law."""
         p = self.speedup.p if isinstance(self.speedup, PowerLaw) else None
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["speedup"] = p

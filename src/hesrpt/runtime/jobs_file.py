@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
 from hesrpt.policies import get_malleable_policy
-from hesrpt.runtime.command_template import CommandTemplate, placeholders_in
+from hesrpt.runtime.command_template import CommandTemplate, find_placeholders
 from hesrpt.runtime.jobs import JobSpec, Resizing
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
@@ -64,8 +64,8 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
     lines = _Lines(text, file_name)
     top = _Table(content, lines, None)
     top.check_keys(_FILE_KEYS)
-    servers = top.get("servers", "a whole number, at least 1", _whole_number(1), None)
-    policy = top.get("policy", "the name of a policy", _string, None)
+    servers = top.get("servers", "a whole number, at least 1", _to_whole_number(1), None)
+    policy = top.get("policy", "the name of a policy", _to_string, None)
     if policy is not None:
         try:
             get_malleable_policy(policy)
@@ -139,19 +139,19 @@ class _Table:
 
 def _parse_job(table: _Table, directory: Path) -> JobSpec:
     table.check_keys(_JOB_KEYS)
-    name = table.require("name", "a string", _string)
-    command = _command(table.values.get("command"))
+    name = table.require("name", "a string", _to_string)
+    command = _to_command(table.values.get("command"))
     if command is None:
         raise table.wrong_value(
             "command", "a string for the shell, or a list of strings to run without a shell"
         )
     items = _parse_items(table, directory)
-    size = table.get("size", _DURATION, _seconds, None)
-    p = table.get("p", "a number between 0 and 1", _fraction, None)
-    weight = table.get("weight", "a number greater than 0", _positive, 1.0)
-    retries = table.get("retries", "a whole number, at least 0", _whole_number(0), 1)
-    timeout = table.get("timeout", _DURATION, _seconds, None)
-    restart_cost = table.get("restart_cost", _DURATION, _seconds, 10.0)
+    size = table.get("size", _DURATION, _to_seconds, None)
+    p = table.get("p", "a number between 0 and 1", _to_fraction, None)
+    weight = table.get("weight", "a number greater than 0", _to_positive, 1.0)
+    retries = table.get("retries", "a whole number, at least 0", _to_whole_number(0), 1)
+    timeout = table.get("timeout", _DURATION, _to_seconds, None)
+    restart_cost = table.get("restart_cost", _DURATION, _to_seconds, 10.0)
     resizings = get_args(Resizing)
     resize: Resizing | None = table.get(
         "resize",
@@ -165,7 +165,7 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
         )
     except InputError as error:
         raise table.error("command", str(error)) from None
-    placeholders = placeholders_in(command)
+    placeholders = find_placeholders(command)
     if items is None:
         if placeholders & {"item", "stem", "name", "index"}:
             raise table.error("command", "the command refers to items, but the job has none")
@@ -238,32 +238,32 @@ def _list_range(bounds: Any) -> tuple[str, ...]:
 # --- conversions: each returns None for a wrong value ------------------------------------------
 
 
-def _string(value: Any) -> str | None:
+def _to_string(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _command(value: Any) -> str | tuple[str, ...] | None:
+def _to_command(value: Any) -> str | tuple[str, ...] | None:
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         return tuple(value)
-    return _string(value)
+    return _to_string(value)
 
 
-def _seconds(value: Any) -> float | None:
+def _to_seconds(value: Any) -> float | None:
     try:
-        return _positive(parse_duration(value) if isinstance(value, str) else value)
+        return _to_positive(parse_duration(value) if isinstance(value, str) else value)
     except ValueError:
         return None
 
 
-def _fraction(value: Any) -> float | None:
+def _to_fraction(value: Any) -> float | None:
     return float(value) if _is_number(value) and 0 < value < 1 else None
 
 
-def _positive(value: Any) -> float | None:
+def _to_positive(value: Any) -> float | None:
     return float(value) if _is_number(value) and value > 0 else None
 
 
-def _whole_number(minimum: int) -> Callable[[Any], int | None]:
+def _to_whole_number(minimum: int) -> Callable[[Any], int | None]:
     return lambda value: value if _is_whole(value) and value >= minimum else None
 
 

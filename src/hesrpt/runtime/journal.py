@@ -26,7 +26,7 @@ from hesrpt.runtime.state_directory import (
     StateError,
     check_state_directory,
     create_state_directory,
-    database_path,
+    get_database_path,
     is_locked,
     lock_directory,
 )
@@ -94,7 +94,7 @@ class Journal:
                 "SELECT MAX(time) FROM (SELECT MAX(time) AS time FROM holdings UNION ALL "
                 "SELECT MAX(ended) FROM items)"
             ).fetchone()
-            held = {job: servers for _, job, servers in journal.holdings()}
+            held = {job: servers for _, job, servers in journal.read_holdings()}
             connection.executemany(
                 "INSERT INTO holdings VALUES (?, ?, 0)",
                 [(last, job) for job, servers in held.items() if servers > 0],
@@ -124,11 +124,11 @@ class Journal:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _sqlite_errors(self.directory), self._connection:
+        with _raise_state_errors(self.directory), self._connection:
             yield self._connection
 
     def _select(self, query: str, *parameters: object) -> list[Any]:
-        with _sqlite_errors(self.directory):
+        with _raise_state_errors(self.directory):
             return self._connection.execute(query, parameters).fetchall()
 
     # --- writing ------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Journal:
         found = self._select("SELECT value FROM meta WHERE name = ?", name)
         return found[0][0] if found else default
 
-    def records(self) -> list[JobRecord]:
+    def read_records(self) -> list[JobRecord]:
         """Return all jobs in order of arrival."""
         return [
             JobRecord(
@@ -234,31 +234,31 @@ class Journal:
             ) in self._select(_SELECT_RECORDS)
         ]
 
-    def record_of(self, job: str) -> JobRecord:
+    def get_record(self, job: str) -> JobRecord:
         """Return the record of a job."""
-        records = self.records()
+        records = self.read_records()
         for record in records:
             if record.name == job:
                 return record
         names = ", ".join(record.name for record in records)
         raise InputError(f"there is no job {job!r} in {self.directory}; jobs are: {names}")
 
-    def done_items(self, job: str) -> list[int]:
+    def read_done_items(self, job: str) -> list[int]:
         """Return the items of a job that are done."""
         return [item for (item,) in self._select("SELECT item FROM items WHERE job = ?", job)]
 
-    def results(self, job: str) -> Iterator[ItemResult]:
+    def read_results(self, job: str) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items."""
         query = "SELECT item, result FROM items WHERE job = ? ORDER BY item"
-        with _sqlite_errors(self.directory):
+        with _raise_state_errors(self.directory):
             yield from map(ItemResult._make, self._connection.execute(query, (job,)))
 
-    def holdings(self) -> list[Holding]:
-        """Return who held how many servers from when on."""
+    def read_holdings(self) -> list[Holding]:
+        """Return how many servers each job held, as a list of changes in order of time."""
         query = "SELECT time, job, servers FROM holdings ORDER BY time, rowid"
         return [Holding(*row) for row in self._select(query)]
 
-    def submissions(self) -> list[Submission]:
+    def read_submissions(self) -> list[Submission]:
         """Return the jobs that were submitted and have not been added to the run."""
         found = self._select("SELECT number, spec FROM submissions ORDER BY number")
         return [Submission(number, JobSpec.from_json(spec)) for number, spec in found]
@@ -274,12 +274,12 @@ def _power(speedup: Speedup | None) -> float | None:
 
 
 @contextlib.contextmanager
-def _sqlite_errors(directory: Path) -> Iterator[None]:
-    """Raise errors of the database as errors that name it."""
+def _raise_state_errors(directory: Path) -> Iterator[None]:
+    """Turn errors of the database into StateErrors that name its file."""
     try:
         yield
     except sqlite3.Error as error:
-        raise StateError(f"{database_path(directory)}: {error}") from None
+        raise StateError(f"{get_database_path(directory)}: {error}") from None
 
 
 def _create_database(directory: Path, values: Mapping[str, float | str]) -> None:
@@ -290,14 +290,16 @@ def _create_database(directory: Path, values: Mapping[str, float | str]) -> None
         with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
             connection.executescript(_SCHEMA)
             connection.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
-        draft.replace(database_path(directory))
+        draft.replace(get_database_path(directory))
     except (sqlite3.Error, OSError) as error:
-        raise StateError(f"{database_path(directory)}: {error}") from None
+        raise StateError(f"{get_database_path(directory)}: {error}") from None
 
 
 def _connect(directory: Path) -> sqlite3.Connection:
-    with _sqlite_errors(directory):
-        connection = sqlite3.connect(database_path(directory), timeout=30, check_same_thread=False)
+    with _raise_state_errors(directory):
+        connection = sqlite3.connect(
+            get_database_path(directory), timeout=30, check_same_thread=False
+        )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
     return connection

@@ -21,8 +21,8 @@ class JobRecord:
     ended: float | None = None
     error: str | None = None
     items: int | None = None  # None: not known yet
-    done: int = 0  # items
-    failures: int = 0  # failed attempts of items
+    done: int = 0  # how many items are done
+    failures: int = 0  # how many attempts of items have failed
     item_seconds: float = 0.0  # total duration of the items that are done
     size: float | None = None  # seconds of work on one server; measured, once the job has ended
     speedup: Speedup | None = None  # measured, once the job has ended
@@ -44,7 +44,7 @@ class JobRecord:
 
 
 def get_job_state(ended: float | None, error: str | None) -> JobState:
-    """Return the state of a job that ended at a time, or never, with an error or without."""
+    """Return the state of a job from its end, None if it has not ended, and its error."""
     if ended is None:
         return "running"
     if error is None:
@@ -72,7 +72,7 @@ class FailedAttempt(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """From a time on, a job holds a number of servers."""
+    """A job holds ``servers`` servers from ``time`` on."""
 
     time: float
     job: str

@@ -25,7 +25,7 @@ class LiveJob:
     ended: float | None = None
     error: str | None = None
     items: int | None = None  # None: not known yet
-    done: int = 0  # items
+    done: int = 0  # how many items are done
     done_before: frozenset[int] = frozenset()  # items done in an earlier run
     seconds_before: float = 0.0  # the total duration of these
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal

@@ -17,7 +17,7 @@ from hesrpt.policies import (
 )
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.journal_entries import JobRecord
-from hesrpt.runtime.run_schedule import measured_size, measured_speedup
+from hesrpt.runtime.run_schedule import get_measured_size, get_measured_speedup
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Speedup
 from hesrpt.workload import Workload
@@ -68,11 +68,11 @@ def simulate_flow_times(
     earliest_starts = np.maximum(arrivals, first_start)
     origin = earliest_starts.min()
     workload = Workload(
-        [measured_size(record) for record in records],
+        [get_measured_size(record) for record in records],
         [
-            _limit(measured_speedup(record), max(record.done, 1), servers)
+            _limit(get_measured_speedup(record), max(record.done, 1), servers)
             if record.spec.is_bag
-            else measured_speedup(record)
+            else get_measured_speedup(record)
             for record in records
         ],
         arrivals=earliest_starts - origin,

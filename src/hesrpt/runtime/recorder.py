@@ -13,7 +13,7 @@ class Recorder:
 
     def __init__(self, journal: Journal | None, servers: int) -> None:
         self.journal = journal
-        self.holdings: list[Holding] = [] if journal is None else journal.holdings()
+        self.holdings: list[Holding] = [] if journal is None else journal.read_holdings()
         self.peak_servers = servers  # the highest number of servers so far
         self.first_start: float | None = None  # when the first item started
         if journal is not None and (known := journal.get_value("first_start")) is not None:

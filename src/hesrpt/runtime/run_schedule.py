@@ -69,12 +69,12 @@ class RecordedTimeline(Timeline):
         return work
 
 
-def measured_size(record: JobRecord) -> float:
+def get_measured_size(record: JobRecord) -> float:
     """Return the measured size of a job that has ended, in seconds on one server."""
     return max(record.size or 0.0, 1e-9)
 
 
-def measured_speedup(record: JobRecord) -> Speedup:
+def get_measured_speedup(record: JobRecord) -> Speedup:
     """Return the measured speedup of a job that has ended."""
     return record.speedup or _UNKNOWN_SPEEDUP
 
@@ -86,8 +86,8 @@ def build_schedule(
     if not records:
         raise InputError("no job has ended yet, so there is no schedule")
     workload = Workload(
-        [measured_size(record) for record in records],
-        [measured_speedup(record) for record in records],
+        [get_measured_size(record) for record in records],
+        [get_measured_speedup(record) for record in records],
         arrivals=[record.arrived for record in records],
         weights=[record.spec.weight for record in records],
         names=[record.name for record in records],

@@ -25,12 +25,12 @@ class StateExistsError(StateError):
     """The state directory of a new run holds an earlier run."""
 
 
-def database_path(directory: Path) -> Path:
+def get_database_path(directory: Path) -> Path:
     """Return the path of the database."""
     return directory / "state.db"
 
 
-def log_path(directory: Path, job_number: int, item: int) -> Path:
+def get_log_path(directory: Path, job_number: int, item: int) -> Path:
     """Return the path of the output of an item."""
     return directory / "logs" / f"{job_number}-{item}.log"
 
@@ -50,7 +50,7 @@ def create_state_directory(directory: Path) -> int:
         raise StateError(f"{directory}: cannot be created: {error.strerror}") from None
     _check_private(directory)
     lock = lock_directory(directory)
-    if database_path(directory).exists():
+    if get_database_path(directory).exists():
         os.close(lock)
         raise StateExistsError(
             f"{directory}: holds an earlier run; continue it with resume=True, or choose another "
@@ -65,7 +65,7 @@ def check_state_directory(directory: Path) -> None:
     require_posix()
     if not directory.is_dir():
         raise StateError(f"{directory}: is not a state directory: it does not exist")
-    database = database_path(directory)
+    database = get_database_path(directory)
     if not database.exists():
         raise StateError(f"{directory}: is not a state directory: it has no {database.name}")
     _check_private(directory)

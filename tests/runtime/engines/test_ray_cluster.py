@@ -94,7 +94,7 @@ def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
     # Only the items that were running on a node when it died run again.
     assert len(starts.read_text().split()) - 140 <= 2 * 3
     journal = Journal.read(tmp_path / "state")
-    records = journal.records()
+    records = journal.read_records()
     assert {record.name: record.error for record in records} == {"20": None, "120": None}
     assert [record.failures for record in records] == [0, 0]
     assert int(journal.get_value("servers")) == 4
