@@ -133,6 +133,9 @@ def test_failed_job_shows_its_error_and_last_lines(place: Path) -> None:
     assert "before the end" in done.stdout
     assert "good: done" in done.stdout
     status = json.loads(call("status", "s", "--json", cwd=place).stdout)
+    assert (
+        "bad failed: item 0: exit code 3\nbefore the end" in call("report", "s", cwd=place).stdout
+    )
     assert [(job["state"], job["failures"]) for job in status["jobs"]] == [
         ("failed", 2),
         ("done", 0),

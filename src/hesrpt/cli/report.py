@@ -16,7 +16,7 @@ def report(
 
     --csv writes one line for each job.
     """
-    from hesrpt.cli.run_tables import print_outcome
+    from hesrpt.cli.run_tables import print_failures, print_outcome
     from hesrpt.runtime.inspection import read_report
     from hesrpt.runtime.predictions import simulate_alternatives
 
@@ -42,11 +42,13 @@ def report(
             )
         )
     else:
+        console = create_console()
         print_outcome(
-            create_console(),
+            console,
             run_report.records,
             servers=run_report.servers,
             policy=run_report.policy,
             first_start=run_report.first_start,
         )
+        print_failures(console, run_report.records)
         print_locations(plot, csv)

@@ -89,7 +89,7 @@ def run(
 ) -> None:
     """Run the jobs in a file so that their mean flow time is as low as possible."""
     from hesrpt.cli.live_table import LiveTable
-    from hesrpt.cli.run_tables import print_outcome
+    from hesrpt.cli.run_tables import print_failures, print_outcome
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.inspection import read_policy
     from hesrpt.runtime.jobs_file import JobsFile, read_jobs_file
@@ -142,6 +142,8 @@ def run(
             policy=chosen,
             first_start=pool.first_start,
         )
+        if console.is_terminal:  # otherwise each failure was printed when it happened
+            print_failures(console, pool.records)
     if any(job.error for job in pool.jobs):
         raise typer.Exit(1)
 

@@ -35,10 +35,15 @@ def print_status(status: RunStatus) -> None:
         )
     console = create_console()
     console.print(table)
-    for job in status.jobs:
-        if job.error and job.state == "failed":
-            console.print(Text(f"\n{job.name} failed: {job.error}"), soft_wrap=True)
+    print_failures(console, status.jobs)
     console.print(f"\n{'a' if status.is_running else 'no'} scheduler is running")
+
+
+def print_failures(console: Console, records: Sequence[JobRecord]) -> None:
+    """Print why jobs failed."""
+    for record in records:
+        if record.state == "failed":
+            console.print(Text(f"\n{record.name} failed: {record.error}"), soft_wrap=True)
 
 
 def print_outcome(
