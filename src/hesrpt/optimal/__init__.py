@@ -1,1 +1,1 @@
-"""The optimum of a batch of jobs: in closed form for k^p, by a recursion for any speedup."""
+"""The optimal plan of a batch: in closed form for k^p, by a recursion for any concave speedup."""

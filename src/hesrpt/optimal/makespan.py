@@ -1,8 +1,8 @@
-"""The least makespan for any concave speedups: all jobs end together.
+"""The least makespan for any concave speedups: all jobs end at the same time.
 
-To end at time T, job i must run at rate x_i/T, which takes s_i⁻¹(x_i/T) servers; the optimal T is
-the least one for which that many exist. Its proof: give a unit of job i's work the value y_i, such
-that N servers never earn more than 1 per second. Then T ≥ Σ y_i x_i for every schedule.
+To end at time T, job i must run at rate x_i/T, which takes s_i⁻¹(x_i/T) servers. The optimal T is
+the least one for which there are enough servers. Proof: give a unit of job i's work the value y_i,
+such that N servers never earn more than 1 per second. Then T ≥ Σ y_i x_i for every schedule.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hesrpt.optimal import closed_form
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
-# Jobs far smaller than the others need fewer servers than a float can tell from none. They get so
-# many, and end before the others.
-_FEWEST = 1e-300
+# A job that is far smaller than the others may need fewer servers than a float can represent. It
+# gets this many, and ends before the others.
+_FEWEST_SERVERS = 1e-300
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class MakespanOptimum:
     job_values: FloatArray
 
 
-def solve(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> MakespanOptimum:
+def minimise_makespan(
+    sizes: FloatArray, speedups: SpeedupVector, servers: float
+) -> MakespanOptimum:
     """Return the least makespan of jobs of these sizes."""
     rate_alone = speedups.rate(speedups.demand(np.zeros(len(sizes)), servers))
     times_alone = sizes / rate_alone
@@ -42,36 +44,36 @@ def solve(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> Makespa
             makespan = closed_form.makespan(sizes, servers, shared.p)
             held = servers * closed_form.makespan_shares(sizes, shared.p)
         else:
-            makespan = _search(sizes, speedups, servers, shortest, float(times_alone.sum()))
+            makespan = _search_makespan(sizes, speedups, servers, shortest, times_alone.sum())
             held = speedups.inverse(sizes / makespan, servers)
-    held = np.maximum(held, _FEWEST)
+    held = np.maximum(held, _FEWEST_SERVERS)
     if held.sum() < servers * (1 - 1e-9):  # the slowest job sets the time, with all it can use
         values = np.zeros(len(sizes))
         values[slowest] = 1 / rate_alone[slowest]
         return MakespanOptimum(makespan, held, values)
-    # A server has the same marginal value wherever it is, so a unit of work is worth 1/slope.
+    # A server has the same marginal value for every job, so a unit of work is worth 1/slope.
     slopes = speedups.slope_before(held)
-    least = slopes.min()  # 0 where a speedup has all but stopped growing
+    least = slopes.min()  # 0 where a speedup has almost stopped growing
     values = np.where(slopes == least, 1.0, least / np.where(slopes > 0, slopes, 1.0))
     return MakespanOptimum(makespan, held, values / (values @ speedups.rate(held)))
 
 
-def _search(
+def _search_makespan(
     sizes: FloatArray, speedups: SpeedupVector, servers: float, shortest: float, one_by_one: float
 ) -> float:
     """Return the least time for which there are enough servers, by bisection.
 
-    One job after the other is always possible, and by concavity side by side is no slower.
+    Running one job after the other is always possible. By concavity, side by side is no slower.
     """
-    low, high = shortest, one_by_one * (1 + 1e-12)
+    low, high = shortest, float(one_by_one) * (1 + 1e-12)
     while low < (middle := (low + high) / 2) < high:
-        enough = speedups.inverse(sizes / middle, servers).sum() <= servers
-        low, high = (low, middle) if enough else (middle, high)
+        is_enough = speedups.inverse(sizes / middle, servers).sum() <= servers
+        low, high = (low, middle) if is_enough else (middle, high)
     return high
 
 
 class ConstantTimeline(Timeline):
-    """Everybody holds the same servers to the end."""
+    """A timeline in which every job holds the same servers until it ends."""
 
     def __init__(self, held: FloatArray, completion_times: FloatArray) -> None:
         self.held, self.completion_times = held, completion_times
@@ -82,23 +84,23 @@ class ConstantTimeline(Timeline):
 
 
 class SwitchingTimeline(Timeline):
-    """Whole servers that are on average the given fractions, by switching one server at a time.
+    """Whole servers whose time averages are the given fractions: jobs take turns on some servers.
 
-    Job i holds ⌊n_i⌋ servers always and one more during a fraction of the time. These fractions are
-    laid end to end around a clock (the wrap-around rule of McNaughton), so that at every moment as
-    many extra servers are in use as are left, and no job meets itself.
+    Job i always holds ⌊n_i⌋ servers, and one more during a fraction of the time. These fractions
+    are laid end to end around a clock (McNaughton's wrap-around rule). So at every moment the extra
+    servers in use are exactly those that are free, and no job holds two of them at once.
     """
 
     def __init__(self, end: float, held: FloatArray, servers: float) -> None:
         self.always = np.floor(held)
         fraction = held - self.always
         if fraction.sum() > servers - self.always.sum():
-            # A job that by rounding holds whole servers all the time must make room.
+            # If rounding gave a job whole servers for the entire time, it must make room.
             job = int(np.argmax(np.where(fraction == 0, self.always, 0.0)))
             if fraction[job] == 0 and self.always[job] >= 1:
                 self.always[job], fraction[job] = self.always[job] - 1, 1.0
-        # The smallest first, so that none is lost in the sum of the others. And rounding must not
-        # hand out a server that does not exist.
+        # Add up the smallest fractions first, so that none is lost in rounding. Rounding must not
+        # allocate a server that does not exist either.
         order = np.argsort(fraction)
         turns = np.minimum(np.cumsum(fraction[order]), servers - self.always.sum())
         full = np.rint(turns)  # a turn that is full but for rounding is full
@@ -118,14 +120,14 @@ class SwitchingTimeline(Timeline):
 
     def _held(self, jobs: slice | int, now: FloatArray) -> FloatArray:
         start, stop = self.start[jobs], self.stop[jobs]
-        begun, not_ended = start <= now, now < stop
-        extra = np.where(stop <= start, begun | not_ended, begun & not_ended)
+        has_begun, has_not_ended = start <= now, now < stop
+        extra = np.where(stop <= start, has_begun | has_not_ended, has_begun & has_not_ended)
         held: FloatArray = self.always[jobs] + (extra & self.switches[jobs])
         return held
 
     @property
     def completion_times(self) -> FloatArray:
-        """When each job ends: with all others, unless it holds its only server once and early."""
-        early = (self.always == 0) & (self.stop > self.start)
-        times: FloatArray = np.where(early, self.stop * self.ends[-1], self.ends[-1])
+        """The completion times: all the same, unless a job takes its only turn early."""
+        is_early = (self.always == 0) & (self.stop > self.start)
+        times: FloatArray = np.where(is_early, self.stop * self.ends[-1], self.ends[-1])
         return times

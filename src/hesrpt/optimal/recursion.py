@@ -1,17 +1,18 @@
-"""The value of each job's work, by which any concave speedup is planned exactly.
+"""Job values: the recursion that solves any concave speedup exactly.
 
 Jobs are listed from the last to end to the first. Phase k is the time when jobs 1 … k are present;
 it costs W_k = w_1 + … + w_k per second. Let U_k(n) be the most that n servers can earn per second
-when a unit of job i's work earns v_i. The values are those at which each phase just pays its cost,
+when a unit of job i's work earns v_i. The values are chosen so that each phase exactly pays its
+cost:
 
-    U_k(N) = W_k,   that is   v_k = min over n in (0, N] of (W_k − U_{k−1}(N − n)) / s_k(n),
+    U_k(N) = W_k,   that is   v_k = min over n in (0, N] of (W_k − U_{k−1}(N − n)) / s_k(n).
 
-and phase k hands out servers as U_k(N) does. Then Σ v_i x_i is what the work earns in total, and
-no schedule that ends jobs in this order can cost less. It is linear-programming duality: v is the
-dual solution, and earning no more than its cost in every phase is what makes it feasible.
+Phase k allocates servers as U_k(N) does. All work together then earns Σ v_i x_i, and no schedule
+that ends the jobs in this order can cost less. This is linear-programming duality: v is the dual
+solution, and it is feasible because no phase earns more than it costs.
 
-For given v_1 … v_{k−1} the minimum is searched over the price λ of a server: at λ the jobs before k
-want some servers, job k takes the rest, and λ is right if it is job k's own marginal value of them.
+Given v_1 … v_{k−1}, we search the minimum over the price λ of a server: at λ the jobs before k
+demand some servers, job k takes the rest, and λ is right if it is job k's marginal value of them.
 """
 
 from __future__ import annotations
@@ -23,136 +24,141 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, scalar
-from hesrpt.optimal import closed_form
+from hesrpt.optimal.closed_form_batch import log_ratio_before, own_part
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
-# Prices this close are one price: jobs whose marginal values lie between are tied.
+# Two prices this close are the same price: jobs with marginal values between them are tied.
 _SAME_PRICE = 1e-15
 _TIED = 1e-12
-# A job whose weight is less than this part of the weights before it waits for one of them to end.
-# What it would earn is lost in rounding, and so is what its waiting costs.
+# A job with a weight below this fraction of the total weight up to it waits for another job to end.
+# Both its earnings and the cost of its waiting are below rounding errors.
 _NEGLIGIBLE = 1e-12
-# After so many steps that did not find the price, it is surrounded by bisection.
+# After this many secant steps, the search for a price falls back to bisection.
 _SECANT_STEPS = 12
 
 
 @dataclass(frozen=True)
-class Values:
-    """What each job's work is worth, and the price of a server in each phase.
+class JobValues:
+    """The value of each job's work, and the price of a server in each phase.
 
-    Between ``low[k]`` and ``high[k]`` lies the price when jobs 0 … k are present. They are equal
-    except where jobs with kinked speedups are tied for servers at that price.
+    When jobs 0 … k are present, the price lies between ``low_prices[k]`` and ``high_prices[k]``.
+    The two differ only if jobs whose speedups have kinks are tied for servers at that price.
     """
 
     speedups: SpeedupVector
     servers: float
     values: FloatArray
-    low: FloatArray
-    high: FloatArray
-    most: FloatArray  # servers that each job can use
-    waits: BoolArray  # jobs whose weight is negligible beside those before them
-    rising: bool  # whether values are known to rise along the list
-    steepest: float  # at this price per value or above, nobody wants a server, if values rise
+    low_prices: FloatArray
+    high_prices: FloatArray
+    usable: FloatArray  # the most servers that each job can use
+    is_negligible: BoolArray  # whether a job's weight is negligible beside those before it
+    is_rising: bool  # whether values are known to rise along the list
+    steepest: float  # if values rise, the demand is 0 at this price per value or above
 
-    def allocation(self, jobs: int) -> tuple[int, FloatArray]:
-        """Return who holds how many servers when only the first ``jobs`` jobs are present.
+    def allocate(self, jobs: int) -> tuple[int, FloatArray]:
+        """Return the allocation when only the first ``jobs`` jobs are present.
 
-        That is the first job that holds any, and the servers of the jobs from there on.
+        The result is the first job that holds servers, and the servers of all jobs from it on.
         """
         last = jobs - 1
-        if self.waits[last]:
-            start, held = self.allocation(last)
+        if self.is_negligible[last]:
+            start, held = self.allocate(last)
             return start, np.append(held, 0.0)
-        low, high = float(self.low[last]), float(self.high[last])
-        start = _worth_nothing(self.values[:last], low, self.steepest)
+        low, high = float(self.low_prices[last]), float(self.high_prices[last])
+        start = _count_unserved(self.values[:last], low, self.steepest)
         values = self.values[start:jobs]
         speedups = self.speedups.entries(slice(start, jobs))
         held = speedups.demand(high / values, self.servers)
         if low == high:
-            # The price leaves for the last job just what it wants, up to rounding.
-            left = self.servers - float(held[:-1].sum())
-            held[-1] = min(max(left, 0.0), float(self.most[last]))
-            if left < 0:
-                held = _hand_out(self.servers, held, held)
+            # Up to rounding, the price leaves the last job exactly what it demands.
+            remaining = self.servers - float(held[:-1].sum())
+            held[-1] = min(max(remaining, 0.0), float(self.usable[last]))
+            if remaining < 0:
+                held = _serve_first_to_end(self.servers, held, held)
         else:
-            # Who is tied at the price is decided a little above and below it, for rounding.
+            # Rounding must not decide which jobs are tied, so compare slightly different prices.
             held = speedups.demand(high * (1 + _TIED) / values, self.servers)
-            wanted = speedups.demand(low * (1 - _TIED) / values, self.servers)
-            held = _hand_out(self.servers, held, wanted)
-        if self.rising and len(held) > 1 and held[-1] < held[-2]:
-            held.sort()  # tied by rounding: the job that ends first must not have less
+            demand = speedups.demand(low * (1 - _TIED) / values, self.servers)
+            held = _serve_first_to_end(self.servers, held, demand)
+        if self.is_rising and len(held) > 1 and held[-1] < held[-2]:
+            held.sort()  # tied by rounding: a job that ends earlier must not hold less
         return start, held
 
 
-def _worth_nothing(values: FloatArray, price: float, steepest: float) -> int:
-    """Return how many jobs at the head of the list are worth no server at this price."""
+def _count_unserved(values: FloatArray, price: float, steepest: float) -> int:
+    """Return how many jobs at the head of the list demand no servers at this price."""
     return int(values.searchsorted(price / steepest, side="right")) if steepest < inf else 0
 
 
-def _hand_out(servers: float, sure: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Give each job what it surely wants, and the tied ones the rest: those that end first, first.
+def _serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
+    """Give each job its ``sure`` servers, and the rest to tied jobs up to their ``demand``.
 
-    If even that is more than there is, those that end first still come first.
+    Jobs that end first come first. If the sure servers alone exceed what there is, they are cut in
+    the same order.
     """
-    over = sure.sum() > servers
-    base = np.zeros_like(sure) if over else sure
-    room = np.maximum((sure if over else wanted) - base, 0.0)[::-1]
-    left = servers - float(base.sum())
-    return base + np.clip(left - (np.cumsum(room) - room), 0.0, room)[::-1]
+    is_over = sure.sum() > servers
+    base = np.zeros_like(sure) if is_over else sure
+    room = np.maximum((sure if is_over else demand) - base, 0.0)[::-1]
+    remaining = servers - float(base.sum())
+    return base + np.clip(remaining - (np.cumsum(room) - room), 0.0, room)[::-1]
 
 
-def job_values(
+def compute_job_values(
     speedups: SpeedupVector,
     servers: float,
     weights: FloatArray,
-    keep: Values | None = None,
+    previous: JobValues | None = None,
     known: int = 0,
-) -> Values:
+) -> JobValues:
     """Return the values of jobs listed from the last to end to the first.
 
-    The values of the first ``known`` jobs, which do not depend on the others, stand in ``keep``.
+    The first ``known`` values do not depend on the other jobs and are copied from ``previous``.
     """
     jobs = len(weights)
     values, low, high = np.empty(jobs), np.empty(jobs), np.empty(jobs)
-    if keep is not None:
-        for mine, kept in ((values, keep.values), (low, keep.low), (high, keep.high)):
-            mine[:known] = kept[:known]
+    if previous is not None:
+        values[:known] = previous.values[:known]
+        low[:known], high[:known] = previous.low_prices[:known], previous.high_prices[:known]
     cost = np.cumsum(weights)
-    # With one speedup, values rise along the list if weights do. Rounding must not undo that.
     shared = speedups.shared
-    rising = shared is not None and bool(np.all(weights[1:] >= weights[:-1]))
-    # Then the jobs that are worth no server stand at the head of the list and can be skipped.
-    steepest = shared.steepest() if shared is not None and rising else inf
-    most = speedups.demand(np.zeros(jobs), servers)
-    waits = weights < _NEGLIGIBLE * cost
-    if isinstance(shared, PowerLaw):  # what the recursion comes to, as U_k(n) = W_k (n/N)^p
+    # With one speedup, values rise along the list if weights do. Rounding must not undo that.
+    is_rising = shared is not None and bool(np.all(weights[1:] >= weights[:-1]))
+    # Then the jobs that get no servers are at the head of the list and can be skipped.
+    steepest = shared.steepest() if shared is not None and is_rising else inf
+    usable = speedups.demand(np.zeros(jobs), servers)
+    is_negligible = weights < _NEGLIGIBLE * cost
+    if isinstance(shared, PowerLaw):  # the solution of the recursion, as U_k(n) = W_k (n/N)^p
         p = shared.p
-        rest = np.concatenate(([0.0], cost[:-1]))
-        log_rest = closed_form.log_rest(weights[known:], cost[known:], rest[known:])
-        own = closed_form.own_part(log_rest, p)
+        before = np.concatenate(([0.0], cost[:-1]))
+        own = own_part(log_ratio_before(weights[known:], cost[known:], before[known:]), p)
         values[known:] = own ** (1 - p) * cost[known:] / servers**p
         low[known:] = high[known:] = p * cost[known:] / servers
-        waits[:] = False
-        return Values(speedups, servers, values, low, high, most, waits, rising, inf)
+        is_negligible[:] = False
+        steepest = inf
+        return JobValues(
+            speedups, servers, values, low, high, usable, is_negligible, is_rising, steepest
+        )
     steepness = 1.0
     for k in range(known, jobs):
-        if waits[k]:
-            # So low a value is always right: even all servers would earn no more than the weight.
-            values[k] = weights[k] / float(speedups[k].rate(scalar(float(most[k]))))
+        if is_negligible[k]:
+            # This value is always feasible: even all servers would earn no more than the weight.
+            values[k] = weights[k] / float(speedups[k].rate(scalar(float(usable[k]))))
             low[k], high[k] = low[k - 1], high[k - 1]
             continue
-        phase = _Phase(speedups, servers, values[:k], float(cost[k]), float(most[k]), steepest)
-        least = float(low[k - 1]) if k else 0.0
-        guess = _extrapolated(low[max(k - 3, 0) : k].tolist())
-        values[k], low[k], high[k] = phase.solve(least, guess, steepness)
+        phase = _Phase(speedups, servers, values[:k], float(cost[k]), float(usable[k]), steepest)
+        lowest = float(low[k - 1]) if k else 0.0
+        guess = _extrapolate(low[max(k - 3, 0) : k].tolist())
+        values[k], low[k], high[k] = phase.solve(lowest, guess, steepness)
         steepness = phase.steepness
-        if rising and k:
+        if is_rising and k:
             values[k] = max(values[k], values[k - 1])
-    return Values(speedups, servers, values, low, high, most, waits, rising, steepest)
+    return JobValues(
+        speedups, servers, values, low, high, usable, is_negligible, is_rising, steepest
+    )
 
 
-def _extrapolated(prices: list[float]) -> float:
-    """Return the next price after those of up to three phases, whose logarithms go on smoothly."""
+def _extrapolate(prices: list[float]) -> float:
+    """Guess the next price from up to three previous ones, whose logarithms change smoothly."""
     if len(prices) < 2 or prices[0] == 0:
         return 0.0
     if len(prices) == 2:
@@ -162,16 +168,16 @@ def _extrapolated(prices: list[float]) -> float:
 
 
 class _Offer(NamedTuple):
-    """What a price leads to."""
+    """The consequences of a price."""
 
-    left: float  # servers that the jobs before k do not want
-    earned: float  # what these jobs earn
-    value: float  # what job k's work must be worth, if it takes what is left
+    remaining: float  # servers that the jobs before k do not demand
+    earned: float  # what those jobs earn
+    value: float  # the value that job k's work needs if it takes the remaining servers
     error: float  # of the price, as a log ratio: negative if too low, positive if too high
 
 
 class _Phase:
-    """The search for the value of job k, given those of the jobs before it in the list."""
+    """The search for the value of job k, given the values of the jobs before it in the list."""
 
     def __init__(
         self,
@@ -179,40 +185,40 @@ class _Phase:
         servers: float,
         values: FloatArray,
         cost: float,
-        most: float,
+        usable: float,
         steepest: float,
     ) -> None:
         self.others = speedups.entries(slice(len(values)))
         self.speedup = speedups[len(values)]
         self.servers, self.values, self.cost = servers, values, cost
         self.precision = max(speedups.precision, self.speedup.precision)
-        self.most, self.steepest, self.steepness = most, steepest, 1.0
+        self.usable, self.steepest, self.steepness = usable, steepest, 1.0
 
-    def solve(self, least: float, guess: float, steepness: float) -> tuple[float, float, float]:
-        """Return the value of the job, and bounds on the price from below and above.
+    def solve(self, lowest: float, guess: float, steepness: float) -> tuple[float, float, float]:
+        """Return the value of the job, a lower bound and an upper bound on the price.
 
-        More jobs never make servers cheaper, so the price is at least ``least``, that of the phase
-        without this job; and it is at most what a server earns on average.
+        More jobs never make servers cheaper, so the price is at least ``lowest``, the price of the
+        phase without this job. It is at most what a server earns on average.
         """
-        if least == 0:
+        if lowest == 0:
             offer = self.offer(0.0)
-            if offer.left >= self.most:  # enough for everybody: servers are free
+            if offer.remaining >= self.usable:  # enough for everybody: servers are free
                 return offer.value, 0.0, 0.0
         if len(self.values) == 0:
             value = self.cost / float(self.speedup.rate(scalar(self.servers)))
             price = value * float(self.speedup.slope(scalar(self.servers)))
             return value, price, price
-        return self.search(least, self.cost / self.servers, guess, steepness)
+        return self.search(lowest, self.cost / self.servers, guess, steepness)
 
     def search(
         self, low: float, high: float, guess: float, steepness: float
     ) -> tuple[float, float, float]:
         """Search the price by the secant method on logarithms, guarded by bisection.
 
-        The prices of neighbouring phases and the way the error grows with the price are alike, so
-        the first guess and its correction are good, and two or three steps usually do.
+        Neighbouring phases have similar prices and a similar growth of the error with the price.
+        So the first guess and its correction are good, and two or three steps usually suffice.
         """
-        # The price of the phase before is no more exact than this.
+        # The price of the phase before is known to this precision only.
         low, high = low * (1 - 4 * self.precision), high * (1 + 4 * self.precision)
         previous: tuple[float, float] | None = None
         self.steepness = steepness
@@ -229,51 +235,51 @@ class _Phase:
             guess = 0.0
             if abs(offer.error) < inf:
                 if previous is not None and previous[1] != offer.error:
-                    grown = (offer.error - previous[1]) / log(price / previous[0])
-                    self.steepness = grown if 0 < grown < inf else self.steepness
+                    growth = (offer.error - previous[1]) / log(price / previous[0])
+                    self.steepness = growth if 0 < growth < inf else self.steepness
                 previous = price, offer.error
                 step = offer.error / self.steepness
                 guess = price * exp(-step) if abs(step) < 50 else 0.0
         return self.tied_value(low, high), low, high
 
     def offer(self, price: float) -> _Offer:
-        """Return what a price leads to."""
-        start = _worth_nothing(self.values, price, self.steepest)
+        """Return the consequences of a price."""
+        start = _count_unserved(self.values, price, self.steepest)
         values = self.values[start:]
         others = self.others.entries(slice(start, None)) if start else self.others
-        wanted = others.demand(price / values, self.servers)
-        left = self.servers - float(wanted.sum())
-        earned = float(values @ others.rate(wanted))
-        if left <= 0:
-            return _Offer(left, earned, inf, -inf)
-        taken = scalar(min(left, self.most))
+        demand = others.demand(price / values, self.servers)
+        remaining = self.servers - float(demand.sum())
+        earned = float(values @ others.rate(demand))
+        if remaining <= 0:
+            return _Offer(remaining, earned, inf, -inf)
+        taken = scalar(min(remaining, self.usable))
         value = (self.cost - earned) / float(self.speedup.rate(taken))
-        if left > self.most:
-            return _Offer(left, earned, value, inf)
+        if remaining > self.usable:
+            return _Offer(remaining, earned, value, inf)
         error = 0.0
         if price < (one_more := value * float(self.speedup.slope(taken))):
             error = log(price / one_more) if price > 0 else -inf
         elif price > (one_less := value * float(self.speedup.slope_before(taken))):
             error = log(price / one_less) if one_less > 0 else inf
-        return _Offer(left, earned, value, error)
+        return _Offer(remaining, earned, value, error)
 
     def tied_value(self, low: float, high: float) -> float:
-        """Return the job's value when jobs are tied for servers at the price between two bounds.
+        """Return the job's value if jobs are tied for servers at the price between two bounds.
 
-        What the jobs before k earn is linear in the servers that they leave, from what they leave
-        at the lower price to what they leave at the higher: Newton's method on that line.
+        The earnings of the jobs before k are linear in the servers they leave, between what they
+        leave at the lower price and at the higher price. We use Newton's method on that line.
         """
-        fewest, most = self.offer(low).left if low > 0 else 0.0, self.offer(high)
+        fewest, most = self.offer(low).remaining if low > 0 else 0.0, self.offer(high)
         value = most.value
-        taken = min(most.left, self.most)
-        earned_at_most = most.earned + high * (most.left - taken)
+        taken = min(most.remaining, self.usable)
+        earned_at_most = most.earned + high * (most.remaining - taken)
         for _ in range(100 if value > 0 else 0):
-            wanted = float(self.speedup.demand(scalar(high / value), self.servers))
-            wanted = min(max(wanted, fewest, 0.0), taken)
-            if wanted <= 0:
+            demand = float(self.speedup.demand(scalar(high / value), self.servers))
+            demand = min(max(demand, fewest, 0.0), taken)
+            if demand <= 0:
                 break
-            cost = self.cost - earned_at_most - high * (taken - wanted)
-            better = cost / float(self.speedup.rate(scalar(wanted)))
+            cost = self.cost - earned_at_most - high * (taken - demand)
+            better = cost / float(self.speedup.rate(scalar(demand)))
             if not better < value:
                 break
             value = better

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal import makespan
+from hesrpt.optimal.makespan import minimise_makespan
 from hesrpt.policies.policy import Policy, State
 
 
@@ -17,4 +17,4 @@ class HeLrpt(Policy):
     """
 
     def __call__(self, state: State) -> FloatArray:
-        return makespan.solve(state.remaining, state.speedups, state.servers).held
+        return minimise_makespan(state.remaining, state.speedups, state.servers).held

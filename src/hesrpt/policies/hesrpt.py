@@ -10,7 +10,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
-from hesrpt.optimal.closed_form import shares_of, smallest_first_shares
+from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
@@ -59,7 +59,7 @@ class HeSrpt(RankedPolicy):
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         if whole:
             return self._whole.row(jobs, servers, speedup, whole)
-        held = servers * smallest_first_shares(jobs, self._power(speedup))
+        held = servers * compute_shares_smallest_first(jobs, self._power(speedup))
         if isinstance(speedup, PowerLaw):
             return held
         held = np.concatenate((held, np.zeros(jobs - len(held))))
@@ -81,7 +81,7 @@ class HeSrpt(RankedPolicy):
             return self._whole(state)
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         smallest_first = np.argsort(state.remaining / weights, kind="stable")
-        shares = shares_of(weights[smallest_first[::-1]], self._power(state.speedups))[::-1]
+        shares = compute_shares(weights[smallest_first[::-1]], self._power(state.speedups))[::-1]
         usable = usable_servers(state.speedups, state.servers, len(state))
         held = np.empty(len(state))
         held[smallest_first] = redistribute_excess(state.servers * shares, usable[smallest_first])

@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
-from hesrpt.optimal.recursion import Values, job_values
+from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy
 from hesrpt.policies.sharing import usable_servers
@@ -24,10 +24,10 @@ class _Memory:
 
     def __init__(self) -> None:
         self.key: tuple[Speedup, float] | None = None
-        self.values: Values | None = None
+        self.values: JobValues | None = None
         self.listed: tuple[IntArray, FloatArray, SpeedupVector, float] | None = None
 
-    def values_by_rank(self, jobs: int, speedup: Speedup, servers: float) -> Values:
+    def values_by_rank(self, jobs: int, speedup: Speedup, servers: float) -> JobValues:
         """Return the values of at least this many jobs with equal weights and one speedup."""
         if self.key != (speedup, servers):
             self.key, self.values, self.listed = (speedup, servers), None, None
@@ -35,12 +35,12 @@ class _Memory:
         if self.values is None or known < jobs:
             weights = np.ones(max(jobs, 2 * known, 16))
             speedups = SpeedupVector.repeat(speedup, len(weights))
-            self.values = job_values(speedups, servers, weights, self.values, known)
+            self.values = compute_job_values(speedups, servers, weights, self.values, known)
         return self.values
 
     def values_of_list(
         self, jobs: IntArray, weights: FloatArray, speedups: SpeedupVector, servers: float
-    ) -> Values:
+    ) -> JobValues:
         """Return the values of jobs listed from the last to end to the first."""
         known = 0
         if self.values is not None and self.listed is not None and servers == self.listed[3]:
@@ -51,7 +51,7 @@ class _Memory:
             )
             differs |= ~speedups.equals(old_speedups)
             known = int(np.argmax(differs)) if differs.any() else common
-        self.values = job_values(speedups, servers, weights, self.values, known)
+        self.values = compute_job_values(speedups, servers, weights, self.values, known)
         self.key, self.listed = None, (jobs, weights, speedups, servers)
         return self.values
 
@@ -86,7 +86,7 @@ class Optimal(RankedPolicy):
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
         values = self._memory.values_by_rank(jobs, speedup, servers)
-        return values.allocation(jobs)[1][::-1]
+        return values.allocate(jobs)[1][::-1]
 
     def __call__(self, state: State) -> FloatArray:
         if self.is_ranked and state.speedups.shared is not None:
@@ -99,7 +99,7 @@ class Optimal(RankedPolicy):
         values = self._memory.values_of_list(
             state.jobs[order], weights[order], speedups.take(order), state.servers
         )
-        start, allocation = values.allocation(len(order))
+        start, allocation = values.allocate(len(order))
         held = np.zeros(len(state))
         held[order[start:]] = allocation
         return held

@@ -15,7 +15,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
-from hesrpt.optimal.closed_form import shortest_first
+from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Policy, State, as_ranked, round_fairly
 from hesrpt.simulator import kernel
@@ -272,7 +272,7 @@ def _arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool
             return np.arange(len(sizes))
         return np.argsort(arrivals, kind="stable")
     if arrivals is None:
-        return np.ascontiguousarray(shortest_first(sizes)[0][::-1])
+        return np.ascontiguousarray(sort_by_size(sizes)[0][::-1])
     if np.all(arrivals[1:] > arrivals[:-1]):
         return np.arange(len(sizes))
     # Of equal sizes, the job given first comes last, so that it ends first.

@@ -1,4 +1,4 @@
-"""The record of a plan in closed form: who holds what is a formula of the time."""
+"""The timeline of a plan in closed form: allocations are computed from a formula on demand."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.closed_form import PowerLawOptimum, power_of_ratio, shares_of
+from hesrpt.optimal.closed_form_batch import ClosedFormOptimum, compute_shares, power_of_ratio
 from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
 
-class PowerLawTimeline(Timeline):
-    """heSRPT: phase j begins when j jobs have ended, and shares depend on nothing but j."""
+class ClosedFormTimeline(Timeline):
+    """The timeline of heSRPT. Phase j starts when j jobs have ended; shares depend on j alone."""
 
     def __init__(
-        self, servers: float, p: float, weights: FloatArray | None, optimum: PowerLawOptimum
+        self, servers: float, p: float, weights: FloatArray | None, optimum: ClosedFormOptimum
     ) -> None:
         self.total, self.p, self.weights = servers, p, weights
         self.first_to_last, self.ends = optimum.first_to_last, optimum.ends
@@ -27,7 +27,7 @@ class PowerLawTimeline(Timeline):
         return np.ones(len(present)) if self.weights is None else self.weights[present]
 
     def servers(self, phase: int) -> FloatArray:
-        held = self.total * shares_of(self._weights_present(phase), self.p)
+        held = self.total * compute_shares(self._weights_present(phase), self.p)
         return self._in_given_order(phase, held[::-1])
 
     def _in_given_order(self, phase: int, values: FloatArray) -> FloatArray:
@@ -38,8 +38,8 @@ class PowerLawTimeline(Timeline):
     def servers_of(self, job: int) -> FloatArray:
         place = int(np.flatnonzero(self.first_to_last == job)[0])
         up_to = np.cumsum(self._weights_present(0))[::-1]
-        # Its share of what it and the jobs after it hold together never changes.
-        own = shares_of(self._weights_present(place), self.p)[-1]
+        # Of the servers that it and all later jobs hold, the job's share never changes.
+        own = compute_shares(self._weights_present(place), self.p)[-1]
         before = up_to[: place + 1]
         held_by_these = power_of_ratio(up_to[place : place + 1], before, 1 / (1 - self.p))
         held = np.zeros(len(self.ends))
@@ -55,15 +55,15 @@ class PowerLawTimeline(Timeline):
             if phase == len(self.ends):
                 yield np.zeros(len(self.ends))
                 continue
-            shares = shares_of(self._weights_present(phase), self.p)[::-1]
+            shares = compute_shares(self._weights_present(phase), self.p)[::-1]
             start, done = 0.0, np.zeros(len(shares))
             if phase:
-                # Rates keep their proportions while two jobs run, so the work done by the end of
-                # a job is known from its own.
+                # The ratio of two jobs' rates is constant while both run. So the size of the job
+                # that ended last gives the work that the others had done by then.
                 start = float(self.ends[phase - 1])
-                before = shares_of(self._weights_present(phase - 1), self.p)[::-1]
+                before = compute_shares(self._weights_present(phase - 1), self.p)[::-1]
                 last_ended = workload.sizes[self.first_to_last[phase - 1]]
                 done = last_ended * (before[1:] / before[0]) ** self.p
             done += (time - start) * (self.total * shares) ** self.p
-            left = workload.sizes[self.first_to_last[phase:]] - done
-            yield self._in_given_order(phase, np.maximum(left, 0.0))
+            remaining = workload.sizes[self.first_to_last[phase:]] - done
+            yield self._in_given_order(phase, np.maximum(remaining, 0.0))
