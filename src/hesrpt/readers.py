@@ -142,8 +142,8 @@ def _build_speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Spe
     if "p" in table.columns:
         if shared is not None:
             raise InputError(
-                f"{table.source}: has a column 'p', so each job has its own speedup; a speedup of "
-                "all jobs cannot be given as well"
+                f"{table.source}: has a column 'p', so each job has its own speedup; do not "
+                "give a speedup for all jobs as well"
             )
         speedups: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
     elif shared is None:

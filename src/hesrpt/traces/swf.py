@@ -98,7 +98,7 @@ def _read_jobs(lines: Sequence[int], texts: Sequence[str]) -> RawJobs:
 
 
 def _parse_fields(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
-    """Return the fields of each line, NaN where a line is short, and which lines are unreadable."""
+    """Return the fields of each line, padded with NaN, and which lines are unreadable."""
     for dtype in (np.int64, np.float64):  # integers are parsed five times faster
         try:
             with warnings.catch_warnings():

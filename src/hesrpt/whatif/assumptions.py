@@ -14,7 +14,7 @@ from hesrpt.readers import Curve, read_curves
 from hesrpt.speedups import PowerLaw, Speedup, fit_power_law
 from hesrpt.validation import check_at_least
 
-# Powers are kept between these: beyond them, jobs scale almost not at all or almost perfectly.
+# Powers are clipped to this range: beyond it, jobs scale hardly at all or almost perfectly.
 _LOWEST_P, _HIGHEST_P = 0.02, 0.98
 # A distribution of p is represented by this many equally likely values: jobs with the same p are
 # simulated together.

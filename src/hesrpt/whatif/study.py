@@ -1,4 +1,4 @@
-"""Replaying the jobs of a trace, with the servers that users asked for and with chosen ones."""
+"""Replaying the jobs of a trace under rigid and malleable policies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Study:
 
     @cached_property
     def load(self) -> float:
-        """The server-seconds that users asked for over those available meanwhile."""
+        """The server-seconds that users asked for, relative to those available meanwhile."""
         return offered_load(self.trace, self.servers)
 
     def slowdowns(self, policy: str) -> FloatArray:
