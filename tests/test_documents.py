@@ -234,7 +234,9 @@ def test_columns_of_traces_are_documented(tmp_path: Path) -> None:
             assert len(read_trace(file)) == 1, name
 
 
-@pytest.mark.parametrize("command", ["plan", "simulate", "compare", "run", "status", "report"])
+@pytest.mark.parametrize(
+    "command", ["plan", "simulate", "compare", "whatif", "run", "status", "report"]
+)
 def test_keys_of_json_output_are_documented(command: str, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     jobs = tmp_path / "jobs.toml"
@@ -244,6 +246,7 @@ def test_keys_of_json_output_are_documented(command: str, tmp_path: Path) -> Non
         "plan": ["plan", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
         "simulate": ["simulate", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
         "compare": ["compare", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        "whatif": ["whatif", "examples/cluster.swf", "--p", "0.7", "--policies", "easy"],
         "run": run,
         "status": ["status", state],
         "report": ["report", state],

@@ -1,13 +1,15 @@
 """Turns the markup of our docstrings into what mkdocstrings renders.
 
-Docstrings use Sphinx roles (:class:`Name`), which editors and `help()` readers know, and end in
+Docstrings use Sphinx roles (:class:`Name`), which editors and readers of `help()` know, and end in
 doctests without a heading. Here a role becomes a link to the API page, if the name is on one, and
-doctests become an Examples section.
+doctests become an Examples section. The comment of an attribute (`#:` above it, or `#` behind it)
+becomes its docstring.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -25,11 +27,30 @@ class DocstringMarkup(griffe.Extension):
 
 
 def _rewrite(obj: griffe.Object) -> None:
+    if isinstance(obj, griffe.Attribute) and not obj.docstring and (comment := _find_comment(obj)):
+        obj.docstring = griffe.Docstring(comment, parent=obj)
     if obj.docstring:
         obj.docstring.value = _link_roles(obj, _add_examples_heading(obj.docstring.value))
     for member in obj.members.values():
         if not member.is_alias:
             _rewrite(member)  # type: ignore[arg-type]
+
+
+def _find_comment(attribute: griffe.Attribute) -> str:
+    """Return the comment that describes an attribute, as a sentence."""
+    if attribute.lineno is None or not isinstance(attribute.filepath, Path):
+        return ""
+    lines = attribute.lines_collection[attribute.filepath]
+    first = attribute.lineno - 1
+    behind = lines[first].partition("  # ")[2]
+    above: list[str] = []
+    while first > 0 and (line := lines[first - 1].strip()).startswith("#:"):
+        above.insert(0, line.removeprefix("#:").strip())
+        first -= 1
+    text = " ".join(above) or behind
+    if not text or text.startswith(("noqa", "type:")):
+        return ""
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def _add_examples_heading(text: str) -> str:
