@@ -45,9 +45,11 @@ class _Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            options = {parameter.name: parameter.opts[0] for parameter in self.params}
-            if error.argument in options:
-                raise InputError(error.problem, argument=options[error.argument]) from error
+            for parameter in self.params:
+                if parameter.name == error.argument:
+                    is_option = parameter.param_type_name == "option"
+                    name = parameter.opts[0] if is_option else parameter.metavar
+                    raise InputError(error.problem, argument=name) from error
             raise
 
 

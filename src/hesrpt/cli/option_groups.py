@@ -1,7 +1,7 @@
-"""Groups of options that several commands share, and the jobs and speedups they describe.
+"""Groups of options that several commands share: the jobs, their speedup, and the simulation.
 
-A command takes a group as one argument. Typer knows only single options, so
-:func:`expand_option_groups` shows it a function with all of them.
+A command takes a group as one argument. Typer only knows single options, so
+:func:`expand_option_groups` turns each group into its options.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """How a simulation shares servers. The fields are arguments of ``hesrpt.simulate``."""
+    """Options of a simulation. The fields are arguments of ``hesrpt.simulate``."""
 
     whole: Annotated[
         bool, typer.Option("--whole", metavar="", help="Allocate whole servers only.")
