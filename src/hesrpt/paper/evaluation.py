@@ -18,7 +18,7 @@ from hesrpt.paper.exhibits import (
     Settings,
 )
 from hesrpt.plotting import draw_schedule, get_title, paper_figures
-from hesrpt.plotting.paper_figures import format_ratio
+from hesrpt.plotting.style import format_ratio
 from hesrpt.policies import Knee
 from hesrpt.simulator import simulate
 from hesrpt.simulator.tuning import tune_knee

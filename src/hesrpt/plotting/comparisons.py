@@ -14,6 +14,7 @@ from hesrpt.plotting.style import (
     PANEL_WIDTH,
     REFERENCE_COLOUR,
     add_legend_below,
+    format_ratio,
     get_style,
     get_styles,
     use_log_scale,
@@ -58,7 +59,7 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
             markersize=5,
         )
         axes.annotate(
-            f"{ratio:.2f}",
+            format_ratio(ratio),
             (high, place),
             xytext=(6, 0),
             textcoords="offset points",
@@ -67,8 +68,9 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
         )
     use_log_scale(axes, "x")
     highest = max(float((times / best).max()) for times in means.values())
-    axes.set_xlim(0.96 * min(float((times / best).min()) for times in means.values()), 1.0)
-    axes.set_xlim(right=max(highest**1.2, 1.3))  # room for the last number
+    lowest = min(float((times / best).min()) for times in means.values())
+    room = max(highest / lowest, 1.25)
+    axes.set_xlim(lowest / room**0.06, highest * room**0.2)  # the last number stands on the right
     axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(means)), [styles[policy].title for policy in means])
     axes.set_ylim(len(means) - 0.5, -0.7)

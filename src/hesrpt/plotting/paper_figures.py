@@ -26,6 +26,7 @@ from hesrpt.plotting.style import (
     add_legend_below,
     align_crowded_labels,
     escape_text,
+    format_ratio,
     get_style,
     use_log_scale,
     use_power_axis,
@@ -355,11 +356,6 @@ def draw_loss_distribution(rows: Sequence[Mapping[str, Any]], titles: Mapping[st
     axes.set_ylabel("fraction of curves\nwith ratio ≤ r")
     add_legend_below(figure, axes)
     return figure
-
-
-def format_ratio(ratio: float) -> str:
-    """Return a ratio with as many digits as it needs: 104, 13.6, 1.35, 1.012."""
-    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.2f}" if ratio >= 1.095 else f"{ratio:.3f}"
 
 
 def _draw_dot(

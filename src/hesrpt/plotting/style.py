@@ -124,8 +124,9 @@ class _PlainLogLocator(Locator):
         if high < _SHORT_AXIS * low:
             ticks = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
             return [tick for tick in ticks if tick > 0]
-        steps = (1.0, 2.0, 5.0) if high < _LONG_AXIS * low else (1.0,)
-        return [float(tick) for tick in LogLocator(subs=steps).tick_values(low, high)]
+        is_long = high > _LONG_AXIS * low
+        locator = LogLocator(subs=(1.0,), numticks=6) if is_long else LogLocator(subs=(1, 2, 5))
+        return [float(tick) for tick in locator.tick_values(low, high)]
 
 
 def use_log_scale(axes: Axes, which: Literal["x", "y"] = "y") -> None:
@@ -160,6 +161,15 @@ def add_legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> 
     """Put the legend of some axes below the figure, in one line unless ``columns`` is given."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
+
+
+def format_ratio(ratio: float) -> str:
+    """Return a ratio with as many digits as it needs.
+
+    >>> [format_ratio(ratio) for ratio in (103.7, 1.349, 1.0124)]
+    ['104', '1.35', '1.012']
+    """
+    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.2f}" if ratio >= 1.095 else f"{ratio:.3f}"
 
 
 def escape_text(text: str) -> str:

@@ -49,8 +49,9 @@ class SimulatedTimeline(Timeline):
         if self._is_recordable:
             return super().some_ends(most)
         # The run is simulated again for each of these times.
-        times = min(most, max(2_000_000 // self.run.jobs, 30))
-        return np.linspace(0.0, self.completion_times.max(), times + 1)[1:]
+        half = min(most, max(2_000_000 // self.run.jobs, 60)) // 2
+        even = np.linspace(0.0, self.completion_times.max(), half + 1)[1:]
+        return np.union1d(even, np.quantile(self.completion_times, np.linspace(0, 1, half)))
 
     def servers(self, phase: int) -> FloatArray:
         phases = self._phases
