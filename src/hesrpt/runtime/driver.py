@@ -6,7 +6,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -53,6 +54,16 @@ _WARNING_SECONDS = 3.0
 _GATHER_SECONDS = 0.005
 
 _LOG = logging.getLogger("hesrpt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a pool is doing at one moment. Jobs that have ended are not in it."""
+
+    time: float  # seconds since the run began
+    servers: int  # how many there are
+    planned: Mapping[str, int]  # servers that the policy gives each job
+    held: Mapping[str, int]  # servers that each job holds
 
 
 class Driver:
@@ -119,6 +130,17 @@ class Driver:
             yield from reader.read_results(job.name)
         finally:
             reader.close()
+
+    def take_snapshot(self) -> Snapshot:
+        """Return how many servers each job has now."""
+        with self.condition:
+            jobs = self.core.jobs
+            return Snapshot(
+                time=self.now,
+                servers=self.core.servers,
+                planned={name: job.planned for name, job in jobs.items()},
+                held={name: job.observed for name, job in jobs.items()},
+            )
 
     def close(self) -> None:
         """Stop all running items and the thread."""

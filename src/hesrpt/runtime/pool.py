@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,22 +15,21 @@ from typing import Any, Self, TypeVar
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.runtime.core import MAX_BATCH, Core
-from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.driver import Driver, Snapshot
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import CallSource, PoolExecutor
 from hesrpt.runtime.job_handle import Job, JobError
 from hesrpt.runtime.job_registry import JobRegistry
-from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.predictions import predict_ends
+from hesrpt.runtime.python_jobs import create_executor_job, create_map_job
 from hesrpt.runtime.run_schedule import build_schedule
-from hesrpt.runtime.sources import PythonSource, ReadAhead
+from hesrpt.runtime.sources import ReadAhead
 from hesrpt.schedule import Schedule
-from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
 
@@ -38,16 +37,6 @@ __all__ = ["Job", "JobError", "Pool", "Snapshot"]
 
 A = TypeVar("A")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """What a pool is doing at one moment. Jobs that have ended are not in it."""
-
-    time: float  # seconds since the run began
-    servers: int  # how many there are
-    planned: Mapping[str, int]  # servers that the policy gives each job
-    held: Mapping[str, int]  # servers that each job holds
 
 
 class Pool:
@@ -168,36 +157,25 @@ class Pool:
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
-        if not callable(function):
-            raise InputError(f"function must be callable, got {function!r}")
-        if not isinstance(items, Iterable):
-            raise InputError(f"items must be iterable, got {items!r}")
-        time_limit = None if timeout is None else check_positive("timeout", timeout)
-        engine = self._driver.engine
-        if keep and not engine.can_keep_results:
-            raise InputError("keep=True needs a cluster, to leave the results in")
+        self._check_open()
         if keep and self._journal is not None:
             raise InputError(
                 "keep=True cannot be combined with state=, which keeps the results to resume"
             )
-        spec = _create_spec(
-            name=name or str(getattr(function, "__name__", "job")),
-            items=len(items) if isinstance(items, Sized) else None,
+        job = create_map_job(
+            function,
+            items,
+            engine=self._driver.engine,
+            read_ahead=self._read_ahead,
+            name=name,
             size=size,
             speedup=speedup,
             weight=weight,
-            retries=check_whole_number("retries", retries, minimum=0),
+            retries=retries,
+            timeout=timeout,
+            keep=keep,
         )
-        self._check_open()
-        source = PythonSource(
-            engine.pack_function(function),
-            items,
-            pack_argument=engine.pack_argument,
-            read_ahead=self._read_ahead,
-            timeout=time_limit,
-            keep_results=keep,
-        )
-        return self.add_jobs([LiveJob(spec=spec, source=source)])[0]
+        return self.add_jobs([job])[0]
 
     def executor(
         self,
@@ -223,12 +201,9 @@ class Pool:
         """
         self._check_open()
         time_limit = None if timeout is None else check_positive("timeout", timeout)
-        spec = _create_spec(
-            name=name, items=None, size=size, speedup=speedup, weight=weight, retries=0
-        )
         source = CallSource(self._driver.engine, time_limit)
-        live = LiveJob(spec=replace(spec, is_executor=True), source=source, is_new=True)
-        executor = PoolExecutor(self.add_jobs([live])[0], source)
+        job = create_executor_job(source, name=name, size=size, speedup=speedup, weight=weight)
+        executor = PoolExecutor(self.add_jobs([job])[0], source)
         self._executors.append(executor)
         return executor
 
@@ -282,15 +257,7 @@ class Pool:
 
     def snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
-        driver = self._driver
-        with driver.condition:
-            jobs = driver.core.jobs
-            return Snapshot(
-                time=driver.now,
-                servers=driver.core.servers,
-                planned={name: job.planned for name, job in jobs.items()},
-                held={name: job.observed for name, job in jobs.items()},
-            )
+        return self._driver.take_snapshot()
 
     def predict_ends(self) -> dict[str, float]:
         """Return when each running job will end by simulation, in seconds since the run began."""
@@ -353,28 +320,3 @@ class Pool:
 
 def _any_ended(jobs: list[LiveJob]) -> bool:
     return any(job.has_ended for job in jobs)
-
-
-def _create_spec(
-    *,
-    name: str,
-    items: int | None,
-    size: float | None,
-    speedup: SpeedupLike | float | None,
-    weight: float,
-    retries: int,
-) -> JobSpec:
-    known_speedup: Speedup | None = None
-    if isinstance(speedup, int | float):
-        known_speedup = PowerLaw(speedup)
-    elif speedup is not None:
-        known_speedup = as_speedup(speedup)
-    return JobSpec(
-        name=name,
-        items=items,
-        size=None if size is None else check_positive("size", size),
-        speedup=known_speedup,
-        weight=check_positive("weight", weight),
-        retries=retries,
-        is_streamed=True,
-    )

@@ -1,0 +1,94 @@
+"""Jobs that call Python functions, created from the arguments of ``Pool.map`` and ``executor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import replace
+from typing import Any
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.executor import CallSource
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.sources import PythonSource, ReadAhead
+from hesrpt.speedups import PowerLaw, Speedup, as_speedup
+from hesrpt.validation import check_positive, check_whole_number
+from hesrpt.workload import SpeedupLike
+
+
+def create_map_job(
+    function: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    engine: Engine,
+    read_ahead: Callable[[], ReadAhead],
+    name: str | None,
+    size: float | None,
+    speedup: SpeedupLike | float | None,
+    weight: float,
+    retries: int,
+    timeout: float | None,
+    keep: bool,
+) -> LiveJob:
+    """Create a job that calls a function with each item."""
+    if not callable(function):
+        raise InputError(f"must be callable, got {function!r}", argument="function")
+    if not isinstance(items, Iterable):
+        raise InputError(f"must be iterable, got {items!r}", argument="items")
+    if keep and not engine.can_keep_results:
+        raise InputError("keep=True needs a cluster, to leave the results in")
+    spec = _create_spec(
+        name=name or str(getattr(function, "__name__", "job")),
+        items=len(items) if isinstance(items, Sized) else None,
+        size=size,
+        speedup=speedup,
+        weight=weight,
+    )
+    spec = replace(spec, retries=check_whole_number("retries", retries, minimum=0))
+    time_limit = None if timeout is None else check_positive("timeout", timeout)
+    source = PythonSource(
+        engine.pack_function(function),
+        items,
+        pack_argument=engine.pack_argument,
+        read_ahead=read_ahead,
+        timeout=time_limit,
+        keep_results=keep,
+    )
+    return LiveJob(spec=spec, source=source)
+
+
+def create_executor_job(
+    source: CallSource,
+    *,
+    name: str,
+    size: float | None,
+    speedup: SpeedupLike | float | None,
+    weight: float,
+) -> LiveJob:
+    """Create a job whose items are calls."""
+    spec = _create_spec(name=name, items=None, size=size, speedup=speedup, weight=weight)
+    return LiveJob(spec=replace(spec, retries=0, is_executor=True), source=source, is_new=True)
+
+
+def _create_spec(
+    *,
+    name: str,
+    items: int | None,
+    size: float | None,
+    speedup: SpeedupLike | float | None,
+    weight: float,
+) -> JobSpec:
+    known_speedup: Speedup | None = None
+    if isinstance(speedup, int | float):
+        known_speedup = PowerLaw(speedup)
+    elif speedup is not None:
+        known_speedup = as_speedup(speedup)
+    return JobSpec(
+        name=name,
+        items=items,
+        size=None if size is None else check_positive("size", size),
+        speedup=known_speedup,
+        weight=check_positive("weight", weight),
+        is_streamed=True,
+    )
