@@ -66,12 +66,14 @@ def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    starts = tmp_path / "starts"
+    starts, release = tmp_path / "starts", tmp_path / "release"
 
     def work(item: int) -> int:
         with starts.open("a") as file:
             file.write(f"{item}\n")
         time.sleep(0.1)
+        while item >= 50 and not release.exists():  # so that work remains, however slow the nodes
+            time.sleep(0.05)
         return item * item
 
     engine = RayEngine(address=doomed_cluster.address)
@@ -87,6 +89,7 @@ def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
             wait_until(lambda: engine.capacity() == 1, 60)
             node = doomed_cluster.add_node(num_cpus=3, object_store_memory=STORE)
             wait_until(lambda: engine.capacity() == 4)
+        release.touch()
         for job in jobs:
             assert job.results(timeout=180) == [item * item for item in range(job.done)]
         assert [job.done for job in jobs] == [20, 120]
@@ -180,7 +183,7 @@ def test_commands_of_different_widths_share_a_node(cluster: Any) -> None:
 
 
 def test_resources_of_others_are_left_alone_and_an_autoscaler_sees_our_demand(
-    cluster: Any,
+    cluster: Any, tmp_path: Path
 ) -> None:
     cluster.add_node(num_cpus=3, object_store_memory=STORE)
     ray.init(address=cluster.address, log_to_driver=False)
@@ -189,19 +192,26 @@ def test_resources_of_others_are_left_alone_and_an_autoscaler_sees_our_demand(
         def is_running(self) -> bool:
             return True
 
+    release = tmp_path / "release"
+
+    def wait_for_release(_: int) -> None:
+        while not release.exists():
+            time.sleep(0.05)
+
     other: Any = ray.remote(num_cpus=2)(Other)
     first = other.remote()
     assert ray.get(first.is_running.remote())
     time.sleep(0.5)  # until all nodes know
     engine = RayEngine()
     with Pool(engine=engine) as pool:
-        job = pool.map(lambda _: time.sleep(0.1), range(120))
+        job = pool.map(wait_for_release, range(20))
         wait_until(lambda: count_busy_servers(engine) == 2)
         assert engine.capacity() == 2
         ray.kill(first)
         wait_until(lambda: engine.capacity() == 4)
         wait_until(lambda: count_busy_servers(engine) == 4)
         wait_until(lambda: waiting_bundles() == [{"CPU": 1.0}] * 4)
+        release.touch()
         job.wait()
         wait_until(lambda: waiting_bundles() == [])
         wait_until(
