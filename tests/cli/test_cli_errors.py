@@ -11,6 +11,7 @@ from support.shell import assert_refused, call
 
 PLAN = ["plan", "jobs.csv", "--servers", "4"]
 SIMULATE = ["simulate", "--servers", "4", "--pareto", "9", "--p", ".5"]
+POISSON = ["simulate", "--servers", "4", "--poisson", "9", "--p", ".5"]
 COMPARE = ["compare", "--servers", "4", "--pareto", "9", "--p", ".5"]
 WHATIF = ["whatif", str(EXAMPLES / "cluster.swf"), "--p", "0.7"]
 
@@ -78,8 +79,24 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         (["simulate", "--servers", "4", "--p", ".5"], "choose one of JOBS.CSV, --pareto or"),
         ([*SIMULATE, "--poisson", "3"], "--pareto or --poisson, not --pareto and --poisson"),
         (["simulate", "--servers", "4", "--pareto", "9"], "random jobs need a speedup: choose one"),
-        (["simulate", "--servers", "4", "--poisson", "9", "--p", ".5"], "--poisson needs --rate"),
+        (POISSON, "--poisson needs --rate"),
         ([*SIMULATE, "--rate", "2"], "--rate needs --poisson"),
+        (
+            [
+                "simulate",
+                "--servers",
+                "4",
+                "--poisson",
+                "9",
+                "--rate",
+                "1",
+                "--p",
+                ".5",
+                "--sizes",
+                "big",
+            ],
+            "--sizes must be one of exponential, deterministic, pareto, hyperexponential",
+        ),
         ([*SIMULATE, "--shape", "0"], "--shape must be greater than 0"),
         ([*SIMULATE, "--pareto", "0"], "--pareto must be a whole number of at least 1, got 0"),
         ([*SIMULATE, "--policy", "best"], "no policy named 'best'; choose one of: hesrpt"),

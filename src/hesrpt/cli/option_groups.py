@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -25,11 +25,11 @@ from hesrpt.cli.options import (
     parse_whole_number,
 )
 from hesrpt.errors import InputError
-from hesrpt.validation import check_positive, check_whole_number
+from hesrpt.validation import check_choice, check_positive, check_whole_number
+from hesrpt.workload import SIZES, Workload
 
 if TYPE_CHECKING:
     from hesrpt.speedups import Speedup
-    from hesrpt.workload import Workload
 
 
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -145,6 +145,11 @@ class SpeedupOptions:
 _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
 
 
+def complete_sizes(incomplete: str) -> list[str]:
+    """Return the distributions that a partly typed name may stand for."""
+    return [name for name in SIZES if name.startswith(incomplete)]
+
+
 @dataclass(frozen=True)
 class JobOptions:
     """The jobs to simulate: from a file, or drawn at random."""
@@ -195,19 +200,17 @@ class JobOptions:
         ),
     ] = None
     sizes: Annotated[
-        Literal["exponential", "deterministic", "pareto", "hyperexponential"],
+        str,
         typer.Option(
             metavar="NAME",
+            autocompletion=complete_sizes,
             rich_help_panel=_JOBS_PANEL,
-            help="Distribution of the sizes, for --poisson: exponential, deterministic, pareto or "
-            "hyperexponential, each with mean 1.",
+            help=f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1.",
         ),
     ] = "exponential"
 
     def create(self, speedup: Speedup | None, seed: int, replications: int = 1) -> list[Workload]:
         """Return one workload, or one for each replication of random jobs."""
-        from hesrpt.workload import Workload
-
         chosen = _list_given(
             {"JOBS.CSV": self.jobs, "--pareto": self.pareto, "--poisson": self.poisson}
         )
@@ -236,9 +239,9 @@ class JobOptions:
             ]
         count = check_whole_number("poisson", self.poisson, minimum=1)
         rate = check_positive("rate", self.rate)
+        sizes = check_choice("sizes", self.sizes, tuple(SIZES))
         return [
-            Workload.poisson(rate, count, sizes=self.sizes, seed=each, speedup=speedup)
-            for each in seeds
+            Workload.poisson(rate, count, sizes=sizes, seed=each, speedup=speedup) for each in seeds
         ]
 
 
