@@ -40,6 +40,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Traces": ("traces.md", ("hesrpt.traces",)),
     "What-if studies": ("whatif.md", ("hesrpt.whatif",)),
+    "Figures": ("figures.md", ("hesrpt.plotting",)),
     "The paper": ("paper.md", ("hesrpt.paper",)),
     "Errors": ("errors.md", ("hesrpt.errors",)),
 }  # fmt: skip
@@ -72,11 +73,14 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def _index() -> str:
-    rows = [
-        f"| [`{name}`][hesrpt.{name}] | {_summary(value)} |\n"
-        for name in hesrpt.__all__
-        if callable(value := getattr(hesrpt, name))
-    ]
+    rows = []
+    for name in hesrpt.__all__:
+        value = getattr(hesrpt, name)
+        if isinstance(value, ModuleType):
+            page = next(file for file, modules in PAGES.values() if value.__name__ in modules)
+            rows.append(f"| [`{name}`]({page}) | {_summary(value)} |\n")
+        elif callable(value):
+            rows.append(f"| [`{name}`][hesrpt.{name}] | {_summary(value)} |\n")
     return INDEX + "".join(rows)
 
 
@@ -84,9 +88,8 @@ def _section(module_name: str) -> str:
     """Return the directives that document one module's public names."""
     module = importlib.import_module(module_name)
     paths = _public_paths(module)
-    summary = (inspect.getdoc(module) or "").partition("\n\n")[0]
     directives = "".join(f"::: {path}\n\n" for path in paths)
-    return f"\n{summary}\n\n{directives}"
+    return f"\n{_summary(module)}\n\n{directives}"
 
 
 def _public_paths(module: ModuleType) -> list[str]:
@@ -116,7 +119,7 @@ def _is_defined_in(value: object, module_name: str) -> bool:
 
 
 def _summary(value: object) -> str:
-    """Return the first sentence of a docstring, as it may stand in a table."""
+    """Return the first paragraph of a docstring in one line, as a table needs it."""
     text = (inspect.getdoc(value) or "").partition("\n\n")[0]
     plain = re.sub(r":\w+:`~?(\w+\.)*(\w+)`", r"`\2`", text)  # a role becomes a code word
     return " ".join(plain.split()).replace("|", "\\|")
