@@ -15,6 +15,8 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool, Schedule
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import State
 from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.engines.fake import Duration, FakeEngine
 
@@ -151,6 +153,28 @@ def test_snapshot_shows_planned_and_held_servers() -> None:
         engine.go.set()
     assert pool.snapshot().held == {}
     assert [record.name for record in pool.records] == ["large", "small"]
+
+
+def test_scheduler_does_not_wait_for_a_prediction() -> None:
+    is_predicting, may_end = threading.Event(), threading.Event()
+
+    def share_equally(state: State) -> FloatArray:
+        if threading.current_thread() is predictor:
+            is_predicting.set()
+            assert may_end.wait(60)
+        return np.full(len(state), state.servers / len(state))
+
+    engine = PausedEngine(4, lambda job, item, width: 1.0)
+    with Pool(servers=4, policy=share_equally, engine=engine) as pool:
+        predictor = threading.Thread(target=pool.predict_ends)
+        pool.map(square, range(40), name="first")
+        wait_until(lambda: sum(pool.snapshot().held.values()) == 4)
+        predictor.start()
+        assert is_predicting.wait(60)
+        engine.go.set()
+        assert pool.wait(60)
+        may_end.set()
+        predictor.join()
 
 
 def test_error_in_the_with_block_stops_all_jobs() -> None:

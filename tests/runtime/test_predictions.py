@@ -10,6 +10,7 @@ from hesrpt.runtime.events import ItemFinished, JobArrived
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.predictions import (
+    estimate_remaining_work,
     predict_ends,
     simulate_alternatives,
     simulate_flow_times,
@@ -38,24 +39,26 @@ def test_ends_of_active_jobs_are_predicted_from_now_on() -> None:
     )
     expected = simulate(Workload([100, 10], HALF), 4, "hesrpt", whole=True)
     large, small = expected.completion_times
-    assert predict_ends(core, 0.0) == pytest.approx({"large": large, "small": small})
+    assert predict_ends(estimate_remaining_work(core, 0.0)) == pytest.approx(
+        {"large": large, "small": small}
+    )
     core.handle(ItemFinished(2.0, "small", 0, 1.0))
-    assert predict_ends(core, 2.0)["small"] > 2.0
+    assert predict_ends(estimate_remaining_work(core, 2.0))["small"] > 2.0
 
 
 def test_job_is_not_predicted_to_use_more_servers_than_items() -> None:
     core = Core(16)
     core.handle(JobArrived(0, JobSpec(name="narrow", items=4, size=4, speedup=HALF)))
-    assert predict_ends(core, 0.0) == pytest.approx({"narrow": 4 / 4**0.5})
+    assert predict_ends(estimate_remaining_work(core, 0.0)) == pytest.approx({"narrow": 4 / 4**0.5})
 
 
 def test_nothing_is_predicted_without_servers_or_for_very_many_jobs() -> None:
     core = Core(0)
     core.handle(JobArrived(0, JobSpec(name="a", items=4)))
-    assert predict_ends(core, 0.0) == {}
+    assert predict_ends(estimate_remaining_work(core, 0.0)) == {}
     core = Core(4)
     core.handle(*(JobArrived(0, JobSpec(name=str(job), items=1)) for job in range(201)))
-    assert predict_ends(core, 0.0) == {}
+    assert predict_ends(estimate_remaining_work(core, 0.0)) == {}
 
 
 def test_other_policies_are_simulated_on_the_measured_work() -> None:

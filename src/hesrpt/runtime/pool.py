@@ -25,7 +25,7 @@ from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.posix import require_posix
-from hesrpt.runtime.predictions import predict_ends
+from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
 from hesrpt.runtime.python_jobs import create_executor_job, create_map_job
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.sources import ReadAhead
@@ -262,7 +262,8 @@ class Pool:
     def predict_ends(self) -> dict[str, float]:
         """Return when each running job will end by simulation, in seconds since the run began."""
         with self._driver.condition:
-            return predict_ends(self._driver.core, self._driver.now)
+            remaining = estimate_remaining_work(self._driver.core, self._driver.now)
+        return predict_ends(remaining)  # slow: the scheduler must not wait for it
 
     # --- results of the run -------------------------------------------------------------------
 
