@@ -1,4 +1,4 @@
-"""The array types that the whole library passes around."""
+"""The array types of the library."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def scalar(value: float) -> FloatArray:
-    """Return a number that does as an array: NumPy is much quicker with it than with a 0-d one."""
+    """Return a number typed as an array: NumPy is much faster with it than with a 0-d array."""
     return np.float64(value)  # type: ignore[return-value]

@@ -1,7 +1,7 @@
-"""The record of who held how many servers when, and who ended when, with its metrics.
+"""Schedules: who held how many servers when, who ended when, and the metrics of both.
 
-A plan, a simulation and a real run all end in a :class:`Schedule`; every table, figure and report
-reads one and nothing else.
+A plan, a simulation and a real run all result in a :class:`Schedule`. Every table, figure and
+report reads schedules and nothing else.
 """
 
 from __future__ import annotations
@@ -26,61 +26,62 @@ if TYPE_CHECKING:
 
 
 class Timeline(ABC):
-    """Who holds how many servers when: phases, within which nothing changes.
+    """The allocations of a schedule: a sequence of phases without changes.
 
-    Phases are computed when they are asked for. A schedule of M jobs has about M phases of up to M
-    jobs each, which nobody should hold in memory at once.
+    Phases are computed on demand. A schedule of M jobs has about M phases of up to M jobs each,
+    which may be too many to hold in memory at once.
     """
 
-    #: When each phase ends, in ascending order; the first one starts at time 0.
+    #: The end of each phase, in ascending order. The first phase starts at time 0.
     ends: FloatArray
 
     @abstractmethod
     def servers(self, phase: int) -> FloatArray:
-        """Return the servers of each job in one phase, in the order the jobs were given."""
+        """Return the servers of each job in one phase, in the order of the workload."""
 
     def servers_of(self, job: int) -> FloatArray:
         """Return the servers of one job in each phase."""
         return np.array([self.servers(phase)[job] for phase in range(len(self.ends))])
 
     def servers_at(self, time: float) -> FloatArray:
-        """Return the servers of each job at a time."""
+        """Return the servers of each job at a given time."""
         phase = int(np.searchsorted(self.ends, time, side="right"))
         return self.servers(min(phase, len(self.ends) - 1)) * (phase < len(self.ends))
 
-    def some_ends(self, most: int) -> FloatArray:
-        """Return when phases end; a selection, the last one included, if there are very many."""
+    def sample_ends(self, limit: int) -> FloatArray:
+        """Return the ends of the phases, or a sample of about ``limit`` that includes the last."""
         ends = np.unique(self.ends)
         ends = ends[ends > 0]
-        if len(ends) <= most:
+        if len(ends) <= limit:
             return ends
-        return np.unique(np.append(np.quantile(ends, np.linspace(0, 1, most)), ends[-1]))
+        return np.unique(np.append(np.quantile(ends, np.linspace(0, 1, limit)), ends[-1]))
 
-    def totals(self) -> FloatArray:
-        """Return how many servers are handed out in each phase."""
+    def total_servers(self) -> FloatArray:
+        """Return the number of allocated servers in each phase."""
         return np.array([self.servers(phase).sum() for phase in range(len(self.ends))])
 
     def server_seconds(self) -> float:
-        """Return how many servers were handed out for how long, in sum."""
-        return float(np.diff(self.ends, prepend=0.0) @ self.totals())
+        """Return the sum of allocated servers times seconds over all phases."""
+        return float(np.diff(self.ends, prepend=0.0) @ self.total_servers())
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
-        """Yield the remaining sizes at each of ``times``, which ascend."""
+        """Yield the remaining sizes at each of ``times``, which must be in ascending order."""
         rates = workload.speedups.rate
-        left = np.array(workload.sizes)
+        remaining = np.array(workload.sizes)
         phase, at = 0, 0.0
         rate = rates(self.servers(0))
         for time in times:
             while phase < len(self.ends) - 1 and self.ends[phase] <= time:
-                left -= rate * (self.ends[phase] - at)
+                remaining -= rate * (self.ends[phase] - at)
                 at, phase = float(self.ends[phase]), phase + 1
                 rate = rates(self.servers(phase))
-            yield np.maximum(left - rate * (min(float(time), float(self.ends[-1])) - at), 0.0)
+            since = min(float(time), float(self.ends[-1])) - at
+            yield np.maximum(remaining - rate * since, 0.0)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A time during which no allocation changes."""
+    """A period in which no allocation changes."""
 
     start: float
     end: float
@@ -89,7 +90,7 @@ class Phase:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
-    """Who held how many servers when, and who ended when."""
+    """A schedule: who held how many servers when, and who ended when."""
 
     workload: Workload
     servers: float
@@ -113,13 +114,13 @@ class Schedule:
 
     @cached_property
     def flow_times(self) -> FloatArray:
-        """How long each job was in the system."""
+        """The flow time of each job: its time in the system, from arrival to completion."""
         arrivals = self.workload.arrivals
         return self.completion_times if arrivals is None else self.completion_times - arrivals
 
     @property
     def slowdowns(self) -> FloatArray:
-        """The flow time of each job for each unit of its size."""
+        """The slowdown of each job: its flow time divided by its size."""
         return self.flow_times / self.workload.sizes
 
     @property
@@ -139,39 +140,39 @@ class Schedule:
 
     @property
     def weighted_flow_time(self) -> float:
-        """The sum of all flow times, each times the weight of its job (1 where none is given)."""
+        """The sum of flow time times weight over all jobs; weights are 1 by default."""
         weights = self.workload.weights
         return self.total_flow_time if weights is None else float(weights @ self.flow_times)
 
     @property
     def makespan(self) -> float:
-        """When the last job ends."""
+        """The time at which the last job ends."""
         return float(self.completion_times.max())
 
     @property
     def duration(self) -> float:
-        """How long it takes from the first arrival to the last end."""
+        """The time from the first arrival to the last completion."""
         arrivals = self.workload.arrivals
         return self.makespan - (0.0 if arrivals is None else float(arrivals.min()))
 
     @property
     def mean_jobs(self) -> float:
-        """The mean number of jobs in the system, from the first arrival to the last end."""
+        """The mean number of jobs in the system, from the first arrival to the last completion."""
         return self.total_flow_time / self.duration
 
     @property
     def utilisation(self) -> float:
-        """The part of all servers that was handed out, from the first arrival to the last end."""
+        """The fraction of servers in use, from the first arrival to the last completion."""
         return self.timeline.server_seconds() / (self.servers * self.duration)
 
     @property
     def fairness(self) -> float:
-        """Jain's index of the slowdowns: 1 if all are equal, 1/M if one job suffers all."""
+        """Jain's index of the slowdowns: 1 if all are equal, near 1/M if one dwarfs the others."""
         slowdowns = self.slowdowns / self.slowdowns.max()
         return float(slowdowns.sum() ** 2 / (len(slowdowns) * (slowdowns**2).sum()))
 
     def metrics(self) -> dict[str, float]:
-        """Return all that is measured, by name."""
+        """Return all metrics by name."""
         return {
             **summarise("flow_time", self.flow_times),
             **summarise("slowdown", self.slowdowns),
@@ -209,17 +210,17 @@ class Schedule:
         files.write_csv(path, self.rows())
 
     def servers_at(self, time: float) -> FloatArray:
-        """Return the servers of each job at a time, in the order the jobs were given."""
+        """Return the servers of each job at a given time, in the order of the workload."""
         check_at_least("time", time, 0)
         return self.timeline.servers_at(time)
 
     def remaining_at(self, time: float) -> FloatArray:
-        """Return the remaining size of each job at a time, in the order the jobs were given."""
+        """Return the remaining size of each job at a given time, in the order of the workload."""
         check_at_least("time", time, 0)
         return next(self.timeline.remaining(self.workload, np.array([time])))
 
     def phases(self) -> Iterator[Phase]:
-        """Yield the phases of the schedule, those of no length left out."""
+        """Yield the phases of the schedule, except those of length 0."""
         start = 0.0
         for phase, end in enumerate(self.timeline.ends.tolist()):
             if end > start:

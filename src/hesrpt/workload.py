@@ -1,4 +1,4 @@
-"""The jobs: their sizes, speedups, weights and names, checked once and frozen."""
+"""The jobs of a study: sizes, speedups, arrivals, weights and names, checked once and frozen."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class Workload:
         One speedup for all jobs, or a list with one for each: a :class:`~hesrpt.PowerLaw`,
         :class:`~hesrpt.Amdahl`, :class:`~hesrpt.Measured`, or any concave function.
     arrivals
-        When each job arrives; all at time 0 by default.
+        The arrival time of each job; by default all jobs arrive at time 0.
     weights
-        How much a second of each job's flow time counts, for ``objective="weighted"``.
+        The cost of a second of each job's flow time, for ``objective="weighted"``.
     names
-        A name for each job; its number (from 0) by default.
+        The name of each job; by default its number, from 0.
     requested
-        How many servers each job's user has asked for: what rigid policies give it, no more, no
-        less.
+        The number of servers that each job's user requested. Rigid policies give a job exactly this
+        many.
     estimates
-        How long each job's user thinks that it runs on those, for policies that plan ahead. No
-        less than it really takes; exactly that by default.
+        The user's estimate of each job's run time on the requested servers, for policies that plan
+        ahead; by default the actual run time. An estimate below the run time counts as the run
+        time.
 
     >>> from hesrpt import PowerLaw
     >>> Workload(sizes=[9, 4, 1], speedup=PowerLaw(0.5))
@@ -73,28 +74,32 @@ class Workload:
         requested: ArrayLike | None = None,
         estimates: ArrayLike | None = None,
     ) -> None:
-        def keep(name: str, value: object) -> None:
+        def set_frozen(name: str, value: object) -> None:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
 
-        keep("sizes", check_positive_vector("sizes", sizes))
+        set_frozen("sizes", check_positive_vector("sizes", sizes))
         if len(self.sizes) == 0:
-            raise InputError("sizes must name at least one job, got an empty list")
-        keep("speedups", _speedups(speedup, len(self)))
-        keep(
+            raise InputError("must have at least one entry, got an empty list", argument="sizes")
+        set_frozen("speedups", _create_speedups(speedup, len(self)))
+        set_frozen(
             "arrivals",
             None if arrivals is None else check_non_negative_vector("arrivals", arrivals),
         )
-        keep("weights", None if weights is None else check_positive_vector("weights", weights))
+        set_frozen(
+            "weights", None if weights is None else check_positive_vector("weights", weights)
+        )
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
-            raise InputError(f"names must be a list with one name per job, got {names!r}")
-        keep("given_names", None if names is None else tuple(str(name) for name in names))
-        keep(
+            raise InputError(
+                f"must be a list with one name per job, got {names!r}", argument="names"
+            )
+        set_frozen("given_names", None if names is None else tuple(str(name) for name in names))
+        set_frozen(
             "requested",
             None if requested is None else check_positive_vector("requested", requested),
         )
-        keep(
+        set_frozen(
             "estimates",
             None if estimates is None else check_positive_vector("estimates", estimates),
         )
@@ -118,7 +123,7 @@ class Workload:
         minimum: float = 1.0,
         seed: int = 0,
     ) -> Workload:
-        """Return a batch of jobs with Pareto-distributed sizes: P(X > x) = (minimum/x)^shape.
+        """Create a batch of jobs with Pareto-distributed sizes: P(X > x) = (minimum/x)^shape.
 
         >>> from hesrpt import PowerLaw, Workload
         >>> Workload.pareto(500, shape=1.5, seed=1, speedup=PowerLaw(0.3))
@@ -141,11 +146,12 @@ class Workload:
         mean_size: float = 1.0,
         seed: int = 0,
     ) -> Workload:
-        """Return jobs that arrive as a Poisson process, ``rate`` of them per second on average.
+        """Create jobs that arrive in a Poisson process, ``rate`` of them per second on average.
 
         ``sizes`` is "exponential", "deterministic", "pareto" (shape 1.5), "hyperexponential" (one
-        job in ten is large, and these do 90% of the work), or a function of a random generator and
-        a number of jobs that returns their sizes, which ``mean_size`` then multiplies.
+        job in ten is large, and the large jobs are 90% of the work), or a function that takes a
+        random generator and a number of jobs and returns their sizes. Sizes are multiplied by
+        ``mean_size``.
 
         >>> from hesrpt import PowerLaw, Workload
         >>> Workload.poisson(rate=30, jobs=1000, seed=2, speedup=PowerLaw(0.5))
@@ -156,14 +162,15 @@ class Workload:
         if isinstance(sizes, str):
             if sizes not in SIZES:
                 raise InputError(
-                    f"sizes must be one of {', '.join(SIZES)} or a function, got {sizes!r}"
+                    f"must be one of {', '.join(SIZES)} or a function, got {sizes!r}",
+                    argument="sizes",
                 )
             sizes = SIZES[sizes]
-        drawn = np.asarray(sizes(rng, jobs), dtype=np.float64)
-        return cls(check_positive("mean_size", mean_size) * drawn, speedup, arrivals=arrivals)
+        sampled = np.asarray(sizes(rng, jobs), dtype=np.float64)
+        return cls(check_positive("mean_size", mean_size) * sampled, speedup, arrivals=arrivals)
 
     def head(self, jobs: int) -> Workload:
-        """Return the first jobs to arrive; of a batch, the first ones given."""
+        """Return the first ``jobs`` jobs to arrive; of a batch, the first in the list."""
         jobs = check_whole_number("jobs", jobs, minimum=1)
         if self.arrivals is None:
             first = np.arange(min(jobs, len(self)))
@@ -184,7 +191,7 @@ class Workload:
         return len(self.sizes)
 
     def __repr__(self) -> str:
-        speedup = self.speedups.shared or "a speedup for each"
+        speedup = self.speedups.shared or "different speedups"
         jobs = "1 job" if len(self) == 1 else f"{len(self)} jobs"
         sizes = f"sizes {self.sizes.min():g} to {self.sizes.max():g}"
         last = 0.0 if self.arrivals is None else float(self.arrivals.max())
@@ -198,11 +205,11 @@ class Workload:
 
 
 def _hyperexponential(rng: np.random.Generator, jobs: int) -> FloatArray:
-    """Return exponential sizes of mean 9 for one job in ten and 1/9 for the others: 1 in all."""
+    """Return exponential sizes with mean 9 for one job in ten and 1/9 for the rest: 1 overall."""
     return rng.exponential(np.where(rng.random(jobs) < 0.1, 9.0, 1 / 9))
 
 
-#: Distributions of sizes with mean 1.
+#: Size distributions with mean 1.
 SIZES: dict[str, SizeSampler] = {
     "exponential": lambda rng, jobs: rng.exponential(size=jobs),
     "deterministic": lambda rng, jobs: np.ones(jobs),
@@ -211,7 +218,7 @@ SIZES: dict[str, SizeSampler] = {
 }
 
 
-def _speedups(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> SpeedupVector:
+def _create_speedups(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> SpeedupVector:
     if isinstance(speedup, np.ndarray):
         speedup = speedup.tolist()
     if isinstance(speedup, str) or not isinstance(speedup, Sequence):

@@ -252,7 +252,7 @@ def create_plan(**changes: object) -> Plan:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sizes": []}, "at least one job"),
+        ({"sizes": []}, "sizes must have at least one entry, got an empty list"),
         ({"sizes": [1, float("nan")]}, r"sizes\[1\] must be finite, got nan"),
         ({"sizes": [1, -2]}, r"sizes\[1\] must be greater than 0, got -2.0"),
         ({"sizes": [0, 1]}, r"sizes\[0\] must be greater than 0, got 0.0"),

@@ -92,7 +92,7 @@ def test_the_record_is_that_of_any_simulation() -> None:
     assert run.servers_at(12.0).tolist() == [0, 2, 0]
     assert [phase.end for phase in run.phases()] == pytest.approx([2, 10, 15])
     assert run.utilisation == pytest.approx((30 + 10 + 8) / (4 * 15))
-    assert run.timeline.totals().tolist() == [3, 4, 2]
+    assert run.timeline.total_servers().tolist() == [3, 4, 2]
     compared = compare(run.workload, 4, ["fcfs", "easy", "hesrpt"])
     assert compared["easy"].mean_flow_time == run.mean_flow_time
     run.plot()
@@ -181,7 +181,7 @@ def test_invariants(given_jobs: list[tuple[int, int, int]], policy: RigidDiscipl
     run = simulate(workload, SERVERS, policy)
     # Nobody starts before being submitted, and never more runs than there are servers.
     assert np.all(found >= workload.arrivals)
-    assert run.timeline.totals().max() <= SERVERS
+    assert run.timeline.total_servers().max() <= SERVERS
     # The estimates are exact, so that no promise is broken by those who overtake.
     told = ~np.isnan(promised)
     assert np.all(found[told] <= promised[told] + 1e-9)

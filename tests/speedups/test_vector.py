@@ -1,4 +1,4 @@
-"""A vector of speedups answers for each job what that job's own speedup answers."""
+"""A vector of speedups evaluates each entry with the speedup of its job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ entries = st.lists(st.floats(0, 20), min_size=16, max_size=16).map(np.array)
 some_jobs = st.lists(st.integers(0, 15), min_size=1, max_size=20).map(np.array)
 
 
-def assert_answers_job_by_job(speedups: SpeedupVector, values: FloatArray) -> None:
+def assert_evaluates_each_job(speedups: SpeedupVector, values: FloatArray) -> None:
     for method in ("rate", "slope", "slope_before"):
         each = [float(getattr(s, method)(v)) for s, v in zip(speedups, values, strict=True)]
         assert_allclose(getattr(speedups, method)(values), each, rtol=1e-14, atol=1e-15)
@@ -61,30 +61,30 @@ def assert_answers_job_by_job(speedups: SpeedupVector, values: FloatArray) -> No
 
 @every_vector
 @given(values=entries)
-def test_it_answers_for_each_job(speedups: SpeedupVector, values: FloatArray) -> None:
-    assert_answers_job_by_job(speedups, values)
+def test_each_entry_is_evaluated_by_its_job(speedups: SpeedupVector, values: FloatArray) -> None:
+    assert_evaluates_each_job(speedups, values)
 
 
 @every_vector
 @given(values=entries, jobs=some_jobs)
-def test_a_selection_answers_for_the_selected_jobs(
+def test_selection_evaluates_the_selected_jobs(
     speedups: SpeedupVector, values: FloatArray, jobs: list[int]
 ) -> None:
     selected = np.array(jobs)
     part = speedups.take(selected)
     assert list(part) == [speedups[job] for job in jobs]
-    assert_answers_job_by_job(part, values[selected])
+    assert_evaluates_each_job(part, values[selected])
 
 
 @every_vector
 @given(values=entries, start=st.integers(0, 16), stop=st.integers(0, 16))
-def test_a_slice_answers_for_consecutive_jobs(
+def test_slice_evaluates_consecutive_jobs(
     speedups: SpeedupVector, values: FloatArray, start: int, stop: int
 ) -> None:
     part = speedups[start:stop]
     assert list(part) == list(speedups)[start:stop]
-    assert_answers_job_by_job(part, values[start:stop])
-    assert_answers_job_by_job(part[1:], values[start:stop][1:])
+    assert_evaluates_each_job(part, values[start:stop])
+    assert_evaluates_each_job(part[1:], values[start:stop][1:])
 
 
 @every_vector
@@ -98,7 +98,7 @@ def test_equal_speedups_are_shared() -> None:
     assert SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.6)]).shared is None
 
 
-def test_the_exponent_is_that_of_all_jobs() -> None:
+def test_exponent_is_that_of_all_jobs() -> None:
     same = SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.5).limited(3)])
     assert same.exponent == 0.5
     assert SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.6)]).exponent is None
@@ -106,7 +106,7 @@ def test_the_exponent_is_that_of_all_jobs() -> None:
 
 
 @pytest.mark.parametrize("other", [MIXED[::-1], MIXED[:5], [PowerLaw(0.5)] * 3])
-def test_lists_are_compared_job_by_job(other: list[Speedup]) -> None:
+def test_vectors_are_compared_job_by_job(other: list[Speedup]) -> None:
     vector = VECTORS["different"]
     expected = [mine == theirs for mine, theirs in zip(MIXED, other, strict=False)]
     assert_array_equal(vector.equals(SpeedupVector.create(other)), expected)

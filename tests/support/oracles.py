@@ -1,4 +1,4 @@
-"""Optima found in other ways than the library finds them: by search, by linear programs.
+"""Independent oracles: optima found by numerical search and by linear programs.
 
 Nothing here uses the planner, its closed form or its recursion.
 """
@@ -20,7 +20,7 @@ Policy = Callable[[tuple[int, ...]], FloatArray]
 def flow_time(
     sizes: FloatArray, speedups: list[Speedup], weights: FloatArray, policy: Policy
 ) -> float:
-    """Return the weighted flow time when the servers depend only on who is present."""
+    """Return the weighted flow time under a policy that depends only on which jobs are present."""
     remaining = np.array(sizes, dtype=float)
     present = tuple(range(len(sizes)))
     total, now = 0.0, 0.0
@@ -44,10 +44,10 @@ def best_by_search(
     weights: FloatArray | None = None,
     starts: int = 6,
 ) -> float:
-    """Return the least flow time found by numerical search over all such policies, all orders.
+    """Return the least flow time that a numerical search over all such policies finds.
 
     By the paper's first theorem, which holds for every concave speedup, allocations need only
-    change at departures; so this search misses nothing but what it fails to find.
+    change at completions. So the search space contains an optimum, for any completion order.
     """
     jobs = len(sizes)
     each = np.ones(jobs) if weights is None else weights
@@ -66,14 +66,14 @@ def best_by_search(
         return flow_time(sizes, speedups, each, policy)
 
     rng = np.random.default_rng(0)
-    found = []
+    costs = []
     for _ in range(starts):
         result = minimize(cost, rng.normal(size=offsets[-1]), method="L-BFGS-B")
         result = minimize(
             cost, result.x, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
         )
-        found.append(float(result.fun))
-    return min(found)
+        costs.append(float(result.fun))
+    return min(costs)
 
 
 def bound_in_order(
@@ -83,10 +83,10 @@ def bound_in_order(
     weights: FloatArray,
     tangents: int = 300,
 ) -> float:
-    """Return a bound on the cost of schedules that end jobs in this order, last to end first.
+    """Return a lower bound on the cost of schedules that end jobs in this order, last one first.
 
-    A linear program over the time τ_k of each phase, and the server time and work of each job in
-    it, where work is bounded by tangents of its (concave) speedup: it is slightly optimistic.
+    A linear program over the length τ_k of each phase, and the server time and work of each job in
+    it. Tangents of the concave speedups bound the work, so the result is slightly too low.
     """
     jobs = len(sizes)
     pairs = [(k, i) for k in range(jobs) for i in range(k + 1)]
@@ -95,21 +95,21 @@ def bound_in_order(
     variables = jobs + 2 * len(pairs)
     rows, limits = [], []
 
-    def at_most(terms: dict[int, float], limit: float) -> None:
+    def add_constraint(terms: dict[int, float], limit: float) -> None:
         row = np.zeros(variables)
         row[list(terms)] = list(terms.values())
         rows.append(row)
         limits.append(limit)
 
     for k in range(jobs):
-        at_most({k: -servers, **{time_of[k, i]: 1.0 for i in range(k + 1)}}, 0.0)
+        add_constraint({k: -servers, **{time_of[k, i]: 1.0 for i in range(k + 1)}}, 0.0)
     for k, i in pairs:
         for n in np.geomspace(servers * 1e-4, servers, tangents):
             slope = float(speedups[i].slope(np.asarray(n)))
             height = float(speedups[i](n)) - slope * n
-            at_most({work_of[k, i]: 1.0, time_of[k, i]: -slope, k: -height}, 0.0)
+            add_constraint({work_of[k, i]: 1.0, time_of[k, i]: -slope, k: -height}, 0.0)
     for i in range(jobs):
-        at_most({work_of[k, i]: -1.0 for k in range(i, jobs)}, -float(sizes[i]))
+        add_constraint({work_of[k, i]: -1.0 for k in range(i, jobs)}, -float(sizes[i]))
     cost = np.zeros(variables)
     cost[:jobs] = np.cumsum(weights)
     result = linprog(cost, A_ub=np.array(rows), b_ub=limits, method="highs")
@@ -120,14 +120,14 @@ def bound_in_order(
 def best_in_order_on_whole_servers(
     sizes: FloatArray, speedups: list[Speedup], servers: int, weights: FloatArray
 ) -> float:
-    """Return the least cost of any schedule that ends jobs in this order, last to end first.
+    """Return the least cost of schedules that end jobs in this order, last one first.
 
-    A linear program: how long to spend on each whole allocation in each phase. Schedules that
-    switch back and forth are included.
+    A linear program over the time that each phase spends on each whole allocation. It includes
+    schedules that switch back and forth.
     """
     columns, cost = [], []
     for k in range(1, len(sizes) + 1):
-        for held in _allocations(k, servers):
+        for held in _list_allocations(k, servers):
             work = np.zeros(len(sizes))
             work[:k] = [float(s(n)) for s, n in zip(speedups, held, strict=False)]
             columns.append(work)
@@ -140,7 +140,7 @@ def best_in_order_on_whole_servers(
 def best_over_orders_on_whole_servers(
     sizes: FloatArray, speedups: list[Speedup], servers: int, weights: FloatArray
 ) -> float:
-    """Return the least cost of any schedule whatever."""
+    """Return the least cost of all schedules, over all completion orders."""
     return min(
         best_in_order_on_whole_servers(
             sizes[list(order)], [speedups[i] for i in order], servers, weights[list(order)]
@@ -152,10 +152,10 @@ def best_over_orders_on_whole_servers(
 def least_makespan_on_whole_servers(
     sizes: FloatArray, speedups: list[Speedup], servers: int
 ) -> float:
-    """Return the least makespan: a linear program over all whole allocations."""
+    """Return the least makespan, by a linear program over all whole allocations."""
     work = [
         [float(s(n)) for s, n in zip(speedups, held, strict=True)]
-        for held in _allocations(len(sizes), servers)
+        for held in _list_allocations(len(sizes), servers)
     ]
     result = linprog(
         np.ones(len(work)), A_ub=-np.array(work).T, b_ub=-np.asarray(sizes), method="highs"
@@ -164,5 +164,5 @@ def least_makespan_on_whole_servers(
     return float(result.fun)
 
 
-def _allocations(jobs: int, servers: int) -> Iterator[tuple[int, ...]]:
+def _list_allocations(jobs: int, servers: int) -> Iterator[tuple[int, ...]]:
     return (held for held in product(range(servers + 1), repeat=jobs) if sum(held) <= servers)

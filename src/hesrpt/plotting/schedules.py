@@ -107,7 +107,7 @@ def _add_key(
 def _choose_times(schedule: Schedule) -> FloatArray:
     """Return the times to draw: 0, arrivals, and ends of phases and jobs, or a selection."""
     most = _MAX_TIMES if len(schedule.workload) > _MANY_JOBS else 10 * _MAX_TIMES
-    ends = schedule.timeline.some_ends(most)
+    ends = schedule.timeline.sample_ends(most)
     known = [np.zeros(1), ends, np.array([schedule.makespan])]
     if len(schedule.workload) <= most:
         known.append(schedule.completion_times)

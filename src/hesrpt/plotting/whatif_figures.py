@@ -208,7 +208,9 @@ def _draw_jobs(axes: Axes, study: Study) -> None:
 def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
     """Return the middle of each of many equal intervals, and the mean servers in use in it."""
     ends = run.timeline.ends
-    busy = np.concatenate(([0.0], np.cumsum(np.diff(ends, prepend=0.0) * run.timeline.totals())))
+    busy = np.concatenate(
+        ([0.0], np.cumsum(np.diff(ends, prepend=0.0) * run.timeline.total_servers()))
+    )
     borders = np.linspace(0, run.makespan, _POINTS // 3 + 1)
     at_borders = np.interp(borders, np.concatenate(([0.0], ends)), busy)
     return (borders[1:] + borders[:-1]) / 2, np.diff(at_borders) / np.diff(borders)

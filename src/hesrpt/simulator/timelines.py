@@ -45,9 +45,9 @@ class SimulatedTimeline(Timeline):
     def ends(self) -> FloatArray:  # type: ignore[override]
         return self._phases.ends
 
-    def some_ends(self, most: int) -> FloatArray:
+    def sample_ends(self, most: int) -> FloatArray:
         if self._is_recordable:
-            return super().some_ends(most)
+            return super().sample_ends(most)
         # The run is simulated again for each of these times.
         half = min(most, max(2_000_000 // self.run.jobs, 60)) // 2
         even = np.linspace(0.0, self.completion_times.max(), half + 1)[1:]
@@ -68,7 +68,7 @@ class SimulatedTimeline(Timeline):
         # The second run may differ in the last digit of an end.
         return np.where(self.completion_times > time, held, 0.0)
 
-    def totals(self) -> FloatArray:
+    def total_servers(self) -> FloatArray:
         sums = np.concatenate(([0.0], np.cumsum(self._phases.held)))
         return sums[self._phases.start[1:]] - sums[self._phases.start[:-1]]
 
@@ -110,7 +110,7 @@ class RigidTimeline(Timeline):
         is_running = (self.starts[job] <= times) & (times < self.completion_times[job])
         return np.where(is_running, self.held[job], 0.0)
 
-    def totals(self) -> FloatArray:
+    def total_servers(self) -> FloatArray:
         times = self._phase_starts
         acquired = _sum_up_to(times, self.starts, self.held)
         return acquired - _sum_up_to(times, self.completion_times, self.held)

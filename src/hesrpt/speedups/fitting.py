@@ -1,4 +1,4 @@
-"""Fitting a speedup to measured points."""
+"""Robust fits of speedups to measured points."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from hesrpt.errors import FitError
 from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.validation import check_positive_vector
 
-# The closest to linear (p = 1) that a power law may come.
-_MOST_P = 1 - 1e-9
-# Relative deviations beyond this count as outliers and pull on the fit only weakly.
+# The greatest p of a power law: nearly linear.
+_MAX_P = 1 - 1e-9
+# Points with a greater relative deviation than this are outliers and influence the fit only weakly.
 _OUTLIER = 0.3
 
 
 def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
     """Return the :class:`PowerLaw` closest to measured speedups, with its ``r_squared``.
 
-    The fit is of relative deviations, with outliers weighed down (Cauchy loss), after the curve
-    is made flat past its peak: a job need not use servers that slow it down. A curve that grows
-    faster than linearly gets the greatest p that a power law may have. R² compares the fit with
-    the points as they were measured.
+    The fit minimises relative deviations with a Cauchy loss, which gives outliers little weight.
+    Before, the curve is made flat past its peak: a job need not use servers that slow it down. A
+    curve that grows faster than linearly gets the greatest p that is allowed. R² compares the fit
+    with the points as measured.
 
     >>> fit = fit_power_law([1, 2, 4, 8], [1, 1.41, 2, 2.83])
     >>> fit.p, fit.r_squared
     (0.500, 1.000)
     """
-    k, measured = _points(servers, speedups)
-    p = _fit(lambda p: p * np.log(k), _flat_past_peak(k, measured), most=_MOST_P)
+    k, measured = _check_points(servers, speedups)
+    p = _fit(lambda p: p * np.log(k), _flatten_past_peak(k, measured), highest=_MAX_P)
     return PowerLaw(p, r_squared=_r_squared(measured, k**p))
 
 
 def fit_amdahl(servers: ArrayLike, speedups: ArrayLike) -> Amdahl:
     """Return the :class:`Amdahl` speedup closest to measured ones, with its ``r_squared``.
 
-    Fitted as :func:`fit_power_law` does.
+    The method is that of :func:`fit_power_law`.
 
     >>> fit_amdahl([1, 2, 4, 8], [1, 1.82, 3.08, 4.71]).parallel_fraction
     0.900
     """
-    k, measured = _points(servers, speedups)
-    f = _fit(lambda f: -np.log1p(f * (1 / k - 1)), _flat_past_peak(k, measured), most=1.0)
+    k, measured = _check_points(servers, speedups)
+    f = _fit(lambda f: -np.log1p(f * (1 / k - 1)), _flatten_past_peak(k, measured), highest=1.0)
     return Amdahl(f, r_squared=_r_squared(measured, Amdahl(f).rate(k)))
 
 
-def _points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the checked points, sorted by servers."""
+def _check_points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the points sorted by servers."""
     k = check_positive_vector("servers", servers)
     measured = check_positive_vector("speedups", speedups)
     if len(k) != len(measured):
@@ -64,15 +64,15 @@ def _points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatA
 
 
 def _check_scale(k: FloatArray, measured: FloatArray) -> None:
-    """Raise an error if these are throughputs rather than speedups, which are 1 on one server."""
+    """Raise an error if the points are throughputs rather than speedups, with s(1) = 1."""
     more = k > 1
     if (k == 1).any():
         scale, where = float(np.median(measured[k == 1])), "on 1 server"
-        # All other points may agree that it is this one that is wrong.
+        # If the other points agree on a power law with s(1) = 1, only this point is wrong.
         powers = np.log(measured[more]) / np.log(k[more])
         middle = float(np.median(powers))
-        agreed = np.count_nonzero(np.abs(powers - middle) < 0.1) >= max(3, 0.7 * len(powers))
-        if agreed and 0 < middle < 1.05:
+        agree = np.count_nonzero(np.abs(powers - middle) < 0.1) >= max(3, 0.7 * len(powers))
+        if agree and 0 < middle < 1.05:
             return
     else:
         scale, where = max(float(np.median(measured / k)), 1.0), "per server"
@@ -83,11 +83,11 @@ def _check_scale(k: FloatArray, measured: FloatArray) -> None:
         )
 
 
-def _flat_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
+def _flatten_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
     """Return the points with those past the peak raised to it.
 
-    The peak is where the curve of the medians turns down. It is smoothed by a running median of
-    three, because a single point that was measured far too high is no peak.
+    The peak is the maximum of the median speedups for each number of servers, smoothed by a
+    running median of three: a single point that was measured far too high is not a peak.
     """
     at, group = np.unique(k, return_inverse=True)
     middle = np.array([np.median(measured[group == place]) for place in range(len(at))])
@@ -99,8 +99,8 @@ def _flat_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
     return np.where(group > peak, np.maximum(height, measured), measured)
 
 
-def _fit(log_model: Callable[[float], FloatArray], measured: FloatArray, most: float) -> float:
-    """Return the parameter in (0, most] that minimises the Cauchy loss of log deviations."""
+def _fit(log_model: Callable[[float], FloatArray], measured: FloatArray, highest: float) -> float:
+    """Return the parameter in (0, highest] that minimises the Cauchy loss of log deviations."""
     from scipy.optimize import minimize_scalar
 
     target = np.log(measured)
@@ -109,17 +109,19 @@ def _fit(log_model: Callable[[float], FloatArray], measured: FloatArray, most: f
         deviation = (log_model(parameter) - target) / _OUTLIER
         return float(np.sum(np.log1p(deviation**2)))
 
-    # The loss may have several minima when outliers disagree: search between the best grid points.
-    grid = np.linspace(0.0, most, 201)
+    # With outliers the loss has several minima, and the best may be the upper end itself. A local
+    # solver (scipy.optimize.least_squares) finds neither reliably. So search a grid, then the
+    # interval around its best point.
+    grid = np.linspace(0.0, highest, 201)
     best = int(np.argmin([loss(parameter) for parameter in grid]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, 200)]
     found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-12})
-    # The bounded search never tries the ends themselves.
+    # The bounded search never evaluates the ends of the interval.
     parameter = min((float(found.x), float(grid[best])), key=loss)
     if parameter <= 1e-6:
         raise FitError(
-            "the speedups do not grow with the servers, so no such speedup fits: "
-            f"the greatest is {measured.max():.6g}, on {len(measured)} points"
+            "the speedups do not grow with the servers, so the fit fails: the greatest of "
+            f"{len(measured)} points is {measured.max():.6g}"
         )
     return parameter
 

@@ -1,4 +1,4 @@
-"""A speedup known only by measured points."""
+"""Piecewise linear speedups: measured points, and tables of custom functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_non_negative_vector, check_positive_vector
 
-_MOST_STACKED_CORNERS = 64
+_MAX_STACKED_CORNERS = 64
 
 
 class PiecewiseLinear(Speedup):
-    """A concave function of straight pieces, flat past its last corner."""
+    """A concave piecewise linear function, flat past its last corner."""
 
     #: The corners, from the origin to the peak: servers and speedups.
     knots: tuple[FloatArray, FloatArray]
@@ -44,7 +44,7 @@ class PiecewiseLinear(Speedup):
         return slopes
 
     def gain(self, servers: FloatArray) -> FloatArray:
-        # Within a piece, the difference of two rates would lose digits that its slope has.
+        # Within a piece, the slope is more exact than the difference of two rates.
         return exact_gain(self, servers)
 
     def demand(self, price: FloatArray, most: float) -> FloatArray:
@@ -57,25 +57,24 @@ class PiecewiseLinear(Speedup):
         return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
 
     def stack_key(self) -> Hashable:
-        # Large tables take longer side by side than one after the other.
-        return PiecewiseLinear if len(self.knots[0]) <= _MOST_STACKED_CORNERS else self
+        # Large tables are faster to evaluate one by one.
+        return PiecewiseLinear if len(self.knots[0]) <= _MAX_STACKED_CORNERS else self
 
     @classmethod
     def stack(cls, speedups: Sequence[PiecewiseLinear]) -> Elementwise:
-        if len(speedups[0].knots[0]) > _MOST_STACKED_CORNERS:
+        if len(speedups[0].knots[0]) > _MAX_STACKED_CORNERS:
             return speedups[0]
         return PiecewiseLinearStack.create(speedups)
 
     def on_whole_servers(self) -> Speedup:
-        # Chords between whole numbers only differ from one another beside a corner.
+        # Only the chords next to a corner differ from their neighbours.
         at, height = self.knots
         whole = np.unique(np.concatenate((np.floor(at), np.ceil(at))))
-        # What lies past the last corner is flat, and adds nothing.
         return Tabulated(*concave_hull(whole.tolist(), np.interp(whole, at, height).tolist()))
 
 
 def exact_gain(speedup: Elementwise, servers: FloatArray) -> FloatArray:
-    """Return s(k + 1) − s(k) of straight pieces: the slope, where both lie on one of them."""
+    """Return s(k + 1) − s(k) of a piecewise linear function: the slope if both are on one piece."""
     slope = speedup.slope(servers)
     difference = speedup.rate(servers + 1) - speedup.rate(servers)
     return np.where(slope == speedup.slope_before(servers + 1), slope, difference)
@@ -83,7 +82,7 @@ def exact_gain(speedup: Elementwise, servers: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Tabulated(PiecewiseLinear):
-    """Straight pieces between given corners."""
+    """A piecewise linear function with given corners."""
 
     at: FloatArray
     height: FloatArray
@@ -100,9 +99,9 @@ class Tabulated(PiecewiseLinear):
 class Measured(PiecewiseLinear):
     """The least concave function through the origin above all measured points, flat past its peak.
 
-    A measured curve may be noisy or fall again. Between two points a job can switch back and forth
-    between them in time, so the chord is attainable; past the peak it can leave servers idle, so
-    more servers never hurt. Nothing is extrapolated: past the last point the speedup stays flat.
+    A measured curve may be noisy or fall again. A job can alternate between two numbers of servers,
+    so every chord can be reached. It can also leave servers idle, so more servers never hurt.
+    Nothing is extrapolated: past the last point the speedup stays flat.
 
     >>> Measured([1, 2, 4, 8], [1, 1.8, 3, 2.5])([3, 8, 100])
     array([2.4, 3. , 3. ])
@@ -199,12 +198,12 @@ def _pick(rows: FloatArray, column: IntArray) -> FloatArray:
 def concave_hull(at: Iterable[float], height: Iterable[float]) -> tuple[FloatArray, FloatArray]:
     """Return the corners of the least concave function above points, up to its peak.
 
-    Points are given from left to right.
+    The points must be sorted from left to right.
     """
     hull: list[tuple[float, float]] = []
     for x, y in zip(at, height, strict=True):
         if hull and y <= hull[-1][1]:
-            continue  # no gain: the function is flat here, or the point lies below a chord
+            continue  # the function is flat here, or the point lies below a chord
         while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (x, y)):
             hull.pop()
         hull.append((x, y))
