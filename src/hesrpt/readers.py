@@ -43,6 +43,8 @@ def read_speedup(path: str | Path) -> Measured:
     table = _read_table(path, _SPEEDUP_COLUMNS, required="speedup")
     if "servers" not in table.columns:
         raise InputError(f"{table.source}:1: no column 'servers'")
+    if not any(table.columns["speedup"]):
+        raise InputError(f"{table.source}: has no speedup greater than 0")
     return Measured(table.columns["servers"], table.columns["speedup"])
 
 

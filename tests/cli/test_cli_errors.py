@@ -166,6 +166,12 @@ def test_mistakes_cost_one_line(folder: Path, arguments: list[str], message: str
     assert sorted(folder.iterdir()) == before
 
 
+def test_measured_speedup_of_zero_is_refused(folder: Path) -> None:
+    (folder / "zero.csv").write_text("servers,speedup\n1,0\n")
+    done = call(*PLAN, "--measured", "zero.csv", cwd=folder)
+    assert_refused(done, "zero.csv: has no speedup greater than 0")
+
+
 def test_output_may_not_overwrite_the_input(folder: Path) -> None:
     done = call(
         "simulate", "jobs.csv", "--servers", "4", "--p", ".5", "--csv", "jobs.csv", cwd=folder

@@ -21,6 +21,8 @@ def parse_number(text: str) -> float:
 
 def parse_whole_number(text: str) -> int:
     """Return the whole number in a text, which may be written as 1e6."""
+    if text.strip().isdecimal():
+        return int(text)  # exact, however large
     number = parse_number(text)
     if not number.is_integer():
         raise typer.BadParameter(f"must be a whole number, got {text!r}")
