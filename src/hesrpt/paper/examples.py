@@ -48,7 +48,7 @@ def check_concave_below_linear(seed: int) -> Finding:
 
 
 def _get_first_share(speedup: Speedup, servers: float) -> float:
-    """Return the share of the one of two equal jobs that ends first."""
+    """Return the share of whichever of two equal jobs ends first."""
     return float(plan(Workload(_TWO_SIZES, speedup), servers).servers_at(0.0).max() / servers)
 
 

@@ -24,7 +24,7 @@ from hesrpt.paper.judging import (
 from hesrpt.paper.speedup_curves import FittedCurve
 from hesrpt.plotting import get_title
 
-# Policies whose ratios differ by less than this part are "similar".
+# Policies are "similar" if their ratios differ by at most this fraction.
 _SIMILAR = 0.1
 # The rounding error of a ratio.
 _ROUNDING = 1e-9

@@ -1,6 +1,6 @@
-"""Every figure of the project. Functions return a matplotlib figure, and :func:`save_figure` it.
+"""Every figure of the project. ``draw_…`` returns a matplotlib figure, ``save_figure`` saves it.
 
-``style`` has the one place for colours and titles of policies, fonts, axes and legends.
+Titles and colours of policies, fonts, axes and legends are defined in ``style`` alone.
 """
 
 from hesrpt.plotting.comparisons import draw_advantages, draw_comparison

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from hesrpt.paper.evaluation import FlowTimeTable
     from hesrpt.paper.speedup_curves import FittedCurve
 
-# Laws are no policies, and have colours of their own.
-_POWER_LAW_COLOUR, _AMDAHL_COLOUR = "#332288", "#AA4499"
+# Laws are not policies: no policy has these colours.
+_POWER_LAW_COLOUR, _AMDAHL_COLOUR = "#00798C", "#AA4499"
 # Space to leave around the dots on a logarithmic axis.
 _MARGIN = 1.5
 
@@ -325,6 +325,8 @@ def draw_losses_on_curves(rows: Sequence[Mapping[str, Any]], titles: Mapping[str
                 fontsize=7,
             )
     axes.axvline(1.0, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
+    for border in range(1, len(curves)):
+        axes.axhline(border - 0.5, color="#CCCCCC", linewidth=0.6, zorder=0)
     axes.set_yticks(range(len(curves)), [escape_text(name) or "measured" for name in curves])
     axes.margins(x=0.1)
     axes.set_ylim(len(curves) - 0.5, -0.5)

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.plotting.style import FULL_WIDTH, escape_text, with_house_style
 from hesrpt.schedule import Schedule
-from hesrpt.units import choose_time_unit
+from hesrpt.units import choose_time_unit, format_duration
 
 # More jobs than this are stacked instead of drawn as lines.
 _MAX_LINES = 6
@@ -137,6 +137,6 @@ def _describe(schedule: Schedule, in_seconds: bool) -> str:
         return schedule.summary
     jobs = "1 job" if len(schedule.workload) == 1 else f"{len(schedule.workload):,} jobs"
     return (
-        f"{jobs} on {schedule.servers:g} servers, mean flow time {schedule.mean_flow_time:.3g} s, "
-        f"makespan {schedule.makespan:.3g} s"
+        f"{jobs} on {schedule.servers:g} servers, mean flow time "
+        f"{format_duration(schedule.mean_flow_time)}, makespan {format_duration(schedule.makespan)}"
     )

@@ -72,7 +72,7 @@ class Style:
 # Wide and pale, since a simulated discipline may agree with the record.
 _RECORDED_STYLE = Style(RECORDED, "#B5B5B5", "X", width=3.5)
 # For policies that are not in the registry, such as a user's own.
-_OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#AA4499")
+_OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#C46210")
 
 
 def get_styles(policies: Iterable[str]) -> dict[str, Style]:
