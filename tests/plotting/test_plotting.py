@@ -18,7 +18,6 @@ from hesrpt.plotting import (
     draw_schedule,
     get_style,
     get_styles,
-    get_title,
     save_figure,
 )
 from hesrpt.plotting.style import use_log_scale, use_power_axis
@@ -119,7 +118,7 @@ def test_registered_policies_have_one_title_and_colour_each() -> None:
     assert len({style.title for style in styles.values()}) == len(styles)
     assert len({style.colour for style in styles.values()}) == len(styles)
     assert get_style("equi") == styles["equi"]
-    assert get_title("hesrpt") == "heSRPT"
+    assert styles["hesrpt"].title == "heSRPT"
 
 
 def test_unregistered_policies_get_colours_that_no_other_policy_has() -> None:

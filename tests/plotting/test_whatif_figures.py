@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hesrpt.plotting import get_title, whatif_figures
+from hesrpt.plotting import whatif_figures
+from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.whatif import Study, run_sensitivity, run_study
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hesrpt.cli.terminal import create_console
-from hesrpt.plotting import get_title
+from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
 from hesrpt.whatif import Sensitivity, Study
 

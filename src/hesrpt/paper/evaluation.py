@@ -17,9 +17,10 @@ from hesrpt.paper.exhibits import (
     Row,
     Settings,
 )
-from hesrpt.plotting import draw_schedule, get_title, paper_figures
+from hesrpt.plotting import draw_schedule, paper_figures
 from hesrpt.plotting.style import format_ratio
 from hesrpt.policies import Knee
+from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate
 from hesrpt.simulator.tuning import tune_knee
 from hesrpt.speedups import PowerLaw

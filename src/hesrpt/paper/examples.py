@@ -21,8 +21,8 @@ from hesrpt.paper.judging import (
     judge_which,
 )
 from hesrpt.paper.optimiser import optimise
-from hesrpt.plotting import get_title
 from hesrpt.policies import Equi, HeSrpt, Srpt
+from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup
 from hesrpt.workload import Workload

@@ -22,7 +22,7 @@ from hesrpt.paper.judging import (
     judge_which,
 )
 from hesrpt.paper.speedup_curves import FittedCurve
-from hesrpt.plotting import get_title
+from hesrpt.policies.registry import get_title
 
 # Policies are "similar" if their ratios differ by at most this fraction.
 _SIMILAR = 0.1

@@ -6,7 +6,7 @@ Titles and colours of policies, fonts, axes and legends are defined in ``style``
 from hesrpt.plotting.comparisons import draw_advantages, draw_comparison
 from hesrpt.plotting.saving import check_figure_path, save_figure
 from hesrpt.plotting.schedules import draw_schedule
-from hesrpt.plotting.style import get_style, get_styles, get_title
+from hesrpt.plotting.style import get_style, get_styles
 
 __all__ = [
     "check_figure_path",
@@ -15,6 +15,5 @@ __all__ = [
     "draw_schedule",
     "get_style",
     "get_styles",
-    "get_title",
     "save_figure",
 ]

@@ -95,11 +95,6 @@ def get_style(policy: str) -> Style:
     return get_styles([policy])[policy]
 
 
-def get_title(policy: str) -> str:
-    """Return the title of a policy as figures and tables print it."""
-    return get_style(policy).title
-
-
 def with_house_style(draw: Callable[P, Result]) -> Callable[P, Result]:
     """Decorate a function that draws: it uses the project's fonts, grid and line widths."""
 

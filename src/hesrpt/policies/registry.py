@@ -73,6 +73,15 @@ class _CallablePolicy(Policy):
         return self.function(state)
 
 
+def get_title(policy: str) -> str:
+    """Return the title of a policy in figures and tables, which is its name if it has no entry.
+
+    >>> get_title("hesrpt"), get_title("my own policy")
+    ('heSRPT', 'my own policy')
+    """
+    return POLICIES[policy].title if policy in POLICIES else policy
+
+
 def get_policy(policy: PolicyLike) -> Policy | RigidDiscipline:
     """Return the policy with a name; return a policy as it is, and any other callable as a policy.
 

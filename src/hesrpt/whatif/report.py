@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
 from hesrpt.files import write_text
-from hesrpt.plotting import get_title, whatif_figures
+from hesrpt.plotting import whatif_figures
+from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
 from hesrpt.whatif.study import Study
 
