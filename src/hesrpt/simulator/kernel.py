@@ -37,8 +37,14 @@ MAX_IDLE_REVIEWS = 1000
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run(jobs: Jobs, rows: Rows, phases: Phases, state: LoopState, settings: Settings) -> int:
-    """Run until there is a reason to return to the caller, and return that reason."""
+def run(
+    jobs: Jobs, rows: Rows, phases: Phases, states: list[LoopState], settings_: list[Settings]
+) -> int:
+    """Run until there is a reason to return to the caller, and return that reason.
+
+    The last two arguments are arrays with one record.
+    """
+    state, settings = states[0], settings_[0]
     total = jobs.by_arrival.size
     recording = settings.recording
     last_event = state.events + settings.max_events

@@ -91,12 +91,13 @@ class LoopState(Protocol):
 
 
 def create_record(fields: type[Settings | LoopState], **values: float) -> Any:
-    """Return a NumPy record with these fields, zero unless given.
+    """Return an array of one record with these fields, zero unless given.
 
-    Compiled code reads and writes its fields as attributes, Python as items.
+    Compiled code reads and writes the fields of its entry as attributes. It is an array because
+    numba takes ten times as long to accept a record.
     """
     kinds = {"bool": np.bool_, "int": np.int64, "float": np.float64}
-    record = np.zeros(1, [(name, kinds[kind]) for name, kind in fields.__annotations__.items()])[0]
+    record = np.zeros(1, [(name, kinds[kind]) for name, kind in fields.__annotations__.items()])
     for name, value in values.items():
         record[name] = value
     return record

@@ -134,6 +134,9 @@ class _Loop:
             max_events=_EVENTS_AT_A_TIME,
         )
         self.state = create_record(LoopState, pace=1.0, held_factor=1.0, next_review=review_every)
+        # Views of the fields that each decision needs: looking them up by name takes longer.
+        self._stage, self._present = self.state["stage"], self.state["present"]
+        self._now = self.state["now"]
 
     def execute(self, progress: Progress | None) -> Outcome:
         while True:
@@ -145,20 +148,20 @@ class _Loop:
             elif reason == kernel.PHASES_FULL:
                 self._enlarge_phases()
             elif reason == kernel.TOO_MANY_SERVERS:
-                held, servers = float(self.state["held"]), self.config.servers
+                held, servers = float(self.state["held"][0]), self.config.servers
                 raise self._error(f"hands out {held!r} servers of {servers!r}")
             elif reason == kernel.STARVED:
                 raise self._error("serves none of the remaining jobs, and never will")
             stop_if_requested()
             if progress is not None:
-                progress(int(self.state["arrived"]), self.config.jobs)
+                progress(int(self.state["arrived"][0]), self.config.jobs)
             if reason in (kernel.DONE, kernel.STOPPED):
                 return self._outcome()
 
     def _outcome(self) -> Outcome:
-        state = self.state
+        state = self.state[0]
         phases = None
-        if self.settings["recording"]:
+        if self.settings["recording"][0]:
             phases = Phases(
                 ends=self.phases.ends[: state["phases"]],
                 start=self.phases.start[: state["phases"] + 1],
@@ -181,10 +184,10 @@ class _Loop:
 
     def _remaining(self, running: IntArray) -> FloatArray:
         """Return what remains of each job at the end, which may lie between two events."""
-        state, remaining = self.state, self.jobs.remaining.copy()
+        state, remaining = self.state[0], self.jobs.remaining.copy()
         remaining[np.isfinite(self.jobs.completion)] = 0.0
         if len(running):
-            passed = (self.settings["stop_at"] - state["now"]) / state["pace"]
+            passed = (self.settings["stop_at"][0] - state["now"]) / state["pace"]
             to_target = np.maximum(self.jobs.target[running] - state["virtual_time"] - passed, 0.0)
             to_go = to_target * self.jobs.rate[running]
             remaining[running] = np.minimum(remaining[running], to_go)
@@ -194,29 +197,30 @@ class _Loop:
         speedup = self.speedups.shared
         assert self.ranked is not None
         assert speedup is not None
-        present, run = int(self.state["present"]), self.config
+        present, run = int(self._present[0]), self.config
         row = self.ranked.row(present, run.servers, speedup, run.whole)
         self._check(row)
         self.table.add(present, row, speedup.rate(row))
 
     def _decide(self) -> None:
         run, jobs = self.config, self.jobs
-        present = int(self.state["present"])
+        present = int(self._present[0])
         listed = jobs.present[:present].copy()
         remaining = jobs.remaining[listed]
         if not self.is_exact:
             remaining = remaining * jobs.estimate[listed]
         speedups = self.speedups.take(listed)
+        # Positional arguments save half a microsecond here.
         state = State(
-            time=float(self.state["now"]),
-            servers=run.servers,
-            whole=run.whole,
-            jobs=listed,
-            remaining=remaining,
-            sizes=self.seen_sizes[listed],
-            arrivals=jobs.arrivals[listed],
-            weights=self.weights[listed],
-            speedups=speedups,
+            float(self._now[0]),
+            run.servers,
+            run.whole,
+            listed,
+            remaining,
+            self.seen_sizes[listed],
+            jobs.arrivals[listed],
+            self.weights[listed],
+            speedups,
         )
         try:
             decision = run.policy(state)
@@ -237,8 +241,10 @@ class _Loop:
         elif held.dtype.kind != "f":
             held = held.astype(np.float64)
         np.maximum(held, 0.0, out=jobs.offered[:present])  # rounding errors may be negative
-        jobs.offered_rate[:present] = speedups.rate(jobs.offered[:present])
-        self.state["stage"] = kernel.OFFERED
+        # Asking a shared speedup directly saves a microsecond.
+        rate = speedups.rate if speedups.shared is None else speedups.shared.rate
+        jobs.offered_rate[:present] = rate(jobs.offered[:present])
+        self._stage[0] = kernel.OFFERED
 
     def _check(self, held: FloatArray) -> None:
         """Raise an error if a job's servers are negative or NaN."""
@@ -251,12 +257,12 @@ class _Loop:
             )
 
     def _error(self, problem: str) -> PolicyError:
-        time = float(self.state["now"])
+        time = float(self._now[0])
         return PolicyError(f"policy {self.config.policy.name} at time {time:.6g} {problem}")
 
     def _enlarge_phases(self) -> None:
-        phases = int(self.state["phases"]) + _PHASES_AT_A_TIME
-        entries = int(self.state["entries"] + self.state["present"]) + _PHASES_AT_A_TIME
+        phases = int(self.state["phases"][0]) + _PHASES_AT_A_TIME
+        entries = int(self.state["entries"][0] + self.state["present"][0]) + _PHASES_AT_A_TIME
         self.phases = Phases(
             ends=np.append(self.phases.ends, np.empty(phases)),
             start=np.append(self.phases.start, np.zeros(phases, dtype=np.int64)),
