@@ -185,10 +185,9 @@ class Schedule:
     def rows(self) -> list[dict[str, str | float]]:
         """Return a row for each job."""
         workload, jobs = self.workload, len(self.workload)
-        arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
         weights = np.ones(jobs) if workload.weights is None else workload.weights
         columns = {
-            "arrival": arrivals,
+            "arrival": workload.arrival_times,
             "size": workload.sizes,
             "weight": weights,
             "completion_time": self.completion_times,

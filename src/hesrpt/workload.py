@@ -198,6 +198,11 @@ class Workload:
         until = f", arriving until {last:g}" if last > 0 else ""
         return f"<Workload of {jobs}, {sizes}, {speedup}{until}>"
 
+    @property
+    def arrival_times(self) -> FloatArray:
+        """The arrival time of each job: 0 for all jobs of a batch."""
+        return np.zeros(len(self)) if self.arrivals is None else self.arrivals
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The name of each job."""

@@ -49,7 +49,7 @@ def scale_value(true: Plan, job: int, factor: float) -> Plan:
 
 TAMPERINGS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a value too high": (lambda p: scale_value(p, 1, 1.001), "servers can earn"),
-    "a value too low": (lambda p: scale_value(p, 1, 0.99), "claims to be proven, but its cost"),
+    "a value too low": (lambda p: scale_value(p, 1, 0.99), "claims to be proven, but has a gap"),
     "a negative value": (lambda p: scale_value(p, 1, -1), "at least 0"),
     "an undefined value": (lambda p: scale_value(p, 1, float("nan")), "must be a finite value"),
     "a wrong bound": (
@@ -127,7 +127,7 @@ def test_wrong_bound_on_the_makespan_is_rejected(whole: bool) -> None:
     verify(true)
     with pytest.raises(CertificateError, match="more than 1"):
         verify(scale_value(true, 0, 1.5))
-    with pytest.raises(CertificateError, match="claims to be proven, but its cost"):
+    with pytest.raises(CertificateError, match="claims to be proven, but has a gap"):
         verify(scale_value(true, 0, 0.5))
 
 

@@ -26,7 +26,7 @@ def find_start_times(
     """
     assert workload.requested is not None
     jobs = len(workload)
-    arrivals = np.zeros(jobs) if workload.arrivals is None else workload.arrivals
+    arrivals = workload.arrival_times
     runtimes = run_times(workload)
     estimates = runtimes
     if workload.estimates is not None:

@@ -91,7 +91,7 @@ class _Loop:
         resized = jobs if run.resize_cost > 0 else 1
         asked = jobs if self.ranked is None else 1
         self.jobs = Jobs(
-            arrivals=np.zeros(jobs) if workload.arrivals is None else np.array(workload.arrivals),
+            arrivals=np.array(workload.arrival_times),
             remaining=np.array(workload.sizes),
             estimate=np.array(estimates),
             completion=np.full(jobs, np.nan),

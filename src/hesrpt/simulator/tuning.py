@@ -48,7 +48,7 @@ def tune_knee(
     create_trial = create_compiled_trial if is_compiled else _create_simulated_trial
     trial = create_trial(policy, workload, servers, whole)
     alphas = np.geomspace(*_alpha_range(workload, servers), values)
-    sum_of_arrivals = float(_arrivals(workload).sum())
+    sum_of_arrivals = float(workload.arrival_times.sum())
     while True:
         flow_times = _try_all(trial, alphas, sum_of_arrivals)
         best = int(np.argmin(flow_times))
@@ -67,7 +67,7 @@ def has_compiled_trial(policy: Knee, workload: Workload, whole: bool) -> bool:
 
 def create_compiled_trial(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
     """Return a compiled trial, for jobs with :func:`has_compiled_trial`."""
-    arrivals, p = _arrivals(workload), workload.speedups.exponent
+    arrivals, p = workload.arrival_times, workload.speedups.exponent
     assert p is not None
     by_arrival = np.lexsort((workload.sizes, arrivals))
     rule = knee_kernel.LEFTOVER_RULES[policy.leftover]
@@ -106,10 +106,6 @@ def _try_all(trial: Trial, alphas: FloatArray, sum_of_arrivals: float) -> FloatA
         flow_times[place] = float(completion_times.sum()) - sum_of_arrivals
         best = min(best, flow_times[place])
     return flow_times
-
-
-def _arrivals(workload: Workload) -> FloatArray:
-    return np.zeros(len(workload)) if workload.arrivals is None else workload.arrivals
 
 
 def _alpha_range(workload: Workload, servers: float) -> tuple[float, float]:

@@ -16,13 +16,8 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups.elementwise import Elementwise
-from hesrpt.speedups.speedup import Speedup
+from hesrpt.speedups.speedup import Speedup, stack_speedups
 from hesrpt.validation import check_positive
-
-
-def stack(speedups: Sequence[Speedup]) -> Elementwise:
-    """Return speedups with the same stack key as one object, one entry for each of them."""
-    return type(speedups[0]).stack(speedups)
 
 
 class LimitedFormula(Elementwise):
@@ -88,7 +83,7 @@ class Limited(LimitedFormula, Speedup):
     @classmethod
     def stack(cls, speedups: Sequence[Limited]) -> LimitedStack:
         limits = np.array([speedup.limit for speedup in speedups])
-        return LimitedStack(stack([speedup.base for speedup in speedups]), limits)
+        return LimitedStack(stack_speedups([speedup.base for speedup in speedups]), limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +161,7 @@ class TimeShared(TimeSharedFormula, Speedup):
 
     @classmethod
     def stack(cls, speedups: Sequence[TimeShared]) -> TimeSharedStack:
-        return TimeSharedStack(stack([speedup.base for speedup in speedups]))
+        return TimeSharedStack(stack_speedups([speedup.base for speedup in speedups]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +228,7 @@ class WholeServers(WholeServersFormula, Speedup):
 
     @classmethod
     def stack(cls, speedups: Sequence[WholeServers]) -> WholeServersStack:
-        return WholeServersStack(stack([speedup.base for speedup in speedups]))
+        return WholeServersStack(stack_speedups([speedup.base for speedup in speedups]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,3 +97,8 @@ class Speedup(Elementwise):
     def stack(cls, speedups: Sequence[Self]) -> Elementwise:
         """Return speedups with the same stack key as one object, one entry for each of them."""
         return speedups[0]  # by default only equal speedups have the same key
+
+
+def stack_speedups(speedups: Sequence[Speedup]) -> Elementwise:
+    """Return speedups with the same stack key as one object, one entry for each of them."""
+    return type(speedups[0]).stack(speedups)

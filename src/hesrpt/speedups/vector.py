@@ -10,8 +10,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.speedups.elementwise import Elementwise
-from hesrpt.speedups.limits import stack
-from hesrpt.speedups.speedup import Speedup
+from hesrpt.speedups.speedup import Speedup, stack_speedups
 
 
 class SpeedupVector(Elementwise):
@@ -32,10 +31,20 @@ class SpeedupVector(Elementwise):
     #: A part of such a list keeps None, even if the speedups in that part are all equal.
     shared: Speedup | None
 
-    def __init__(self, distinct: _Distinct, which: IntArray | None, jobs: int) -> None:
-        """Job i has speedup ``which[i]`` of ``distinct``; without ``which``, all have the first."""
+    def __init__(
+        self,
+        distinct: _Distinct,
+        which: IntArray | None,
+        jobs: int,
+        groups: _Groups | None = None,
+    ) -> None:
+        """Job i has speedup ``which[i]`` of ``distinct``; without ``which``, all have the first.
+
+        Use :meth:`create` or :meth:`repeat` instead.
+        """
         self.shared = distinct.speedups[0] if which is None else None
         self._distinct, self._which, self._jobs = distinct, which, jobs
+        self._known_groups = groups
 
     @classmethod
     def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
@@ -73,14 +82,16 @@ class SpeedupVector(Elementwise):
     def __getitem__(self, key: int | slice) -> Speedup | SpeedupVector:
         """Return the speedup of one job, or the speedups of consecutive jobs."""
         if isinstance(key, slice):
-            start, stop, _ = key.indices(self._jobs)
+            start, stop, step = key.indices(self._jobs)
+            if step != 1:
+                return self.take(np.arange(self._jobs)[key])
             if self._which is None:
                 return SpeedupVector(self._distinct, None, max(stop - start, 0))
-            part = SpeedupVector(self._distinct, self._which[key], max(stop - start, 0))
             # Cut the groups of this list rather than group the jobs again.
-            part.__dict__["_groups"] = self._groups.cut(start, stop)
-            return part
-        return self._distinct.speedups[0 if self._which is None else int(self._which[key])]
+            groups = self._groups.cut(start, stop)
+            return SpeedupVector(self._distinct, self._which[key], max(stop - start, 0), groups)
+        job = range(self._jobs)[key]
+        return self._distinct.speedups[0 if self._which is None else int(self._which[job])]
 
     def take(self, jobs: IntArray) -> SpeedupVector:
         """Return the speedups of some jobs, or of all jobs in another order."""
@@ -137,10 +148,12 @@ class SpeedupVector(Elementwise):
             return self.shared
         return self[which] if isinstance(which, slice) else self.take(which)
 
-    @cached_property
+    @property
     def _groups(self) -> _Groups:
-        assert self._which is not None, "jobs that share one speedup need no groups"
-        return self._distinct.group(self._which)
+        if self._known_groups is None:
+            assert self._which is not None, "jobs that share one speedup need no groups"
+            self._known_groups = self._distinct.group(self._which)
+        return self._known_groups
 
     @property
     def _functions(self) -> Elementwise:
@@ -197,7 +210,9 @@ class _Distinct:
         entry = np.empty(len(self.speedups), dtype=np.int64)
         for place, numbers in enumerate(families.values()):
             family[numbers], entry[numbers] = place, np.arange(len(numbers))
-        stacks = [stack([self.speedups[n] for n in numbers]) for numbers in families.values()]
+        stacks = [
+            stack_speedups([self.speedups[n] for n in numbers]) for numbers in families.values()
+        ]
         return stacks, family, entry
 
     def group(self, which: IntArray) -> _Groups:
