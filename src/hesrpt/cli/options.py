@@ -21,9 +21,10 @@ def parse_number(text: str) -> float:
 
 def parse_whole_number(text: str) -> int:
     """Return the whole number in a text, which may be written as 1e6."""
-    if text.strip().isdecimal():
+    try:
         return int(text)  # exact, however large
-    number = parse_number(text)
+    except ValueError:
+        number = parse_number(text)
     if not number.is_integer():
         raise typer.BadParameter(f"must be a whole number, got {text!r}")
     return int(number)
