@@ -150,6 +150,13 @@ def test_readme_counts_the_claims_as_they_were_judged() -> None:
     ) in " ".join((ROOT / "README.md").read_text().split())
 
 
+def test_readme_quotes_the_conclusion_of_the_example_trace() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    quote = re.search(r'"(heSRPT would cut [^"]*)"', readme)
+    assert quote is not None
+    assert quote[1] in (ROOT / "docs" / "how-to" / "replay-a-trace.md").read_text()
+
+
 def test_readme_names_only_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set(re.findall(r"\[(\w+)\](?!\()", (ROOT / "README.md").read_text()))
