@@ -198,12 +198,13 @@ def read_table(heading: str, number: int = 0) -> dict[str, set[str]]:
     ("heading", "command"),
     [
         ("Jobs (CSV)", ["plan", "FILE", "--servers", "2", "--p", "0.5"]),
-        ("Measured speedup (CSV)", [
-            "plan", "examples/jobs.csv", "--servers", "2", "--measured", "FILE"
-        ]),
+        (
+            "Measured speedup (CSV)",
+            ["plan", "examples/jobs.csv", "--servers", "2", "--measured", "FILE"],
+        ),
     ],
     ids=["jobs", "speedup"],
-)  # fmt: skip
+)
 def test_columns_of_csv_files_are_documented(
     heading: str, command: list[str], tmp_path: Path
 ) -> None:

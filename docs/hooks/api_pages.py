@@ -36,14 +36,15 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Schedules": ("schedules.md", ("hesrpt.schedule",)),
     "Running jobs": ("running.md", ("hesrpt.runtime",)),
     "Integrations": (
-        "integrations.md", ("hesrpt.integrations.joblib", "hesrpt.integrations.ray_tune")
+        "integrations.md",
+        ("hesrpt.integrations.joblib", "hesrpt.integrations.ray_tune"),
     ),
     "Traces": ("traces.md", ("hesrpt.traces",)),
     "What-if studies": ("whatif.md", ("hesrpt.whatif",)),
     "Figures": ("figures.md", ("hesrpt.plotting",)),
     "The paper": ("paper.md", ("hesrpt.paper",)),
     "Errors": ("errors.md", ("hesrpt.errors",)),
-}  # fmt: skip
+}
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -65,34 +66,34 @@ def _replace_folder(entries: list[Any], pages: list[Any]) -> None:
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the index of public names and one page for each group of modules."""
-    index = File.generated(config, FOLDER + "index.md", content=_index())
+    index = File.generated(config, FOLDER + "index.md", content=_write_index())
     files.append(index)
     for title, (file, modules) in PAGES.items():
-        content = f"# {title}\n" + "".join(map(_section, modules))
+        content = f"# {title}\n" + "".join(map(_write_section, modules))
         files.append(File.generated(config, FOLDER + file, content=content))
 
 
-def _index() -> str:
+def _write_index() -> str:
     rows = []
     for name in hesrpt.__all__:
         value = getattr(hesrpt, name)
         if isinstance(value, ModuleType):
             page = next(file for file, modules in PAGES.values() if value.__name__ in modules)
-            rows.append(f"| [`{name}`]({page}) | {_summary(value)} |\n")
+            rows.append(f"| [`{name}`]({page}) | {_summarise(value)} |\n")
         elif callable(value):
-            rows.append(f"| [`{name}`][hesrpt.{name}] | {_summary(value)} |\n")
+            rows.append(f"| [`{name}`][hesrpt.{name}] | {_summarise(value)} |\n")
     return INDEX + "".join(rows)
 
 
-def _section(module_name: str) -> str:
+def _write_section(module_name: str) -> str:
     """Return the directives that document one module's public names."""
     module = importlib.import_module(module_name)
-    paths = _public_paths(module)
+    paths = _find_public_paths(module)
     directives = "".join(f"::: {path}\n\n" for path in paths)
-    return f"\n{_summary(module)}\n\n{directives}"
+    return f"\n{_summarise(module)}\n\n{directives}"
 
 
-def _public_paths(module: ModuleType) -> list[str]:
+def _find_public_paths(module: ModuleType) -> list[str]:
     """Return the paths by which users import a module's public names.
 
     Names that `hesrpt` itself offers come first. Functions come before classes and constants.
@@ -103,12 +104,12 @@ def _public_paths(module: ModuleType) -> list[str]:
         if _is_defined_in(value := getattr(hesrpt, name), module.__name__)
     }
     own = [name for name in getattr(module, "__all__", ()) if name not in top]
-    own.sort(key=lambda name: _kind(getattr(module, name)))
-    paths = [f"hesrpt.{name}" for name in sorted(top, key=lambda name: _kind(top[name]))]
+    own.sort(key=lambda name: _rank_kind(getattr(module, name)))
+    paths = [f"hesrpt.{name}" for name in sorted(top, key=lambda name: _rank_kind(top[name]))]
     return paths + [f"{module.__name__}.{name}" for name in own]
 
 
-def _kind(value: object) -> int:
+def _rank_kind(value: object) -> int:
     """Return 0 for a function, 1 for a class and 2 for anything else."""
     return 0 if inspect.isfunction(value) else 1 if inspect.isclass(value) else 2
 
@@ -118,7 +119,7 @@ def _is_defined_in(value: object, module_name: str) -> bool:
     return f"{defined_in}.".startswith(f"{module_name}.")
 
 
-def _summary(value: object) -> str:
+def _summarise(value: object) -> str:
     """Return the first paragraph of a docstring in one line, as a table needs it."""
     text = (inspect.getdoc(value) or "").partition("\n\n")[0]
     plain = re.sub(r":\w+:`~?(\w+\.)*(\w+)`", r"`\2`", text)  # a role becomes a code word

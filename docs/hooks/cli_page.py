@@ -26,7 +26,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     lines = [INTRODUCTION, "| command | purpose |", "|---|---|"]
     commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
     for name, command in commands.items():
-        lines.append(f"| [`hesrpt {name}`](#hesrpt-{name}) | {_cell(_first_line(command.help))} |")
+        lines.append(
+            f"| [`hesrpt {name}`](#hesrpt-{name}) | {_format_cell(_get_first_line(command.help))} |"
+        )
     for name, command in commands.items():
         lines += _describe(command, typer.Context(command, info_name=name, parent=context))
     files.append(File.generated(config, "reference/cli.md", content="\n".join(lines) + "\n"))
@@ -47,19 +49,19 @@ def _describe(command: Any, context: typer.Context) -> list[str]:
             signature, text = parameter.get_help_record(context)
             if parameter.param_type_name == "argument":
                 signature = signature.partition(" ")[0]  # without its type
-            lines.append(f"| {_code_cell(signature)} | {_cell(text)} |")
+            lines.append(f"| {_format_code(signature)} | {_format_cell(text)} |")
     return lines
 
 
-def _first_line(text: str | None) -> str:
+def _get_first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
 
 
-def _code_cell(text: str) -> str:
-    return f"<code>{_cell(text)}</code>"
+def _format_code(text: str) -> str:
+    return f"<code>{_format_cell(text)}</code>"
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     """Return text as it may stand in a cell of a table."""
     plain = " ".join(text.split())
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("*", "&#42;")):

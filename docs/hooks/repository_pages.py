@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages."""
     for file, page in PAGES.items():
         text = (ROOT / file).read_text(encoding="utf-8")
-        content = text if file.endswith(".md") else _listing(file, text)
+        content = text if file.endswith(".md") else _format_listing(file, text)
         files.append(File.generated(config, page, content=content))
 
 
@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
     return re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", redirect, markdown)
 
 
-def _listing(file: str, text: str) -> str:
+def _format_listing(file: str, text: str) -> str:
     lines = text.splitlines()
     if Path(file).suffix not in (".py", ".toml") and len(lines) > LONGEST:
         lines = [*lines[:LONGEST], "…"]
