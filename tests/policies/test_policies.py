@@ -1,4 +1,4 @@
-"""What every policy must keep to, and what sets each of them apart."""
+"""Properties that all policies share, and the characteristics of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLICIES: list[str | Policy] = [
     *(name for name in REGISTRY if name not in ("knee", "fcfs", "easy")),
     *(Knee(0.1), Knee(0.1, "smallest"), Hell("equal"), Hell("smallest"), Optimal("weighted")),
 ]
-# heSRPT is made for one power law; for others it is told which to take.
+# heSRPT needs one power law; for other speedups, the tests choose p = 0.5.
 SPEEDUPS: list[Speedup | SpeedupVector] = [
     PowerLaw(0.5),
     PowerLaw(0.9).limited(3),
@@ -49,9 +49,11 @@ SPEEDUPS: list[Speedup | SpeedupVector] = [
 ]
 
 
-def fitted(policy: str | Policy) -> Policy:
-    made = get_malleable_policy(policy)
-    return HeSrpt(p=0.5, objective=made.objective) if isinstance(made, HeSrpt) else made
+def create_policy(policy: str | Policy) -> Policy:
+    created = get_malleable_policy(policy)
+    if isinstance(created, HeSrpt):
+        return HeSrpt(p=0.5, objective=created.objective)
+    return created
 
 
 def speedups_of(jobs: int, speedup: Speedup | SpeedupVector) -> SpeedupVector:
@@ -81,7 +83,7 @@ remaining_sizes = st.lists(st.floats(-6, 6), min_size=1, max_size=15).map(
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @given(remaining_sizes, st.sampled_from(SPEEDUPS), st.sampled_from([1.0, 4.0, 64.0]), st.booleans())
-def test_every_policy_hands_out_what_there_is_and_no_more(
+def test_no_policy_assigns_more_servers_than_there_are(
     policy: str | Policy,
     remaining: FloatArray,
     speedup: Speedup | SpeedupVector,
@@ -89,12 +91,12 @@ def test_every_policy_hands_out_what_there_is_and_no_more(
     whole: bool,
 ) -> None:
     state = state_of(remaining, speedup, servers, whole)
-    held = fitted(policy)(state)
+    held = create_policy(policy)(state)
     assert held.shape == remaining.shape
     assert np.all(held >= 0)
     assert held.sum() <= servers * (1 + 1e-9)
-    assert state.speedups.rate(held).max() > 0  # somebody makes progress
-    assert_array_equal(fitted(policy)(state), held)  # the same state, the same decision
+    assert state.speedups.rate(held).max() > 0  # some job makes progress
+    assert_array_equal(create_policy(policy)(state), held)  # the same state, the same decision
     if whole:
         rounded = round_fairly(held, servers)
         assert_array_equal(rounded, np.rint(rounded))
@@ -104,13 +106,13 @@ def test_every_policy_hands_out_what_there_is_and_no_more(
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("speedup", SPEEDUPS, ids=str)
 @pytest.mark.parametrize("whole", [False, True])
-def test_every_policy_ends_all_jobs_and_beats_no_bound(
+def test_every_policy_finishes_all_jobs_within_the_bounds(
     policy: str | Policy, speedup: Speedup | SpeedupVector, whole: bool
 ) -> None:
     rng = np.random.default_rng(0)
     sizes, weights = rng.pareto(1.5, 12) + 0.1, rng.uniform(0.5, 2, 12)
     batch = Workload(sizes, list(speedups_of(12, speedup)), weights=weights)
-    run = simulate(batch, 8, fitted(policy), whole=whole)
+    run = simulate(batch, 8, create_policy(policy), whole=whole)
     assert np.isfinite(run.completion_times).all()
     for phase in run.phases():
         assert phase.servers.sum() <= 8 * (1 + 1e-9)
@@ -123,32 +125,32 @@ def test_every_policy_ends_all_jobs_and_beats_no_bound(
 
 
 def has_rows(policy: str | Policy) -> bool:
-    made = get_policy(policy)
-    return isinstance(made, RankedPolicy) and made.is_ranked
+    created = get_policy(policy)
+    return isinstance(created, RankedPolicy) and created.is_ranked
 
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES if has_rows(p)], ids=str)
 @pytest.mark.parametrize("whole", [False, True])
-def test_rows_and_states_lead_to_the_same_decision(policy: str | Policy, whole: bool) -> None:
-    """The compiled path looks up rows; the live scheduler asks with a state."""
-    made = fitted(policy)
-    assert isinstance(made, RankedPolicy)
+def test_rows_and_states_give_the_same_decision(policy: str | Policy, whole: bool) -> None:
+    """The simulator reads rows; the live scheduler passes a state."""
+    ranked = create_policy(policy)
+    assert isinstance(ranked, RankedPolicy)
     remaining = np.random.default_rng(1).pareto(1.5, 9) + 1
-    row = made.row(9, 16.0, PowerLaw(0.5), whole)
+    row = ranked.row(9, 16.0, PowerLaw(0.5), whole)
     state = state_of(remaining, PowerLaw(0.5), 16.0, whole)
-    held = made(state)
-    by_rank = held[made.ranking(state)]
+    held = ranked(state)
+    by_rank = held[ranked.ranking(state)]
     assert_allclose(by_rank[: len(row)], row, rtol=1e-12)
     assert not by_rank[len(row) :].any()
-    if (settled := made.constant_from(16.0, PowerLaw(0.5), whole)) is not None:
-        rows = [made.row(settled + more, 16.0, PowerLaw(0.5), whole) for more in (0, 1, 30)]
+    if (constant_from := ranked.constant_from(16.0, PowerLaw(0.5), whole)) is not None:
+        rows = [ranked.row(constant_from + more, 16.0, PowerLaw(0.5), whole) for more in (0, 1, 30)]
         assert_array_equal(rows[0], rows[1])
         assert_array_equal(rows[0], rows[2])
 
 
 @pytest.mark.parametrize("policy", [HeSrpt(), Equi()], ids=str)
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.95])
-def test_common_factors_are_those_of_the_rows(policy: RankedPolicy, p: float) -> None:
+def test_row_factors_agree_with_the_rows(policy: RankedPolicy, p: float) -> None:
     speedup = PowerLaw(p)
     factors = policy.factors(20, 8.0, speedup)
     assert factors is not None
@@ -159,13 +161,13 @@ def test_common_factors_are_those_of_the_rows(policy: RankedPolicy, p: float) ->
         assert_allclose(speedup.rate(after), speedup.rate(before) * factors.rates[jobs], rtol=1e-10)
 
 
-def test_hesrpt_shares_are_those_of_the_theorem() -> None:
+def test_hesrpt_shares_agree_with_the_theorem() -> None:
     row = HeSrpt().row(7, 10.0, PowerLaw(0.4), False)
     assert_allclose(row[::-1], 10 * closed_form.shares(7, 0.4))
 
 
 @pytest.mark.parametrize("policy", [Optimal(), Optimal("weighted"), HeSrpt(p=0.5)], ids=str)
-def test_what_a_policy_remembers_does_not_mislead_it(policy: Policy) -> None:
+def test_memory_does_not_change_decisions(policy: Policy) -> None:
     rng = np.random.default_rng(0)
     remaining = rng.pareto(1.5, 6) + 1
     for speedup in (*SPEEDUPS, *SPEEDUPS[::-1]):
@@ -181,7 +183,7 @@ def test_what_a_policy_remembers_does_not_mislead_it(policy: Policy) -> None:
             assert_array_equal(policy(state), fresh(state))
 
 
-def test_limits_pass_servers_on() -> None:
+def test_servers_beyond_a_limit_go_to_other_jobs() -> None:
     limited = PowerLaw(0.5).limited(4)
     remaining = np.array([1.0, 2.0, 3.0])
     for policy in (HeSrpt(), Equi(), Srpt(), Optimal()):
@@ -191,7 +193,7 @@ def test_limits_pass_servers_on() -> None:
     assert_allclose(Srpt()(state_of(remaining, limited, 10.0)), [4, 4, 2])
 
 
-def test_hell_serves_every_job_once_or_the_smallest_only() -> None:
+def test_hell_serves_every_job_once_or_only_the_smallest() -> None:
     assert_array_equal(Hell().row(3, 10.0, PowerLaw(0.3), False), [1, 1, 1])
     assert_array_equal(Hell().row(30, 10.0, PowerLaw(0.3), False), np.ones(10))
     assert_array_equal(Hell().row(3, 10.0, PowerLaw(0.7), False), [10])
@@ -201,15 +203,13 @@ def test_hell_serves_every_job_once_or_the_smallest_only() -> None:
 
 @pytest.mark.parametrize("speedup", [Amdahl(0.9), Amdahl(0.5), Measured([3], [2])], ids=str)
 @pytest.mark.parametrize("servers", [3.0, 50.0, 3000.0])
-def test_hell_looks_for_the_most_efficient_number_of_servers(
-    speedup: Speedup, servers: float
-) -> None:
+def test_hell_finds_the_most_efficient_number_of_servers(speedup: Speedup, servers: float) -> None:
     k = np.arange(1, servers + 1)
     assert most_efficient(speedup, servers) == k[np.argmax(speedup.rate(k) ** 2 / k)]
 
 
 @pytest.mark.parametrize("speedup", [PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.5).limited(1e6)])
-def test_at_its_knee_a_job_gains_alpha_by_one_more_server(speedup: Speedup) -> None:
+def test_one_more_server_saves_alpha_at_the_knee(speedup: Speedup) -> None:
     remaining, alpha = np.array([5.0, 1.0, 0.2]), 1e-4
     knees = Knee(alpha)(state_of(remaining, speedup, 1e9))
     step = 1e-3
@@ -218,7 +218,7 @@ def test_at_its_knee_a_job_gains_alpha_by_one_more_server(speedup: Speedup) -> N
         assert gain == pytest.approx(alpha, rel=1e-4)
 
 
-def test_knee_serves_the_lowest_knee_first_and_leaves_the_rest_idle() -> None:
+def test_knee_serves_the_lowest_knee_first() -> None:
     remaining = np.array([8.0, 1.0, 1.0])
     few = Knee(0.01)(state_of(remaining, PowerLaw(0.5), 20.0))
     knee = (0.5 / 0.01) ** (2 / 3)
@@ -229,7 +229,7 @@ def test_knee_serves_the_lowest_knee_first_and_leaves_the_rest_idle() -> None:
     assert kept_busy.sum() == pytest.approx(20)
 
 
-def test_knee_is_tuned_by_search() -> None:
+def test_tuning_finds_the_best_alpha() -> None:
     batch = Workload.pareto(40, seed=3, speedup=PowerLaw(0.3))
     tuned = tuning.tune_knee(Knee(), batch, 1000)
     assert tuned.alpha is not None
@@ -251,10 +251,15 @@ def test_knee_is_tuned_by_search() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_quick_trials_of_knee_are_what_the_policy_does(
-    sizes: list[float], p: float, servers: int, alpha: float, rule: Leftover, whole: bool,
+def test_compiled_knee_agrees_with_the_policy(
+    sizes: list[float],
+    p: float,
+    servers: int,
+    alpha: float,
+    rule: Leftover,
+    whole: bool,
     arriving: bool,
-) -> None:  # fmt: skip
+) -> None:
     arrivals = [round(0.37 * job % 1.1, 2) for job in range(len(sizes))] if arriving else None
     workload = Workload(sizes, PowerLaw(p), arrivals=arrivals)
     knee = Knee(leftover=rule)
@@ -267,13 +272,13 @@ def test_quick_trials_of_knee_are_what_the_policy_does(
         assert np.all(trial(alpha, run.total_flow_time * 0.9) == np.inf)
 
 
-def test_of_jobs_that_could_use_all_servers_knee_serves_the_smallest_first() -> None:
+def test_knee_serves_the_smallest_of_jobs_that_could_use_all_servers() -> None:
     held = Knee(1e-9)(state_of(np.array([8.0, 1.0, 3.0]), PowerLaw(0.5), 20.0))
     assert_allclose(held, [0, 20, 0])
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_with_p_near_1_hesrpt_passes_servers_on_to_the_next_smallest(own: bool) -> None:
+def test_with_p_near_1_excess_servers_go_to_the_next_smallest_job(own: bool) -> None:
     speedup: Speedup | SpeedupVector = PowerLaw(1 - 1e-9).limited(8.0)
     if own:
         limits = 8.0, 7.0, 8.0, 8.0, 8.0
@@ -282,7 +287,7 @@ def test_with_p_near_1_hesrpt_passes_servers_on_to_the_next_smallest(own: bool) 
     assert_allclose(HeSrpt(p=1 - 1e-9)(state), [0, 0, 4, 8, 8], atol=1e-6)
 
 
-def test_next_to_no_servers_are_no_leftover() -> None:
+def test_rounding_errors_are_not_leftover() -> None:
     # 5e-14 servers would still give 5% of the speed of a server with p = 0.1.
     held = np.array([20 - 5e-14, 0.0])
     assert_allclose(assign_leftover(held, 20.0, "equal"), held, rtol=0, atol=0)
@@ -302,7 +307,7 @@ def test_rounding_is_fair(shares: list[float]) -> None:
     assert np.all(np.abs(whole - held) < 1 + 1e-6)
 
 
-def test_of_equal_shares_the_first_to_arrive_are_rounded_up() -> None:
+def test_equal_shares_are_rounded_up_for_the_first_to_arrive() -> None:
     assert_array_equal(round_fairly(np.full(4, 1.5), 6), [2, 2, 1, 1])
     assert_array_equal(round_fairly(np.full(4, 0.5), 2), [1, 1, 0, 0])
 
@@ -323,6 +328,6 @@ def test_of_equal_shares_the_first_to_arrive_are_rounded_up() -> None:
         ),
     ],
 )
-def test_bad_policies_are_named(make: object, message: str) -> None:
+def test_invalid_policies_are_rejected(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()  # type: ignore[operator]

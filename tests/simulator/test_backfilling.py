@@ -1,4 +1,4 @@
-"""Rigid policies: by hand, and by what must always be true."""
+"""Rigid disciplines: worked examples, a slow reference, and invariants."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def starts(
     return np.round(found, 9).tolist()  # type: ignore[no-any-return]
 
 
-# --- by hand ------------------------------------------------------------------------------------
+# --- worked examples --------------------------------------------------------------------------
 
 
 def test_first_come_first_served() -> None:
     jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 1)]
-    # The second does not fit; the third would, but does not overtake.
+    # The second job does not fit. The third would, but may not overtake.
     assert starts(jobs, Fcfs()) == [0, 10, 10]
 
 
@@ -52,37 +52,37 @@ def test_a_short_job_is_backfilled() -> None:
     jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 8), (2, 1, 1)]
     # Job 1 will start at 10. Job 2 ends by then; job 3 must wait for a server.
     assert starts(jobs, Easy()) == [0, 10, 2, 10]
-    # Had it taken longer than until 10, it could still run: then two servers are left over.
+    # A longer job 2 could still start: job 1 leaves two servers over.
     jobs[2] = (2, 1, 100)
     assert starts(jobs, Easy()) == [0, 10, 2, 10]
 
 
-def test_a_job_that_would_delay_the_first_is_not() -> None:
+def test_a_job_that_would_delay_the_first_is_not_backfilled() -> None:
     jobs = [(0, 3, 10), (1, 4, 5), (2, 1, 9), (2, 1, 8)]
-    # All servers are kept for job 1 from 10 on. Job 2 would end at 11, job 3 ends at 10.
+    # All servers are reserved for job 1 from 10 on. Job 2 would end at 11, job 3 ends at 10.
     assert starts(jobs, Easy()) == [0, 10, 15, 2]
 
 
-def test_what_is_left_over_is_handed_out_once() -> None:
+def test_spare_servers_are_given_only_once() -> None:
     jobs = [(0, 5, 10), (1, 4, 5), (2, 1, 50), (2, 1, 50), (2, 1, 50)]
-    # Of 6 servers, job 1 leaves 2 from 10 on; only one is free before.
+    # Job 1 leaves 2 of 6 servers over from 10 on; only one is free before.
     assert starts(jobs, Easy(), 6) == [0, 10, 2, 10, 15]
 
 
-def test_estimates_decide_who_may_overtake() -> None:
+def test_estimates_decide_which_jobs_may_overtake() -> None:
     jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 3.0)]
-    told, _ = find_start_times(rigid(jobs), 4, Easy())
-    assert told.tolist() == pytest.approx([0, 10, 2])
-    # Its user thinks that job 2 takes longer than until job 1 starts.
-    told, promised = find_start_times(rigid(jobs, [10, 5, 20]), 4, Easy())
-    assert told.tolist() == pytest.approx([0, 10, 15])
-    # If job 0 is said to take 30, then job 1 is promised 30, and starts when it really ends.
-    told, promised = find_start_times(rigid(jobs, [30, 5, 20]), 4, Easy())
-    assert promised[1] == pytest.approx(30)
-    assert told.tolist() == pytest.approx([0, 10, 2])
+    found, _ = find_start_times(rigid(jobs), 4, Easy())
+    assert found.tolist() == pytest.approx([0, 10, 2])
+    # By its estimate, job 2 would delay job 1.
+    found, reserved = find_start_times(rigid(jobs, [10, 5, 20]), 4, Easy())
+    assert found.tolist() == pytest.approx([0, 10, 15])
+    # By the estimate of job 0, job 1 has a reservation for 30. It starts when job 0 really ends.
+    found, reserved = find_start_times(rigid(jobs, [30, 5, 20]), 4, Easy())
+    assert reserved[1] == pytest.approx(30)
+    assert found.tolist() == pytest.approx([0, 10, 2])
 
 
-def test_the_record_is_that_of_any_simulation() -> None:
+def test_the_schedule_is_complete() -> None:
     run = simulate(rigid([(0, 3, 10), (1, 2, 5), (2, 1, 8)]), 4, "easy")
     assert run.policy == "easy"
     assert run.completion_times.tolist() == pytest.approx([10, 15, 10])
@@ -98,7 +98,7 @@ def test_the_record_is_that_of_any_simulation() -> None:
     run.plot()
 
 
-def test_mistakes() -> None:
+def test_unusable_jobs_and_doors_are_rejected() -> None:
     with pytest.raises(InputError, match="needs jobs with requested servers"):
         simulate(Workload([1.0], LAW), 4, "easy")
     with pytest.raises(InputError, match="job 0 asks for 5 servers, but there are only 4"):
@@ -109,7 +109,7 @@ def test_mistakes() -> None:
         Workload([1.0, 2.0], LAW, requested=[1.0])
 
 
-# --- what is always true ------------------------------------------------------------------------
+# --- a slow reference, and invariants ---------------------------------------------------------
 
 SERVERS = 8
 jobs = st.lists(
@@ -163,7 +163,7 @@ def slow_easy(workload: Workload, estimates: FloatArray) -> list[float]:
 
 
 @given(jobs, st.lists(st.integers(1, 40), min_size=40, max_size=40))
-def test_easy_is_what_it_is_second_by_second(
+def test_easy_agrees_with_a_simulation_second_by_second(
     given_jobs: list[tuple[int, int, int]], guesses: list[int]
 ) -> None:
     estimates = np.array(guesses[: len(given_jobs)], dtype=np.float64)
@@ -177,21 +177,21 @@ def test_invariants(given_jobs: list[tuple[int, int, int]], policy: RigidDiscipl
     workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs])
     assert workload.arrivals is not None
     assert workload.requested is not None
-    found, promised = find_start_times(workload, SERVERS, policy)
+    found, reserved = find_start_times(workload, SERVERS, policy)
     run = simulate(workload, SERVERS, policy)
-    # Nobody starts before being submitted, and never more runs than there are servers.
+    # No job starts before it is submitted, and no more servers are held than there are.
     assert np.all(found >= workload.arrivals)
     assert run.timeline.total_servers().max() <= SERVERS
-    # The estimates are exact, so that no promise is broken by those who overtake.
-    told = ~np.isnan(promised)
-    assert np.all(found[told] <= promised[told] + 1e-9)
+    # Estimates are exact, so jobs that overtake never delay a reservation.
+    has_one = ~np.isnan(reserved)
+    assert np.all(found[has_one] <= reserved[has_one] + 1e-9)
     # Reservations are made in the order of submission.
     order = np.argsort(workload.arrivals, kind="stable")
     if isinstance(policy, Fcfs):
         assert np.all(np.diff(found[order]) >= 0)
-    in_turn = promised[order][~np.isnan(promised[order])]
+    in_turn = reserved[order][~np.isnan(reserved[order])]
     assert np.all(np.diff(in_turn) >= -1e-9)
-    # Nobody who is first waits while there is room.
+    # The first job in the queue never waits while it fits.
     first = order[0]
     assert found[first] == workload.arrivals[first]
     for job, next_one in pairwise(order):

@@ -1,4 +1,4 @@
-"""Policies side by side: figures, intervals, files."""
+"""Comparisons of policies: metrics, confidence intervals, tables and files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def halves(state: State) -> FloatArray:
     return np.full(len(state), state.servers / len(state) / 2)
 
 
-def test_every_policy_is_run_on_the_same_jobs() -> None:
+def test_every_policy_is_simulated_on_the_same_jobs() -> None:
     compared = compare(BATCH, 100, ["hesrpt", "equi", "srpt", Knee(0.1), Knee(0.2), halves])
     assert list(compared) == ["hesrpt", "equi", "srpt", "knee", "knee (2)", "halves"]
     for policy in ("hesrpt", "equi", "srpt"):
@@ -41,7 +41,7 @@ def test_every_policy_is_run_on_the_same_jobs() -> None:
     assert "hesrpt" in repr(compared)
 
 
-def test_metrics_are_what_they_say() -> None:
+def test_metrics_follow_their_definitions() -> None:
     run = simulate(BATCH, 100, "equi")
     metrics = run.metrics()
     assert metrics["mean_flow_time"] == run.flow_times.mean()
@@ -93,14 +93,14 @@ def test_frames_and_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compared.csv", "jobs.csv"]
 
 
-def test_overload_is_said_once_for_all_policies() -> None:
+def test_one_warning_names_all_overloaded_policies() -> None:
     crowded = Workload.poisson(30, 4000, seed=9, speedup=PowerLaw(0.5))
     with pytest.warns(OverloadWarning, match="can serve them under srpt:") as caught:
         compare(crowded, 4, ["hesrpt", "srpt"])
     assert len(caught) == 1
 
 
-def test_policies_that_are_asked_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_policies_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hesrpt.simulator.replications._MIN_JOBS_FOR_PROCESSES", 0)
     stream = Workload.poisson(0.5, 300, seed=1, speedup=lambda k: np.log1p(k))
     tried: list[PolicyLike] = [
@@ -121,7 +121,7 @@ def test_policies_that_are_asked_run_in_processes(monkeypatch: pytest.MonkeyPatc
         compare([stream, stream], 4, [lambda state: halves(state) * 3])
 
 
-def test_a_policy_that_fails_stops_the_others() -> None:
+def test_a_failing_policy_stops_the_others() -> None:
     calls = 0
 
     def slow(state: State) -> FloatArray:
@@ -139,10 +139,10 @@ def test_a_policy_that_fails_stops_the_others() -> None:
     assert calls < 10_000  # of 40,000
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
-    compare(BATCH, 10, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+def test_progress_is_reported() -> None:
+    reports: list[tuple[int, int]] = []
+    compare(BATCH, 10, progress=lambda done, total: reports.append((done, total)))
+    assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,6 @@ def test_progress_is_told() -> None:
         ({"confidence": 1}, r"confidence must lie in \(0, 1\), got 1"),
     ],
 )
-def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(**{"workload": BATCH, "servers": 10, **arguments})  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_optimal_carries_out_the_plan(speedup: Speedup, whole: bool) -> None:
     assert_allclose(run.completion_times, best.completion_times, rtol=1e-8)
 
 
-def test_the_weighted_form_of_hesrpt_minimises_slowdown() -> None:
+def test_hesrpt_for_slowdown_carries_out_the_plan() -> None:
     batch = Workload.pareto(30, seed=2, speedup=PowerLaw(0.4))
     best = plan(batch, 64, objective="slowdown")
     run = simulate(batch, 64, "hesrpt-slowdown")
@@ -133,10 +133,10 @@ def proportional(state: State) -> FloatArray:
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("size_error", [0.0, 0.5])
 @pytest.mark.parametrize("resize_cost", [0.0, 0.05])
-def test_the_record_adds_up(
+def test_recorded_phases_add_up_to_the_work(
     policy: str, whole: bool, size_error: float, resize_cost: float
 ) -> None:
-    """Replayed by definition: work done is the rate over time, less the time spent resizing."""
+    """Work is the rate integrated over time, except while a job stands still after a resize."""
     jobs = Workload.poisson(3, 60, seed=4, speedup=PowerLaw(0.6))
     run = simulate(
         jobs, 8, policy, whole=whole, size_error=size_error, resize_cost=resize_cost, seed=1
@@ -166,10 +166,10 @@ def test_the_record_adds_up(
     st.sampled_from([0.0, 0.3]),
     st.booleans(),
 )
-def test_rows_lead_to_the_same_end_as_decisions(
+def test_rows_and_decisions_give_the_same_schedule(
     seed: int, name: str, resize_cost: float, whole: bool
 ) -> None:
-    """A policy that is looked up, and the same one asked at each event."""
+    """A ranked policy in compiled code, and the same policy asked at each event."""
     rng = np.random.default_rng(seed)
     arrivals = np.round(rng.exponential(1, 25).cumsum(), 1)  # some at the same time
     jobs = Workload(rng.choice([0.5, 1, 3], 25), PowerLaw(0.5), arrivals=arrivals)
@@ -183,7 +183,7 @@ def test_rows_lead_to_the_same_end_as_decisions(
 
 @pytest.mark.parametrize("policy", ["hesrpt", "equi", "srpt", "hell", "helrpt", "hesrpt-slowdown"])
 def test_littles_law(policy: str) -> None:
-    """The number of jobs over time is integrated apart from the flow times of the jobs."""
+    """The simulator integrates the number of jobs independently of the flow times."""
     jobs = Workload.poisson(4, 3000, seed=5, speedup=PowerLaw(0.5))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OverloadWarning)
@@ -199,7 +199,7 @@ def mean_and_error(values: FloatArray, batches: int = 40) -> tuple[float, float]
 
 
 @pytest.mark.parametrize(("p", "rate"), [(0.3, 6.0), (0.5, 10.0), (0.7, 12.0), (0.5, 30.0)])
-def test_equal_shares_are_a_birth_and_death_chain(p: float, rate: float) -> None:
+def test_equal_shares_agree_with_a_birth_and_death_chain(p: float, rate: float) -> None:
     """With m jobs of exponential size, one ends at rate m s(N/m)."""
     servers, most = 16.0, 400
     m = np.arange(1, most)
@@ -213,14 +213,14 @@ def test_equal_shares_are_a_birth_and_death_chain(p: float, rate: float) -> None
 
 
 @pytest.mark.parametrize("sizes", ["deterministic", "hyperexponential"])
-def test_nearly_linear_equal_shares_are_processor_sharing(sizes: str) -> None:
+def test_nearly_linear_equal_shares_agree_with_processor_sharing(sizes: str) -> None:
     """E[T] = E[S] / (1 − ρ), whatever the distribution of sizes."""
     jobs = Workload.poisson(0.7, 300_000, sizes=sizes, seed=7, speedup=PowerLaw(1 - 1e-9))
     mean, error = mean_and_error(simulate(jobs, 1, "equi").flow_times[2000:])
     assert abs(mean - 1 / 0.3) < 4 * error
 
 
-def test_srpt_on_one_server_is_that_of_schrage_and_miller() -> None:
+def test_srpt_on_one_server_agrees_with_schrage_and_miller() -> None:
     rate = 0.7
     x = np.linspace(0, 40, 400_001)
     density = np.exp(-x)
@@ -238,7 +238,7 @@ def test_srpt_on_one_server_is_that_of_schrage_and_miller() -> None:
     assert abs(mean - expected) < 4 * error
 
 
-def test_overload_is_recognised_and_said() -> None:
+def test_overload_is_detected_and_warned_about() -> None:
     crowded = Workload.poisson(30, 4000, seed=9, speedup=PowerLaw(0.5))
     with pytest.warns(OverloadWarning, match="4 servers can serve them under srpt:"):
         assert simulate(crowded, 4, "srpt").is_overloaded
@@ -249,7 +249,7 @@ def test_overload_is_recognised_and_said() -> None:
         calm = Workload.poisson(4 * load, 4000, seed=9, speedup=PowerLaw(0.5).time_shared())
         assert not simulate(calm, 4, "equi").is_overloaded
     assert not simulate(Workload.pareto(1000, speedup=PowerLaw(0.5)), 4, "equi").is_overloaded
-    # One giant job is no overload.
+    # One giant job is not an overload.
     sizes = np.full(1000, 0.5)
     sizes[500] = 2000.0
     giant = Workload(sizes, PowerLaw(0.5).time_shared(), arrivals=np.arange(1000.0))
@@ -257,7 +257,7 @@ def test_overload_is_recognised_and_said() -> None:
 
 
 @pytest.mark.parametrize("sizes", ["exponential", "hyperexponential", "pareto"])
-def test_busy_is_not_overloaded(sizes: str) -> None:
+def test_a_busy_system_is_not_overloaded(sizes: str) -> None:
     for seed in range(12):
         for jobs in (300, 2000):
             stream = Workload.poisson(
@@ -267,22 +267,22 @@ def test_busy_is_not_overloaded(sizes: str) -> None:
                 assert not simulate(stream, 1, "equi").is_overloaded
 
 
-def test_finished_jobs_hold_nothing_to_the_last_digit() -> None:
+def test_jobs_hold_nothing_at_their_completion_time() -> None:
     run = simulate(Workload([7, 6, 5.0], PowerLaw(0.5), arrivals=[1, 1, 0]), 4, "equi")
     for job, end in enumerate(run.completion_times):
         assert run.servers_at(end)[job] == 0
 
 
-def test_an_error_of_the_policys_own_says_when() -> None:
+def test_an_error_in_a_policy_says_when_it_happened() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         simulate(Workload([1, 2], PowerLaw(0.5)), 4, lambda state: 1 / 0)  # type: ignore[arg-type, return-value]
     assert raised.value.__notes__ == ["in policy <lambda> at time 0"]
 
 
-# --- the real world ---------------------------------------------------------------------------
+# --- resize costs, size errors, different speedups, reviews -----------------------------------
 
 
-def test_a_resize_costs_time() -> None:
+def test_resized_jobs_stand_still() -> None:
     """Both start at once; when the first ends, the other stands still for a second."""
     jobs = Workload([1, 2], PowerLaw(0.5))
     run = simulate(jobs, 2, "equi", resize_cost=1.0)
@@ -291,7 +291,7 @@ def test_a_resize_costs_time() -> None:
     assert simulate(jobs, 2, "srpt", resize_cost=1.0).makespan == pytest.approx(3 / 2**0.5)
 
 
-def test_resize_costs_hurt_more_the_higher_they_are() -> None:
+def test_flow_times_grow_with_the_resize_cost() -> None:
     jobs = Workload.poisson(4, 2000, seed=10, speedup=PowerLaw(0.5))
     times = [
         simulate(jobs, 16, "hesrpt", resize_cost=cost).mean_flow_time
@@ -301,7 +301,7 @@ def test_resize_costs_hurt_more_the_higher_they_are() -> None:
     assert times[0] < times[2] < times[3]
 
 
-def test_wrong_sizes_change_decisions_but_not_the_work() -> None:
+def test_size_errors_change_decisions_but_not_the_work() -> None:
     batch = Workload.pareto(200, seed=11, speedup=PowerLaw(0.9))
     exact, blurred = (simulate(batch, 100, "hesrpt", size_error=e) for e in (0.0, 1.0))
     assert blurred.mean_flow_time > exact.mean_flow_time * 1.05
@@ -314,7 +314,7 @@ def test_wrong_sizes_change_decisions_but_not_the_work() -> None:
     assert equal[0] == pytest.approx(equal[1], rel=1e-9)
 
 
-def test_the_policy_sees_wrong_sizes() -> None:
+def test_the_policy_sees_sizes_with_errors() -> None:
     seen: list[FloatArray] = []
 
     def spy(state: State) -> FloatArray:
@@ -339,7 +339,7 @@ def test_each_job_has_its_own_speedup_and_limit(policy: str, whole: bool) -> Non
     assert_allclose(done, jobs.sizes, rtol=1e-6)
 
 
-def test_reviews_happen_when_asked_for() -> None:
+def test_a_policy_is_reviewed_as_often_as_it_asks() -> None:
     class Turns(Policy):
         """Round robin: all servers to one job at a time."""
 
@@ -365,19 +365,21 @@ def test_reviews_happen_when_asked_for() -> None:
         (lambda s: s.remaining[:1], r"returned an array of shape \(1,\) for 2 jobs"),
         (lambda s: s.remaining * 100, r"hands out 300.0 servers of 4.0"),
         (lambda s: s.remaining * 0, "serves none of the remaining jobs, and never will"),
-        (lambda s: np.where(s.remaining == s.remaining.max(), 0, 1.0) * (len(s) > 1),
-         "at time 1 serves none"),
+        (
+            lambda s: np.where(s.remaining == s.remaining.max(), 0, 1.0) * (len(s) > 1),
+            "at time 1 serves none",
+        ),
         (lambda s: ["1", "2"], "an array of numbers expected"),
         (lambda s: "all", "returned 'all', an array of numbers expected"),
         (lambda s: None, "returned None, an array of numbers expected"),
     ],
-)  # fmt: skip
-def test_impossible_decisions_are_stopped(policy: object, message: str) -> None:
+)
+def test_impossible_decisions_are_rejected(policy: object, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         simulate(Workload([1, 2], PowerLaw(0.5)), 4, policy)  # type: ignore[arg-type]
 
 
-def test_a_policy_that_never_serves_anybody_is_recognised_despite_its_reviews() -> None:
+def test_a_policy_that_never_serves_any_job_is_rejected_despite_its_reviews() -> None:
     class Lazy(Policy):
         review_every = 1.0
 
@@ -400,7 +402,7 @@ def test_a_policy_that_never_serves_anybody_is_recognised_despite_its_reviews() 
         ({"servers": 2, "seed": "a", "size_error": 1}, "seed must be a number"),
     ],
 )
-def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         simulate(Workload([1, 2], PowerLaw(0.5)), **arguments)  # type: ignore[arg-type]
 
@@ -408,7 +410,7 @@ def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> 
 # --- large runs -------------------------------------------------------------------------------
 
 
-def test_moments_of_a_run_too_large_to_record() -> None:
+def test_a_run_too_large_to_record_can_be_asked_about_single_times() -> None:
     batch = Workload.pareto(20_000, seed=12, speedup=PowerLaw(0.5))
     run = simulate(batch, 100, "hesrpt")
     best = plan(batch, 100)
@@ -419,15 +421,15 @@ def test_moments_of_a_run_too_large_to_record() -> None:
         list(run.phases())
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported() -> None:
+    reports: list[tuple[int, int]] = []
     jobs = Workload.poisson(30, 200_000, seed=13, speedup=PowerLaw(0.5))
-    simulate(jobs, 64, "equi", progress=lambda done, all_jobs: told.append((done, all_jobs)))
-    assert told[-1] == (200_000, 200_000)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    simulate(jobs, 64, "equi", progress=lambda done, all_jobs: reports.append((done, all_jobs)))
+    assert reports[-1] == (200_000, 200_000)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
 
 
-def test_policies_are_values() -> None:
+def test_policies_compare_by_value() -> None:
     assert Equi() == Equi()
     assert {Srpt(), Equi(), Equi()} == {Equi(), Srpt()}
     assert HeSrpt(p=0.5) == HeSrpt(p=0.5) != HeSrpt(p=0.6)

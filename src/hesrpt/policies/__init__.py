@@ -1,4 +1,4 @@
-"""The policies: one small file each, a registry of their names, and what they are made of."""
+"""The policies: one small file each, a registry of their names, and what they have in common."""
 
 from hesrpt.policies.binding import (
     PolicyBinder,

@@ -23,7 +23,7 @@ class State:
 
     time: float
     servers: float
-    whole: bool  # whether servers are handed out whole
+    whole: bool  # whether jobs get only whole servers
     jobs: IntArray  # their numbers in the workload
     remaining: FloatArray  # sizes that remain; estimates, if sizes are not known exactly
     sizes: FloatArray  # sizes at arrival; estimates, likewise

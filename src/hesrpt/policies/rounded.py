@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rounded(Policy):
-    """A policy whose shares are rounded, where its own whole servers would take long to find."""
+    """A policy with its shares rounded, for when its own whole servers take long to compute."""
 
     policy: Policy
 

@@ -32,7 +32,7 @@ SAME_TIME = 1e-14
 MANY = 64
 # A larger common factor might overflow: the row is looked up instead.
 MAX_FACTOR = 1e50
-# A policy that serves nobody at this many reviews in a row never will.
+# A policy that serves no job at this many reviews in a row never will.
 MAX_IDLE_REVIEWS = 1000
 
 

@@ -74,7 +74,7 @@ class LoopState(Protocol):
     arrived: int
     admitted: int  # jobs that have arrived and are in the list, or have left it
     events: int
-    idle_reviews: int  # reviews in a row at which the policy served nobody
+    idle_reviews: int  # reviews in a row at which the policy served no job
     present_at_decision: int
     running_at_decision: int
     phases: int  # recorded so far …
