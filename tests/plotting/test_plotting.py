@@ -87,6 +87,11 @@ def test_names_are_not_read_as_mathematics() -> None:
     assert r"\$x_1\$ (2)" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
+def test_long_names_are_cut_off() -> None:
+    figure = plan(Workload([2, 1], PowerLaw(0.5), names=["x" * 50, "b"]), 4).plot()
+    assert "x" * 19 + "… (2)" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
 # --- comparisons ------------------------------------------------------------------------------
 
 

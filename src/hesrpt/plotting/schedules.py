@@ -20,6 +20,8 @@ from hesrpt.units import choose_time_unit, format_duration
 _MAX_LINES = 6
 # More jobs than this are drawn in groups.
 _MAX_GROUPS = 20
+# Longer names of jobs are cut off.
+_MAX_NAME = 20
 # A schedule of many jobs is drawn at this many times at most, one of few jobs at ten times as many.
 _MAX_TIMES = 300
 _MANY_JOBS = 2000
@@ -58,7 +60,8 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     what = f"remaining {size}" + (", all jobs" if is_stacked else "")
     above.set_ylabel(f"{what}\n(seconds on one server)" if in_seconds else what)
     above.set_ylim(bottom=0)
-    above.set_title(_describe(schedule, in_seconds), loc="left")
+    # Two lines leave room for the legend.
+    above.set_title(_describe(schedule, in_seconds).replace(", ", "\n", 1), loc="left")
 
     held = np.array([_sum_groups(schedule.servers_at(time), groups) for time in times[:-1]]).T
     _stack(below, edges[1:-1], np.repeat(held, 2, axis=1), shades)
@@ -90,9 +93,12 @@ def _add_key(
     """Add a legend of the jobs, or a scale of colours if jobs are drawn in groups."""
     if len(by_completion) <= _MAX_GROUPS:
         sizes, names = schedule.workload.sizes, schedule.workload.names
+        labels = [
+            f"{escape_text(_shorten(names[job]))} ({sizes[job]:.3g}{unit})" for job in by_completion
+        ]
         figure.legend(
             [Patch(color=shade) for shade in shades],
-            [f"{escape_text(names[job])} ({sizes[job]:.3g}{unit})" for job in by_completion],
+            labels,
             title=f"job ({size})",
             loc="outside right upper",
             alignment="left",
@@ -102,6 +108,10 @@ def _add_key(
     bar = figure.colorbar(colours, ax=figure.axes, fraction=0.04, pad=0.02)
     bar.set_ticks([0, 1], labels=["first", "last"])
     bar.set_label(f"{len(by_completion):,} jobs in order of completion, {len(shades)} groups")
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
 def _choose_times(schedule: Schedule) -> FloatArray:
