@@ -10,8 +10,6 @@ import importlib
 import json
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 import pytest
 import typer
 from support.paths import ROOT
+from support.shell import call, run
 from test_architecture import ROOMS
 
 import hesrpt
@@ -51,22 +50,14 @@ def name_block(value: Path | str) -> str:
     return value.name if isinstance(value, Path) else value.partition("\n")[0]
 
 
-def run_hesrpt(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hesrpt", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=check,
-    )
-
-
 @pytest.mark.parametrize(("document", "block"), find_blocks("console"), ids=name_block)
 def test_shell_examples_print_what_they_show(document: Path, block: str) -> None:
     command, _, shown = block.partition("\n")
     program, *arguments = shlex.split(command.removeprefix("$ "))
     assert program == "hesrpt"
-    printed = [line.split() for line in run_hesrpt(*arguments).stdout.splitlines()]
+    done = run(*arguments, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    printed = [line.split() for line in done.stdout.splitlines()]
     for line, expected in enumerate(shown.splitlines()):
         if expected == "…":
             return
@@ -210,7 +201,7 @@ def test_columns_of_csv_files_are_documented(
 ) -> None:
     file = tmp_path / "table.csv"
     file.write_text("nonsense,column\n1,2\n")
-    done = run_hesrpt(*[str(file) if word == "FILE" else word for word in command], check=False)
+    done = call(*[str(file) if word == "FILE" else word for word in command], cwd=ROOT)
     columns = done.stderr.partition("columns are: ")[2].strip().split(", ")
     assert set(read_table(heading)) == set(columns), done.stderr
 
@@ -242,24 +233,32 @@ def test_columns_of_traces_are_documented(tmp_path: Path) -> None:
             assert len(read_trace(file)) == 1, name
 
 
-@pytest.mark.parametrize(
-    "command", ["plan", "simulate", "compare", "whatif", "run", "status", "report"]
-)
-def test_keys_of_json_output_are_documented(command: str, tmp_path: Path) -> None:
-    state = str(tmp_path / "state")
-    jobs = tmp_path / "jobs.toml"
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the state directory of a run, and the JSON that the run printed."""
+    directory = tmp_path_factory.mktemp("run")
+    jobs = directory / "jobs.toml"
     jobs.write_text('[[job]]\nname = "one"\nitems = [1]\ncommand = "true"\n')
-    run = ["run", str(jobs), "--state", state]
-    arguments = {
-        "plan": ["plan", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
-        "simulate": ["simulate", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
-        "compare": ["compare", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
-        "whatif": ["whatif", "examples/cluster.swf", "--p", "0.7", "--policies", "easy"],
-        "run": run,
-        "status": ["status", state],
-        "report": ["report", state],
-    }
-    if command in ("status", "report"):
-        run_hesrpt(*run)
-    printed = json.loads(run_hesrpt(*arguments[command], "--json").stdout)
-    assert read_table("JSON output")[f"hesrpt {command}"] == set(printed)
+    done = run("run", str(jobs), "--state", "state", "--json", cwd=directory)
+    return directory / "state", done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        ["simulate", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        ["compare", "examples/jobs.csv", "--servers", "2", "--p", "0.5"],
+        ["whatif", "examples/cluster.swf", "--p", "0.7", "--policies", "easy"],
+        ["run"],
+        ["status", "STATE"],
+        ["report", "STATE"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_keys_of_json_output_are_documented(arguments: list[str], state: tuple[Path, str]) -> None:
+    directory, printed = state
+    if arguments != ["run"]:
+        words = [str(directory) if word == "STATE" else word for word in arguments]
+        printed = call(*words, "--json", cwd=ROOT).stdout
+    assert read_table("JSON output")[f"hesrpt {arguments[0]}"] == set(json.loads(printed))
