@@ -117,7 +117,7 @@ def test_python_policies_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(first.completion_times, alone.completion_times, rtol=1e-9)
         assert first.workload is stream
         assert len(second.workload) == 100
-    with pytest.raises(PolicyError, match=r"policy <lambda> at time .* hands out"):
+    with pytest.raises(PolicyError, match=r"policy <lambda> at time .* assigns"):
         compare([stream, stream], 4, [lambda state: halves(state) * 3])
 
 

@@ -363,7 +363,7 @@ def test_a_policy_is_reviewed_as_often_as_it_asks() -> None:
         (lambda s: s.remaining * np.nan, "policy <lambda> at time 0 returned nan for job 0"),
         (lambda s: s.remaining - 5, "returned -4.0 for job 0 of the 2 .* at least 0 expected"),
         (lambda s: s.remaining[:1], r"returned an array of shape \(1,\) for 2 jobs"),
-        (lambda s: s.remaining * 100, r"hands out 300.0 servers of 4.0"),
+        (lambda s: s.remaining * 100, "assigns 300.0 servers, but there are 4.0"),
         (lambda s: s.remaining * 0, "serves none of the remaining jobs, and never will"),
         (
             lambda s: np.where(s.remaining == s.remaining.max(), 0, 1.0) * (len(s) > 1),

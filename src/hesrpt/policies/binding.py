@@ -30,11 +30,11 @@ class WorkloadFacts:
     sizes: FloatArray
     speedups: SpeedupVector
     servers: float
-    whole: bool = False  # whether servers are assigned whole
+    whole: bool = False  # whether jobs get only whole servers
     requested: FloatArray | None = None  # the servers that each job asks for
     names: tuple[str, ...] = ()
-    #: The p of a power law that stands for speedups that follow no common one. Without it, a policy
-    #: that needs one refuses such jobs.
+    #: The p of a power law that is close to all speedups, for jobs that do not share one. Without
+    #: it, a policy that needs a power law refuses such jobs.
     approximate_p: float | None = None
 
 
@@ -74,10 +74,10 @@ class PolicyBinder:
     def bind(self, facts: WorkloadFacts) -> Policy:
         """Return the policy bound to these jobs.
 
-        If nothing has changed, it is the same object as before, with all that it has computed.
+        As long as its parameters stay the same, so does the object, with all that it has computed.
         """
         bound = bind_policy(self.policy, facts)
-        if bound != self._bound:
+        if bound is not self._bound and bound != self._bound:
             self._bound = bound
         return self._bound
 

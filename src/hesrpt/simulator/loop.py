@@ -149,7 +149,7 @@ class _Loop:
                 self._enlarge_phases()
             elif reason == kernel.TOO_MANY_SERVERS:
                 held, servers = float(self.state["held"][0]), self.config.servers
-                raise self._error(f"hands out {held!r} servers of {servers!r}")
+                raise self._error(f"assigns {held!r} servers, but there are {servers!r}")
             elif reason == kernel.STARVED:
                 raise self._error("serves none of the remaining jobs, and never will")
             stop_if_requested()
