@@ -37,7 +37,7 @@ def test_standard_executor_interface(pool: Pool) -> None:
         failed = executor.submit(operator.getitem, {"a": 1}, "missing")
         with pytest.raises(KeyError, match="missing") as caught:
             failed.result()
-        assert any("raised by a server" in note for note in caught.value.__notes__)
+        assert any("raised on a server" in note for note in caught.value.__notes__)
     assert executor.job.state == "done"
     assert executor.job.done == 23
     with pytest.raises(RuntimeError, match="after shutdown"):

@@ -285,7 +285,7 @@ def test_iterable_that_raises_late_fails_its_job(pool: Pool) -> None:
         raise OSError("disk gone")
 
     job = pool.map(square, broken(), name="late", retries=3)
-    with pytest.raises(JobError, match="its items: OSError: disk gone"):
+    with pytest.raises(JobError, match="cannot read its items: OSError: disk gone"):
         job.results(timeout=30)
 
 

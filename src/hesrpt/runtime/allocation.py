@@ -39,13 +39,13 @@ class Allocator:
     def __init__(self, policy: PolicyLike) -> None:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
-        self.all_durations = ItemDurations()  # of all bags, to judge jobs that have none yet
+        self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
-        return self._remaining_of_bag(job, time) if job.is_bag else _remaining_of_command(job, time)
+        return self._estimate_bag(job, time) if job.is_bag else _estimate_command(job, time)
 
-    def _remaining_of_bag(self, job: ActiveJob, time: float) -> float:
+    def _estimate_bag(self, job: ActiveJob, time: float) -> float:
         item_seconds = job.durations.item_seconds(job.speedup.closest_exponent)
         if job.spec.size is not None and job.items is not None:
             item_seconds = job.spec.size / max(job.items, 1)
@@ -81,7 +81,7 @@ class Allocator:
                 for job, share in zip(jobs, shares.tolist(), strict=True):
                     job.planned = int(share)
                 return
-            # Ask the policy again without saturated jobs, to share what these cannot use.
+            # Ask again without the saturated jobs, to share out the servers they cannot use.
             for job in compress(jobs, is_saturated):
                 job.planned = min(job.max_servers, max(free, 0))
                 free -= job.planned
@@ -115,7 +115,7 @@ class Allocator:
                 speedups=state.speedups,
                 servers=state.servers,
                 whole=state.whole,
-                # Two digits, so that what the policy has computed stays useful for a while.
+                # Rounded, so that small changes of p do not discard what the policy has computed.
                 approximate_p=round(approximate_exponent(state.speedups, state.remaining), 2),
             )
         )
@@ -125,12 +125,12 @@ class Allocator:
         return policy
 
 
-def _remaining_of_command(job: ActiveJob, time: float) -> float:
+def _estimate_command(job: ActiveJob, time: float) -> float:
     work_done = job.work_done + sum(
         (time - in_flight.started) * float(job.speedup(in_flight.servers))
         for in_flight in job.in_flight.values()
     )
-    # A command of unknown size, or beyond its size, may well need as much again.
+    # A command of unknown size, or past its size, may well need as much again as it has done.
     if job.spec.size is None:
         return max(work_done, _UNKNOWN_COMMAND_SECONDS)
     size = job.spec.size
@@ -157,7 +157,10 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
 
 
 def keeps_width(job: ActiveJob, time: float) -> bool:
-    """Return whether a running command cannot be resized, or not so soon after the last restart."""
+    """Return whether a running command must keep its servers, forever or for the time being.
+
+    A command that resizes by restarting keeps them until its last restart has paid off.
+    """
     if job.is_bag or not job.in_flight or job.spec.resize == "affinity":
         return False
     if job.spec.resize == "never":

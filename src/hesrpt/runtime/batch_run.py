@@ -1,4 +1,4 @@
-"""Running the jobs of a jobs file to their end, with jobs that are submitted meanwhile."""
+"""Runs the jobs of a jobs file, and jobs submitted meanwhile, until all have ended."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def run_jobs(
                 _follow(pool, None, display)
             else:
                 with closing(Journal.read(options.state)) as journal:
-                    specs = _with_unfinished_jobs(journal, specs)
+                    specs = _select_jobs(journal, specs)
                     pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
                     _follow(pool, _Inbox(journal), display)
     finally:
         pool.close()
     if options.state is not None and _has_submissions(options.state):
-        # A job was submitted after the last look, before the directory was released.
+        # A job was submitted between our last look and the release of the directory.
         return run_jobs((), replace(options, resume=True), display)
     return pool
 
@@ -101,8 +101,8 @@ def _create_pool(options: RunOptions) -> Pool:
         ) from None
 
 
-def _with_unfinished_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[JobSpec]:
-    """Return the unfinished jobs of a resumed run, and the jobs of the file that it did not have.
+def _select_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Return the unfinished jobs of a resumed run, and those jobs of the file that are new.
 
     Jobs that call Python functions are left to the script that added them.
     """
@@ -121,7 +121,7 @@ def _with_unfinished_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[Jo
 
 
 def _follow(pool: Pool, inbox: _Inbox | None, display: Callable[[Pool], None]) -> None:
-    """Wait until all jobs have ended, and add those that are submitted meanwhile."""
+    """Wait until all jobs have ended, adding jobs that are submitted meanwhile."""
     while True:
         have_ended = pool.wait(timeout=_POLL_SECONDS)
         submitted = [] if inbox is None else inbox.take()

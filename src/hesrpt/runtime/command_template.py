@@ -49,7 +49,7 @@ class CommandTemplate:
 
 
 def check_placeholders(command: str | tuple[str, ...]) -> None:
-    """Raise an error if a placeholder is unknown, or stands in quotes in a line for the shell."""
+    """Raise an error if a placeholder is unknown, or is inside quotes in a line for the shell."""
     for part in [command] if isinstance(command, str) else command:
         fields = _parse(part)
         for _, name, spec, conversion in fields:
@@ -78,7 +78,7 @@ def _parse(part: str) -> list[tuple[str, str | None, Any, Any]]:
 
 
 def _check_quotes(command: str, fields: Iterable[tuple[str, str | None, Any, Any]]) -> None:
-    """Raise an error if a placeholder stands in quotes: its value has quotes of its own."""
+    """Raise an error if a placeholder is inside quotes: its value is quoted already."""
     quote, escaped = "", False
     for text, name, _, _ in fields:
         for letter in text:
@@ -92,6 +92,6 @@ def _check_quotes(command: str, fields: Iterable[tuple[str, str | None, Any, Any
                 quote = letter
         if name is not None and quote:
             raise InputError(
-                f"{{{name}}} stands in quotes in {command!r}: remove them, since values are "
+                f"{{{name}}} is inside quotes in {command!r}: remove the quotes, since values are "
                 "quoted for the shell automatically"
             )

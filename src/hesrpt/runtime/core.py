@@ -1,14 +1,14 @@
 """The scheduler's decisions. No clock, no process, no file: events in, commands out.
 
-There are three numbers of servers: what the policy has *planned* for a job, what is
-*requested* for it (no more than it can use), and what it is *observed* to hold (items in flight, or
-the width of its command). A job that holds too many starts no further items; servers that become
-free go to jobs that hold too few. So shrinks always come before grows, and no running item is
-interrupted.
+Each job has three numbers of servers: those the policy has *planned* for it, those *requested* for
+it (the planned ones, but no more than it can use), and those it is *observed* to hold (items in
+flight, or the width of its command). A bag that holds too many servers starts no further items, and
+servers that become free go to jobs that hold too few. So shrinks always come before grows, and no
+running item of a bag is interrupted.
 
-When items are short, the engine is given one more than there are servers, so that no server waits
-for the scheduler. This *queued* item holds no server until another item ends. When starting an item
-is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
+When items are short, the engine is given one more item than there are servers, so that no server
+waits for the scheduler. This *queued* item holds no server until another item ends. When starting
+an item is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Core:
         self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
 
     def handle(self, *events: Event) -> list[Command]:
-        """Advance the state by events; return the commands to carry out, in this order."""
+        """Apply events to the state; return the commands to carry out, in this order."""
         commands: list[Command] = []
         needs_plan = [self._apply(event, commands) for event in events]
         time = events[-1].time
@@ -186,7 +186,7 @@ class Core:
         return True
 
     def _run_queued_item(self, time: float) -> None:
-        """Record that the item queued longest has got the server of one that ended."""
+        """Record that the item queued first has taken over the server of an item that ended."""
         while self._queued:
             name, item = self._queued.pop(0)
             job = self.jobs.get(name)
@@ -235,6 +235,7 @@ class Core:
                 break
             if job.is_bag:
                 more = min(job.requested - job.observed, free, job.startable_items)
+                # A batch must leave at least one item for each server that starts after it.
                 for later_starts in range(more - 1, -1, -1):
                     yield self._start_items(job, time, 1, job.startable_items - later_starts)
                 free -= max(more, 0)
@@ -260,7 +261,7 @@ class Core:
         yield from self._queue_item(time)
 
     def _queue_item(self, time: float) -> Iterable[Command]:
-        """Give the engine one short item more than there are servers."""
+        """If items are short and all servers are busy, queue one more item in the engine."""
         self._queued = [
             (name, item)
             for name, item in self._queued
@@ -281,7 +282,7 @@ class Core:
 
     def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
         width = max(job.observed + servers, 1)
-        # An item that failed or lost its server runs alone: it may be the cause.
+        # An item that failed or lost its server runs alone: it may have caused that.
         count = 1 if job.retry_queue else min(self._batch_size(job), max_items)
         first, *others = [job.take_item() for _ in range(count)]
         job.add_in_flight(first, ItemInFlight(time, width, servers))

@@ -1,4 +1,4 @@
-"""The loop that has the clock and the processes: events to the core, its commands to the engine."""
+"""The scheduler's loop: passes events to the core, and carries out the commands it returns."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from hesrpt.runtime.messages import (
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.state_directory import get_log_path
 
-# How long to wait for an outcome or a message before looking at the clock, in seconds.
+# How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
-# How long to wait without any server before a warning, in seconds.
+# How long jobs may wait without any server before a warning, in seconds.
 _WARNING_SECONDS = 3.0
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
@@ -67,7 +67,7 @@ class Snapshot:
 
 
 class Driver:
-    """Runs jobs in a thread of its own until it is closed."""
+    """Runs jobs in its own thread until it is closed."""
 
     def __init__(self, core: Core, engine: Engine, journal: Journal | None = None) -> None:
         self.core, self.engine, self.journal = core, engine, journal
@@ -88,9 +88,9 @@ class Driver:
         self._thread.start()
 
     def submit(self, jobs: Sequence[LiveJob]) -> None:
-        """Add jobs: none is started before all are written to the journal."""
+        """Add jobs; none starts before all of them are in the journal."""
         with self.condition:
-            self.check()
+            self.raise_failure()
             self.jobs |= {job.name: job for job in jobs}
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
@@ -108,11 +108,11 @@ class Driver:
         with self.condition:
             self.condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
             if not is_ready():
-                self.check()
+                self.raise_failure()
             return is_ready()
 
-    def check(self) -> None:
-        """Raise an error if the thread has failed."""
+    def raise_failure(self) -> None:
+        """Raise the error with which the thread failed, if it has."""
         if isinstance(self.failure, InputError):
             raise self.failure
         if self.failure is not None:
@@ -189,14 +189,16 @@ class Driver:
             self._warn_without_servers()
             active = self.core.jobs
             self.engine.request_servers(sum(job.max_servers for job in active.values()))
-            self.recorder.set_held(self.now, {name: job.observed for name, job in active.items()})
+            self.recorder.record_held(
+                self.now, {name: job.observed for name, job in active.items()}
+            )
             self.recorder.flush()
             self.condition.notify_all()
 
     def _handle_outcome(self, outcome: Outcome) -> Event:
         """Record an outcome; return it as an event."""
         now, job, item = self.now, self.jobs[outcome.job], outcome.item
-        self.recorder.set_start(now - outcome.seconds)
+        self.recorder.record_start(now - outcome.seconds)
         if outcome.is_lost:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
@@ -229,7 +231,7 @@ class Driver:
                     progress.is_pending = False
                     events.append(ItemsRead(self.now, progress.job.name, progress.items))
                 case SourceExhausted():
-                    # Counted in this thread, which starts items: the number cannot change any more.
+                    # Count in this thread: it starts the items, so the count is final.
                     job, items = message.job, message.count_items()
                     job.items = items
                     events.append(ItemsExhausted(self.now, job.name, items))
@@ -237,7 +239,7 @@ class Driver:
                     events.append(JobCancelled(self.now, message.job.name, message.error))
 
     def _add_jobs(self, jobs: Sequence[LiveJob]) -> list[Event]:
-        """Write jobs to the journal, and open their sources."""
+        """Write jobs to the journal and open their sources; return their arrivals."""
         now = self.now
         new = [job for job in jobs if job.arrived is None]
         for job in new:
@@ -256,17 +258,17 @@ class Driver:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()
         if (servers, max_width) == (self.core.servers, self.core.max_width):
             return []
-        self.recorder.set_servers(servers)
+        self.recorder.record_servers(servers)
         return [CapacityChanged(self.now, servers, max_width)]
 
     def _warn_without_servers(self) -> None:
-        """Warn once if jobs wait for servers, since it looks like a hang."""
+        """Warn once if there are jobs but no servers, since that looks like a hang."""
         now = self.engine.now()
         if self.core.servers > 0 or not self.core.jobs:
             self._had_servers_at = now
         elif now - self._had_servers_at > _WARNING_SECONDS:
             self._had_servers_at = inf  # no further warning until servers have come and gone
-            _LOG.warning("hesrpt: waiting: the cluster has no free server")
+            _LOG.warning("hesrpt: jobs are waiting, because the cluster has no free servers")
 
     def _carry_out(self, command: Command) -> None:
         job = self.jobs[command.job]

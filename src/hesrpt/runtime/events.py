@@ -21,7 +21,7 @@ class JobArrived:
 
 @dataclass(frozen=True)
 class ItemsRead:
-    """The first ``items`` items of a job can be started, not counting those done before."""
+    """So far, ``items`` items of a job were read, not counting those done in an earlier run."""
 
     time: float
     job: str
@@ -92,7 +92,7 @@ class Tick:
     time: float
 
 
-#: Events that concern a job which has arrived.
+#: Events about a job that has already arrived.
 JobEvent: TypeAlias = (
     ItemsRead | ItemsExhausted | ItemFinished | ItemFailed | ItemLost | JobCancelled
 )

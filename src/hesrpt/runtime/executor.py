@@ -44,7 +44,7 @@ class CallSource:
     def __init__(self, engine: Engine, timeout: float | None) -> None:
         self.pack_argument, self.timeout = engine.pack_argument, timeout
         self.function = engine.pack_function(_make_call)
-        self.packed_no_call = engine.pack_argument(None)
+        self.cancelled_call = engine.pack_argument(None)  # runs in place of a cancelled call
         self.lock = threading.Lock()
         self.waiting: deque[_SubmittedCall] = deque()
         self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled before it started
@@ -108,7 +108,7 @@ class CallSource:
                 self.started_count += 1
                 self.running[item] = self._take_call()
             call = self.running[item]
-        packed = self.packed_no_call if call is None else call.packed
+        packed = self.cancelled_call if call is None else call.packed
         return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
 
     def _take_call(self) -> _SubmittedCall | None:
@@ -143,16 +143,16 @@ class CallSource:
 
 
 def _cancel(future: Future[Any]) -> None:
-    """Cancel a future that has not started, and notify those who wait for it."""
+    """Cancel a future that has not started, and notify threads that wait for it."""
     if future.cancel():
         future.set_running_or_notify_cancel()
 
 
 def _resolve(future: Future[Any], pickled: bytes) -> None:
-    """Set a future to what :func:`_make_call` returned."""
+    """Set the result or the error of a future from what :func:`_make_call` returned."""
     try:
         result, error = cloudpickle.loads(pickled)
-    except Exception as problem:  # its class may not be importable in this process
+    except Exception as problem:  # a class may not be importable in this process
         result, error = None, problem
     if error is None:
         future.set_result(result)
@@ -169,7 +169,7 @@ def _make_call(call: Call | None) -> tuple[Any, BaseException | None]:
         return function(*args, **kwargs), None
     except Exception as error:
         where = "".join(traceback.format_tb(error.__traceback__)[1:])
-        error.add_note(f"raised by a server:\n{where}")
+        error.add_note(f"raised on a server:\n{where}")
         error.__traceback__ = None
         try:
             cloudpickle.loads(cloudpickle.dumps(error))
@@ -185,7 +185,7 @@ class PoolExecutor(Executor):
         self.job, self._source = job, source
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submit a call; it runs once this job has a server free."""
+        """Submit a call; it runs as soon as the job has a free server."""
         return self._source.submit(Call(fn, args, kwargs))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What a state directory says about its run: the state of its jobs, their output, the schedule."""
+"""Reads a state directory: the state of the run's jobs, their output, and their schedule."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_logs(directory: Path, job: str, item: int | None = None) -> Iterator[tu
         number = journal.get_record(job).number
     logs = [log for log in find_logs(directory, number) if item is None or log[0] == item]
     if not logs:
-        who = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
-        raise InputError(f"{directory}: {who} has printed nothing")
+        subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
+        raise InputError(f"{directory}: {subject} has printed nothing")
     for number, path in logs:
         yield number, path.read_text(encoding="utf-8", errors="replace")

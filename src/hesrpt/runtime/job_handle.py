@@ -1,4 +1,4 @@
-"""The handle of a job: how the code that added a job to a pool follows it."""
+"""The handle of a job, with which the caller follows it and gets its results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Job(Generic[T_co]):
 
     @property
     def error(self) -> str | None:
-        """Why the job failed."""
+        """Why the job failed or was cancelled; None otherwise."""
         return self._live.error
 
     @property
@@ -67,14 +67,14 @@ class Job(Generic[T_co]):
         return self._driver.wait(lambda: self._live.has_ended, timeout)
 
     def results(self, timeout: float | None = None) -> list[T_co]:
-        """Wait for the job, and return the results of its items in their order.
+        """Wait for the job, and return its results in the order of its items.
 
         Raises JobError if the job failed or was cancelled.
         """
         return list(self.iter_results(timeout))
 
     def iter_results(self, timeout: float | None = None) -> Iterator[T_co]:
-        """Wait for the job, and yield the results of its items in their order."""
+        """Wait for the job, and yield its results in the order of its items."""
         self._wait_for_success(timeout)
         if self._live.source.delivers_results:
             raise InputError(f"job {self.name!r}: its results are in the futures of its executor")

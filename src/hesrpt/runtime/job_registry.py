@@ -1,4 +1,4 @@
-"""Gives the jobs of a pool unique names and numbers, and resumes those that the journal has."""
+"""Gives the jobs of a pool unique names and numbers, and resumes those in the journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JobRegistry:
         self._names: set[str] = set()
 
     def register(self, job: LiveJob) -> None:
-        """Give a job a name of its own and a number; resume it if the journal has it."""
+        """Give a job a unique name and a number, or resume it if it is in the journal."""
         job.spec = replace(job.spec, name=self._choose_name(job))
         self._names.add(job.name)
         record = self._records.get(job.name)

@@ -1,6 +1,6 @@
-"""A job as it was asked for (:class:`JobSpec`), and as the core decides on it (:class:`ActiveJob`).
+"""A job as submitted (:class:`JobSpec`), and as the core sees it (:class:`ActiveJob`).
 
-What the driver holds of a job is in :mod:`~hesrpt.runtime.live_job`, and what the journal keeps in
+The driver's view of a job is in :mod:`~hesrpt.runtime.live_job`, and the journal's in
 :mod:`~hesrpt.runtime.journal_entries`.
 """
 
@@ -16,13 +16,13 @@ from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.speedups import PowerLaw, Speedup
 
-#: How one long command follows its number of servers.
+#: How a running command adapts when its number of servers changes.
 Resizing: TypeAlias = Literal["restart", "affinity", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """What was asked for: a bag of items, or one command that runs on several servers."""
+    """A job as submitted: a bag of items, or one command that runs on several servers."""
 
     name: str
     items: int | None = None  # None: unknown until they run out
@@ -33,8 +33,8 @@ class JobSpec:
     resize: Resizing | None = None  # None: a bag of items
     restart_cost: float = 10.0  # seconds lost when a command is restarted
     command: CommandTemplate | None = None  # None: the items call a Python function
-    is_streamed: bool = False  # whether ItemsRead events say how many items can be started
-    is_executor: bool = False  # whether items are calls: each fails on its own, not the job
+    is_streamed: bool = False  # whether ItemsRead events announce the items
+    is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
     def __post_init__(self) -> None:
         if self.resize is not None and self.items is None:
@@ -69,23 +69,23 @@ class JobSpec:
 
 @dataclass
 class ItemInFlight:
-    """An item that the engine has."""
+    """An item that was given to the engine and has not ended."""
 
     started: float
-    width: int  # how many servers its job held when it started, its own included
+    width: int  # how many servers its job held when it started, including its own
     servers: int  # 0 while it waits in the engine for a server
 
 
 @dataclass(eq=False, kw_only=True)
 class ActiveJob:
-    """A job that has not ended, as the core decides on it."""
+    """A job that has not ended, as the core sees it."""
 
     spec: JobSpec
     number: int  # in order of arrival
     arrived: float
     items: int | None  # None: unknown until they run out
-    items_read: int | None = None  # how many could be started so far; None: all of them
-    items_taken: int = 0  # how many have been started, retries not counted
+    items_read: int | None = None  # announced so far by ItemsRead; None: all are known
+    items_taken: int = 0  # how many have been started, not counting retries
     next_item: int = 0
     done_before: set[int] = field(default_factory=set)  # done in an earlier run; skipped
     done_count: int = 0
@@ -96,8 +96,8 @@ class ActiveJob:
     durations: ItemDurations = field(default_factory=ItemDurations)
     planned: int = 0  # servers that the policy gives it
     observed: int = 0  # servers that it holds
-    max_width: int = 0  # servers that one command can have
-    # Of a command that is restarted to resize it:
+    max_width: int = 0  # the most servers that one command can have
+    # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server
     resized_at: float = -inf
     previous_width: int = 0
@@ -116,8 +116,8 @@ class ActiveJob:
     def remaining_items(self) -> int:
         """How many items are not done.
 
-        If the number of items is unknown, assume that as many are still to be started as are done.
-        An executor has only the calls submitted so far.
+        If the total is unknown, assume that as many items are still to come as are done already. An
+        executor has only the calls submitted so far.
         """
         if self.items is None:
             unstarted = self.startable_items if self.spec.is_executor else max(self.done_count, 1)
@@ -155,7 +155,7 @@ class ActiveJob:
         return self.spec.speedup or PowerLaw(self.durations.p)
 
     def add_in_flight(self, item: int, in_flight: ItemInFlight) -> None:
-        """Record that the engine has an item."""
+        """Record that an item was given to the engine."""
         self.in_flight[item] = in_flight
         self.observed += in_flight.servers
 
@@ -165,7 +165,7 @@ class ActiveJob:
         in_flight.servers = servers
 
     def remove_in_flight(self, item: int) -> ItemInFlight | None:
-        """Record that the engine no longer has an item; return None if it did not have it."""
+        """Record that an item is no longer in flight, and return it; None if it was not."""
         in_flight = self.in_flight.pop(item, None)
         if in_flight is not None:
             self.observed -= in_flight.servers

@@ -1,4 +1,4 @@
-"""Jobs files: TOML that lists the commands to run, checked completely before anything starts."""
+"""Jobs files: TOML files that list commands to run, fully checked before anything starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _JOB_KEYS = (
     "resize",
     "restart_cost",
 )
-_DURATION = 'a time in seconds, or like "90s", "15m", "2h", "1d"'
+_DURATION = 'a number of seconds, or a duration such as "90s", "15m", "2h" or "1d"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
             raise top.error("policy", str(error)) from None
     tables = content.get("job")
     if not isinstance(tables, list) or not tables:
-        raise InputError(f"{file_name}: has no jobs; each begins with a line [[job]]")
+        raise InputError(f"{file_name}: has no jobs; start each one with a line [[job]]")
     jobs: list[JobSpec] = []
     for number, table in enumerate(tables):
         if not isinstance(table, dict):
@@ -87,7 +87,7 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
 
 
 class _Lines:
-    """Finds the lines of keys, which the TOML parser does not report."""
+    """Finds the line of a key, which the TOML parser does not report."""
 
     def __init__(self, text: str, file_name: str) -> None:
         self.file_name = file_name
@@ -109,7 +109,7 @@ class _Lines:
 
 
 class _Table:
-    """A table of the file, whose values are checked as they are read."""
+    """A table of the file; checks its values as they are read."""
 
     def __init__(self, values: dict[str, Any], lines: _Lines, job: int | None) -> None:
         self.values, self.lines, self.job = values, lines, job
@@ -171,10 +171,13 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
             raise table.error("command", "the command refers to items, but the job has none")
     else:
         if "resize" in table.values:
-            raise table.error("resize", "resize is for a job of one command, without items")
+            raise table.error(
+                "resize", "resize needs a job that is a single command, without items"
+            )
         if "servers" in placeholders:
             raise table.error(
-                "command", "{servers} is for a job of one command; an item runs on one server"
+                "command",
+                "{servers} needs a job that is a single command; an item runs on one server",
             )
         resize = None
     return JobSpec(
@@ -211,7 +214,7 @@ def _list_items(value: Any, directory: Path) -> tuple[str, ...]:
         return tuple(paths)
     if isinstance(value, list):
         if not value or not all(isinstance(item, str | int | float) for item in value):
-            raise InputError("a list of items must hold strings or numbers, at least one")
+            raise InputError("a list of items must hold one or more strings or numbers")
         return tuple(str(item) for item in value)
     if isinstance(value, dict) and list(value) == ["lines"] and isinstance(value["lines"], str):
         path = directory / value["lines"]
@@ -232,7 +235,7 @@ def _list_range(bounds: Any) -> tuple[str, ...]:
         has_step = 0 not in bounds[2:]
         if 1 <= len(bounds) <= 3 and has_step and (numbers := range(*bounds)):
             return tuple(map(str, numbers))
-    raise InputError(f"a range must be like [0, 500], and not empty, got {bounds!r}")
+    raise InputError(f"a range must be like [0, 500] and not empty, got {bounds!r}")
 
 
 # --- conversions: each returns None for a wrong value ------------------------------------------

@@ -1,6 +1,6 @@
-"""The journal of a run, in SQLite: each outcome once, who held which servers, and submitted jobs.
+"""The journal of a run: an SQLite database of jobs, outcomes, servers held and submissions.
 
-Results in the journal are unpickled, so the state directory must be private to its reader.
+Results in the journal are unpickled, so no other user may write to the state directory.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Journal:
             journal.close()
             raise
         with journal._transaction() as connection:
-            # When the earlier scheduler stopped, after its last entry, all jobs lost their servers.
+            # All jobs lost their servers when the earlier scheduler stopped, after its last entry.
             (last,) = connection.execute(
                 "SELECT MAX(time) FROM (SELECT MAX(time) AS time FROM holdings UNION ALL "
                 "SELECT MAX(ended) FROM items)"

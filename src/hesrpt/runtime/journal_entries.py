@@ -1,4 +1,4 @@
-"""What the journal holds, as plain values: jobs, items, holdings of servers, submissions."""
+"""The entries of the journal as plain values: jobs, items, servers held, submissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class JobRecord:
     """A job as the journal keeps it. Times are in seconds since the run began."""
 
     spec: JobSpec
-    number: int  # in order of arrival; names its log files
+    number: int  # in order of arrival; part of the names of its log files
     arrived: float
     ended: float | None = None
     error: str | None = None
@@ -44,7 +44,7 @@ class JobRecord:
 
 
 def get_job_state(ended: float | None, error: str | None) -> JobState:
-    """Return the state of a job from its end, None if it has not ended, and its error."""
+    """Return the state of a job, given when it ended (None: not yet) and its error."""
     if ended is None:
         return "running"
     if error is None:

@@ -1,4 +1,4 @@
-"""What the core learns about a job while it runs: how long an item takes, and how it speeds up.
+"""What the core learns about a running job: how long its items take, and how it speeds up.
 
 With k items of a job in flight, an item takes d(k) seconds, so the job runs s(k) = k d(1)/d(k)
 times as fast as with one item at a time. Under k^p, log d(k) = log d(1) + (1 − p) log k: a straight
@@ -49,7 +49,7 @@ class ItemDurations:
 
     @property
     def mean_seconds(self) -> float:
-        """The mean duration at the widths that were seen."""
+        """The mean duration, whatever the width."""
         return sum(self.seconds.values()) / self.items
 
     def item_seconds(self, p: float) -> float | None:

@@ -1,4 +1,4 @@
-"""A job as the driver holds it: where its items come from, and what has become of it so far."""
+"""A job as the driver sees it: the source of its items, and its progress so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LiveJob:
     spec: JobSpec
     source: Source
     submission: int | None = None  # the number of the journal's submission that it came from
-    is_new: bool = False  # whether it must not continue a job of the same name in the journal
+    is_new: bool = False  # whether it never resumes a job of the same name in the journal
     number: int = 0  # in order of arrival
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
@@ -27,7 +27,7 @@ class LiveJob:
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_before: frozenset[int] = frozenset()  # items done in an earlier run
-    seconds_before: float = 0.0  # the total duration of these
+    seconds_before: float = 0.0  # the total duration of those items
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
     durations: ItemDurations = field(default_factory=ItemDurations)
@@ -50,7 +50,7 @@ class LiveJob:
         return self.ended is not None
 
     def resume(self, record: JobRecord, done_items: frozenset[int]) -> None:
-        """Continue a job that the journal has."""
+        """Continue a job of the journal."""
         self.number, self.arrived = record.number, record.arrived
         self.done_before, self.done = done_items, len(done_items)
         self.seconds_before = record.item_seconds
@@ -59,7 +59,7 @@ class LiveJob:
             self.ended, self.items = record.ended, items  # nothing remains to be done
 
     def to_record(self) -> JobRecord:
-        """Return what the journal keeps; an ended job has its measured size and speedup."""
+        """Return the journal's record; if the job has ended, with its measured size and speedup."""
         size, speedup = self.spec.size, self.spec.speedup
         if self.ended is not None:
             size = self._measure_size()
@@ -77,7 +77,7 @@ class LiveJob:
         )
 
     def _measure_size(self) -> float:
-        """Return the work that the job turned out to be, in seconds on one server."""
+        """Return the measured size of an ended job, in seconds on one server."""
         p = self.durations.p
         if self.spec.speedup is not None:
             p = self.spec.speedup.p if isinstance(self.spec.speedup, PowerLaw) else 1.0

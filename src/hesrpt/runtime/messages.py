@@ -48,7 +48,7 @@ class SourceProgress:
     def __init__(self, job: LiveJob, send: Callable[[Message], None]) -> None:
         self.job, self._send = job, send
         self.items = 0
-        self.is_pending = False  # whether a message is on its way, which will deliver ``items``
+        self.is_pending = False  # whether a message that will deliver ``items`` is in the queue
 
     def items_read(self, items: int) -> None:
         self.items = items

@@ -46,21 +46,21 @@ class Pool:
     ----------
     servers
         How many items may run at a time. Default: the cores that this process may use or, on a
-        cluster, all that is free.
+        cluster, all servers that are free.
     policy
-        Who gets how many servers: a name, a policy object or any callable that is a policy.
+        How jobs share the servers: the name of a policy, a policy object or a callable.
     state
         A directory in which every outcome is recorded as it happens.
     resume
-        Continue the run in ``state``. A job with the name of an earlier job takes over its results,
-        and only runs the other items.
+        Continue the run in ``state``. A job with the same name as an earlier one keeps the earlier
+        results and runs only the items that are missing.
     engine
         "local" for this machine, or "ray" for a Ray cluster.
     address
         The address of the Ray cluster, as for ``ray.init``. "auto" is the cluster that this machine
-        belongs to. Without an address, a cluster is started on this machine if there is none.
+        belongs to. Without an address, a cluster is started on this machine if none is running.
     resources
-        What one server is on a Ray cluster. Default: {"CPU": 1}.
+        The resources of one server on a Ray cluster. Default: {"CPU": 1}.
     runtime_env
         The environment of processes on the Ray cluster, as for ``ray.init``.
     """
@@ -82,7 +82,7 @@ class Pool:
             servers = check_whole_number("servers", servers, minimum=1)
         if resume and state is None:
             raise InputError("resume=True needs state=, the directory of the run to continue")
-        get_malleable_policy(policy)  # refuses a wrong policy before anything is created
+        get_malleable_policy(policy)  # refuses an invalid policy before anything is created
         journal = None
         with ExitStack() as on_error:
             if state is not None and resume:
@@ -153,14 +153,14 @@ class Pool:
         retries
             How often an item that failed runs again before the job fails.
         timeout
-            Seconds after which an item is stopped and has failed.
+            Seconds after which an item is stopped and counts as failed.
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
         self._check_open()
         if keep and self._journal is not None:
             raise InputError(
-                "keep=True cannot be combined with state=, which keeps the results to resume"
+                "keep=True cannot be combined with state=, which stores all results on disk"
             )
         job = create_map_job(
             function,
@@ -189,15 +189,15 @@ class Pool:
         """Add a job to which calls are submitted, as a standard ``concurrent.futures.Executor``.
 
         The job gets servers for the calls submitted so far. It ends when the executor is shut down,
-        at the latest with the pool. A call that raises an error or crashes its process affects only
-        its own future.
+        at the latest when the pool is closed. A call that raises an error or crashes its process
+        affects only its own future.
 
         Parameters
         ----------
         name, size, speedup, weight
             As for :meth:`map`.
         timeout
-            Seconds after which a call is stopped and has failed.
+            Seconds after which a call is stopped and counts as failed.
         """
         self._check_open()
         time_limit = None if timeout is None else check_positive("timeout", timeout)
@@ -208,7 +208,7 @@ class Pool:
         return executor
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
-        """Add jobs that come together: none is started before all are written to the journal."""
+        """Add several jobs at once; none starts before all of them are in the journal."""
         with self._adding:
             self._check_open()
             for job in jobs:
@@ -260,10 +260,10 @@ class Pool:
         return self._driver.take_snapshot()
 
     def predict_ends(self) -> dict[str, float]:
-        """Return when each running job will end by simulation, in seconds since the run began."""
+        """Predict when each running job will end, in seconds since the run began."""
         with self._driver.condition:
             remaining = estimate_remaining_work(self._driver.core, self._driver.now)
-        return predict_ends(remaining)  # slow: the scheduler must not wait for it
+        return predict_ends(remaining)  # slow, so the scheduler must not wait for it
 
     # --- results of the run -------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class Pool:
     def _check_open(self) -> None:
         if self._is_closed:
             raise InputError("the pool is closed")
-        self._driver.check()
+        self._driver.raise_failure()
 
 
 def _any_ended(jobs: list[LiveJob]) -> bool:

@@ -1,4 +1,4 @@
-"""What the simulator says about real jobs: when they will end, and how other policies would do."""
+"""Simulations of real jobs: when they will end, and how other policies would have done."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ALTERNATIVES = ("fifo", "equi")
 
 @dataclass(frozen=True, kw_only=True)
 class RemainingWork:
-    """The active jobs at one moment, and what remains of each."""
+    """The active jobs at one moment, and the work that remains of each."""
 
     time: float
     servers: int
@@ -43,7 +43,7 @@ class RemainingWork:
 
 
 def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
-    """Return what remains of the active jobs. This is quick, unlike :func:`predict_ends`."""
+    """Return the remaining work of the active jobs. This is fast, unlike :func:`predict_ends`."""
     jobs = list(core.jobs.values())
     return RemainingWork(
         time=time,
@@ -114,7 +114,7 @@ def _limit(speedup: Speedup, max_servers: int, servers: int) -> Speedup:
 
 
 def _bind_policy(policy: PolicyLike, workload: Workload, servers: int) -> Policy:
-    """Return a policy bound as the live scheduler binds it, to simulate what it would do."""
+    """Bind a policy as the live scheduler does."""
     approximate_p = approximate_exponent(workload.speedups, workload.sizes)
     facts = describe_workload(workload, servers, True, approximate_p)
     return bind_policy(get_malleable_policy(policy), facts)

@@ -37,7 +37,7 @@ def create_map_job(
     if not isinstance(items, Iterable):
         raise InputError(f"must be iterable, got {items!r}", argument="items")
     if keep and not engine.can_keep_results:
-        raise InputError("keep=True needs a cluster, to leave the results in")
+        raise InputError("keep=True needs a cluster, where the results can stay")
     spec = _create_spec(
         name=name or str(getattr(function, "__name__", "job")),
         items=len(items) if isinstance(items, Sized) else None,

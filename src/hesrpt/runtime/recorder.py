@@ -1,4 +1,4 @@
-"""Collects what happens in a run, and writes it to the journal before anybody is notified."""
+"""Collects what happens in a run, and writes it to the journal before waiting threads wake up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hesrpt.runtime.journal_entries import Changes, FailedAttempt, FinishedItem,
 
 
 class Recorder:
-    """The record of a run: in memory, and in the journal if there is one."""
+    """Records a run: in memory, and in the journal if there is one."""
 
     def __init__(self, journal: Journal | None, servers: int) -> None:
         self.journal = journal
@@ -22,38 +22,38 @@ class Recorder:
         self._held: Mapping[str, int] = {}
 
     def add_jobs(self, records: Sequence[JobRecord], submissions: Sequence[int]) -> None:
-        """Write down jobs that have arrived, and the submissions that they came from."""
+        """Record jobs that have arrived, and delete the submissions that they came from."""
         if self.journal is not None:
             self.journal.add_jobs(records, submissions)
 
-    def set_servers(self, servers: int) -> None:
-        """Note how many servers there are."""
+    def record_servers(self, servers: int) -> None:
+        """Record how many servers there are now."""
         if servers > self.peak_servers:
             self.peak_servers = servers
             if self.journal is not None:
                 self.journal.set_value("servers", servers)
 
-    def set_start(self, time: float) -> None:
-        """Note when an item started; only the first one counts."""
+    def record_start(self, time: float) -> None:
+        """Record when an item started; only the first call counts."""
         if self.first_start is None:
             self.first_start = time
             if self.journal is not None:
                 self.journal.set_value("first_start", time)
 
     def add_finished_item(self, item: FinishedItem) -> None:
-        """Note an item that is done."""
+        """Record an item that is done."""
         self._changes.finished_items.append(item)
 
     def add_failed_attempt(self, attempt: FailedAttempt) -> None:
-        """Note a failed attempt of an item."""
+        """Record a failed attempt of an item."""
         self._changes.failed_attempts.append(attempt)
 
     def add_ended_job(self, record: JobRecord) -> None:
-        """Note a job that has ended."""
+        """Record a job that has ended."""
         self._changes.ended_jobs.append(record)
 
-    def set_held(self, time: float, held: Mapping[str, int]) -> None:
-        """Note how many servers each job holds now."""
+    def record_held(self, time: float, held: Mapping[str, int]) -> None:
+        """Record how many servers each job holds now."""
         for name in held.keys() | self._held.keys():
             servers = held.get(name, 0)
             if servers != self._held.get(name, 0):
@@ -61,7 +61,7 @@ class Recorder:
         self._held = held
 
     def flush(self) -> None:
-        """Write what has been noted since the last time."""
+        """Write what was recorded since the last flush."""
         changes, self._changes = self._changes, Changes()
         if self.journal is not None and changes:
             self.journal.write(changes)

@@ -20,8 +20,8 @@ _UNKNOWN_SPEEDUP = PowerLaw(0.99)
 class RecordedTimeline(Timeline):
     """The servers that each job held, as recorded whenever a number changed.
 
-    A job's progress is taken to follow its speedup function, scaled so that its remaining size
-    reaches zero exactly when the job ended: the speed that was learned and the real one differ.
+    A job's progress is assumed to follow its speedup function. The learned speedup is only an
+    estimate, so progress is scaled to bring the remaining size to zero exactly when the job ended.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RecordedTimeline(Timeline):
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
         total = sum(self._progress(workload, phase) for phase in range(len(self.ends)))
-        # A job that was never seen to hold a server did its work at the moment it ended.
+        # A job without a recorded server is assumed to do all its work at the moment it ends.
         scale = workload.sizes / np.where(total > 0, total, np.inf)
         done = np.zeros(len(workload))
         phase = 0

@@ -1,4 +1,4 @@
-"""Where the items of a job come from: an iterable of arguments, or a list for a command.
+"""Where the items of a job come from: an iterable of arguments, or the items of a command.
 
 A third kind of source, calls submitted to an executor, is in :mod:`~hesrpt.runtime.executor`.
 """
@@ -21,10 +21,10 @@ class SourceListener(Protocol):
     """Receives what a source reports about its items, from any thread."""
 
     def items_read(self, items: int) -> None:
-        """Report that this many items can be started, not counting those done before."""
+        """Report that this many items have been read, not counting those done before."""
 
     def items_exhausted(self, count_items: Callable[[], int]) -> None:
-        """Report that there are no more items; ``count_items`` says how many there were."""
+        """Report that there are no more items; ``count_items`` returns how many there were."""
 
     def source_failed(self, error: str) -> None:
         """Report that no further items can be read."""
@@ -33,11 +33,11 @@ class SourceListener(Protocol):
 class Source(Protocol):
     """Creates the tasks of a job as its items are started."""
 
-    #: Whether the source itself delivers the results, so that they need not be kept.
+    #: Whether the source itself delivers the results, so that nobody else has to store them.
     delivers_results: bool
 
     def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
-        """Start to read items, skipping those done before."""
+        """Start reading items, skipping those done before."""
 
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         """Return the task of an item."""
@@ -108,7 +108,7 @@ class PythonSource:
                     listener.items_read(startable)
                 items += 1
         except BaseException as error:  # the user's iterable may raise anything
-            listener.source_failed(f"its items: {type(error).__name__}: {error}")
+            listener.source_failed(f"cannot read its items: {type(error).__name__}: {error}")
         else:
             listener.items_exhausted(lambda: items)
 

@@ -64,10 +64,10 @@ def check_state_directory(directory: Path) -> None:
     """Check that a directory holds a run, and that other users can neither read nor change it."""
     require_posix()
     if not directory.is_dir():
-        raise StateError(f"{directory}: is not a state directory: it does not exist")
+        raise StateError(f"{directory}: does not exist; a state directory was expected")
     database = get_database_path(directory)
     if not database.exists():
-        raise StateError(f"{directory}: is not a state directory: it has no {database.name}")
+        raise StateError(f"{directory}: is not a state directory: it contains no {database.name}")
     _check_private(directory)
 
 
@@ -110,7 +110,7 @@ def _open_lock(directory: Path) -> int:
 
 
 def _check_private(directory: Path) -> None:
-    """Raise an error if others could write to a directory: the results in it are unpickled."""
+    """Raise an error if other users can access a directory: the results in it are unpickled."""
     try:
         found = directory.stat()
     except OSError as error:
