@@ -44,7 +44,7 @@ def test_unknown_objectives_are_refused(objective: object) -> None:
         check_objective(objective)
 
 
-def test_the_makespan_is_no_objective_of_a_policy() -> None:
+def test_policies_cannot_minimise_the_makespan() -> None:
     assert check_objective("makespan") == "makespan"
     with pytest.raises(InputError, match="must be one of flow, slowdown, weighted, got 'makespan'"):
         check_flow_objective("makespan")

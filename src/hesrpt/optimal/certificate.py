@@ -114,15 +114,15 @@ def _check_claim(plan: Plan) -> None:
 
 def _check_tables(plan: Plan) -> None:
     """Check that the tables of custom functions are close to the functions, up to their peaks."""
-    given = plan.workload.speedups
-    known = given.known_on(plan.servers)
-    if known is given:
+    exact = plan.workload.speedups
+    known = exact.known_on(plan.servers)
+    if known is exact:
         return
     servers = np.concatenate(([0.0], plan.servers * np.geomspace(1e-12, 1.0, 10_007)))
-    for job in range(len(plan.workload) if given.shared is None else 1):
+    for job in range(len(plan.workload) if exact.shared is None else 1):
         peak = float(known[job].demand(scalar(0.0), plan.servers))
         up_to_peak = servers[servers <= peak]
-        true, table = (speedups[job].rate(up_to_peak) for speedups in (given, known))
+        true, table = (speedups[job].rate(up_to_peak) for speedups in (exact, known))
         is_wrong = ~(np.abs(table - true) <= TOLERANCE * (true + 1e-4 * true.max()))
         if is_wrong.any():
             at = int(np.argmax(is_wrong))
