@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
 
 # Three processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
-PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test: lint
 	$(PYTEST)

@@ -37,21 +37,33 @@ settings.register_profile("thorough", deadline=None, max_examples=300, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
+# The files whose tests need Ray run in one process, so that they share a cluster. This takes the
+# longest, so it comes first.
+_RAY_TESTS = (
+    "tests/runtime/engines/test_engines.py",
+    "tests/runtime/engines/test_ray",
+    "tests/runtime/test_executor.py",
+    "tests/integrations/test_joblib.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Form the groups of tests that ``--dist=loadgroup`` runs in one process each.
-
-    A file is a group. The files that need Ray are one group, so that they share a cluster. It takes
-    the longest, so it comes first.
-    """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-    items.sort(key=lambda item: not _needs_ray(item))
+    """Move the tests that need Ray to the front."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_RAY_TESTS))
 
 
-def _needs_ray(item: pytest.Item) -> bool:
-    group = item.get_closest_marker("xdist_group")
-    return group is not None and group.args == ("ray",)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let ``--dist=loadfile`` keep the tests of a file together, and all tests that need Ray."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if nodeid.startswith(_RAY_TESTS) else super()._split_scope(nodeid)
+
+    return FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

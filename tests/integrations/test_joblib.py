@@ -12,9 +12,6 @@ from support.paths import EXAMPLES
 from hesrpt import Pool
 from hesrpt.integrations.joblib import on_pool
 
-# Share one process, and thereby a Ray cluster, with the other tests that need Ray.
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_joblib_calls_run_as_one_job_of_the_pool(

@@ -14,9 +14,6 @@ import pytest
 
 from hesrpt import InputError, JobError, Pool
 
-# Share one process, and thereby a Ray cluster, with the other tests that need Ray.
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 @pytest.fixture(params=["local", "ray"])
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:

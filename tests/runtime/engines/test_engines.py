@@ -21,9 +21,6 @@ from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.runtime.engines.processes import find_marked
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 
-# Share one process, and thereby a Ray cluster, with the other tests that need Ray.
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 def python_task(
     engine: Engine, function: Callable[[Any], Any], argument: Any = None, **options: Any

@@ -23,9 +23,6 @@ from hesrpt.runtime.engines.engine import CommandTask, Outcome
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.journal import Journal
 
-# Share one process, and thereby a Ray cluster, with the other tests that need Ray.
-pytestmark = pytest.mark.xdist_group("ray")
-
 STORE = 80 * 2**20
 
 

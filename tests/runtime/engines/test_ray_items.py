@@ -25,9 +25,6 @@ from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
-# Share one process, and thereby a Ray cluster, with the other tests that need Ray.
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 @pytest.fixture
 def pool(ray_address: str) -> Iterator[Pool]:
