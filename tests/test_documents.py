@@ -169,7 +169,7 @@ def test_contributing_lists_every_room_in_the_order_of_imports() -> None:
 def test_contributing_names_only_files_that_exist() -> None:
     text = re.sub(r"```.*?```", "", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
     named = set(re.findall(r"`([\w./]+(?:\.py|\.md|\.html|\.toml|\.yml|/))`", text))
-    named -= {"policies/in_proportion.py"}  # the example of a new policy
+    named -= {"policies/proportional.py"}  # the example of a new policy
     assert len(named) > 30
     for path in named:
         folders = (ROOT, ROOT / "src" / "hesrpt")
