@@ -13,6 +13,10 @@ from functools import wraps
 from math import log10
 from typing import Any, ParamSpec
 
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+
 P = ParamSpec("P")
 
 
@@ -109,6 +113,11 @@ def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]
         return check_claim
 
     return decorate
+
+
+def get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float:
+    """Return the largest relative deviation between two arrays."""
+    return float(np.max(np.abs(np.asarray(ours) / np.asarray(theirs) - 1)))
 
 
 def find_equality(deviations: Sequence[float], tolerance: float, what: str) -> Finding:

@@ -1,4 +1,4 @@
-"""The theorems and lemmas of the paper, each checked on random jobs, servers and p.
+"""The theorems of the paper and two lemmas, each checked on random jobs, servers and p.
 
 Three independent computations must agree: optima from :mod:`hesrpt.paper.optimiser`, which does not
 use the paper's results, completion times from the simulator, and the formulas of
@@ -23,9 +23,19 @@ from hesrpt.paper.judging import (
     find_equality,
     find_exceptions,
     format_deviation,
+    get_deviation,
     judge_exact,
 )
 from hesrpt.paper.optimiser import optimise
+from hesrpt.paper.proof_steps import (
+    check_coefficients_formula,
+    check_coefficients_increase,
+    check_constant_twin,
+    check_constants_increase,
+    check_first_order,
+    check_relaxed_bound,
+    check_second_order,
+)
 from hesrpt.policies import Equi, HeSrpt, Policy, Srpt, State
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup
@@ -36,10 +46,6 @@ _FEW, _MANY = 25, 1000
 # Tolerances. Near a flat optimum, shares and lengths of phases are less certain than the cost.
 _SHARE_TOLERANCE, _COST_TOLERANCE, _FORMULA_TOLERANCE = 1e-5, 1e-6, 1e-9
 _ALTERNATING = "shares that alternate around the optimal ones until the first job ends cost time"
-
-
-def _get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float:
-    return float(np.max(np.abs(np.asarray(ours) / np.asarray(theirs) - 1)))
 
 
 # --- makespan ---------------------------------------------------------------------------------
@@ -71,7 +77,7 @@ def check_makespan_allocation(seed: int) -> Finding:
         optimum = optimise(case.sizes, PowerLaw(case.p), case.servers, makespan=True)
         deviations.append(float(np.abs(optimum.shares[0] - shares).max()))
         run = simulate(case.workload, case.servers, "helrpt")
-        deviations.append(_get_deviation(run.completion_times, optimum.cost))
+        deviations.append(get_deviation(run.completion_times, optimum.cost))
     return find_equality(
         deviations,
         _SHARE_TOLERANCE,
@@ -89,7 +95,7 @@ def check_makespan_formula(seed: int) -> Finding:
     for case, _ in generate_cases(seed, _FEW, 4):
         run = simulate(case.workload, case.servers, "helrpt")
         with_speed = np.sum(case.sizes ** (1 / case.p)) ** case.p / case.servers**case.p
-        worst = max(worst, _get_deviation(run.makespan, float(with_speed)))
+        worst = max(worst, get_deviation(run.makespan, float(with_speed)))
     return Finding(
         computed=f"sizes 9, 4, 1 on 10 servers, p = 0.5: the least makespan is {best:.4f}, and the "
         f"norm is {norm:.4f}. Divided by the speed N^p of the system, the norm is "
@@ -191,7 +197,7 @@ def check_scaling(seed: int) -> Finding:
         slow = simulate(case.workload, case.servers, use_part)
         fast = simulate(case.workload, case.servers, policy)
         speed = (1 - unused) ** case.p
-        deviations.append(_get_deviation(slow.total_flow_time * speed, fast.total_flow_time))
+        deviations.append(get_deviation(slow.total_flow_time * speed, fast.total_flow_time))
     return find_equality(
         deviations,
         _FORMULA_TOLERANCE,
@@ -229,66 +235,10 @@ def check_flow_time_of_order(seed: int) -> Finding:
         constants = held_after / best.shares
         formula = closed_form.flow_time_of_constants(order, constants, case.servers, case.p)
         optimum = optimise(order, PowerLaw(case.p), case.servers)
-        deviations.append(_get_deviation(formula, optimum.cost))
+        deviations.append(get_deviation(formula, optimum.cost))
     return find_equality(
         deviations, _COST_TOLERANCE, "the formula and numerical optima for random orders"
     )
-
-
-@claim_of("Proof of the Lemma on T^P")
-def check_constant_twin(seed: int) -> Finding:
-    """If shares never grew, completions would be 1/s(θ_1 + … + θ_k) times as far apart."""
-    deviations = []
-    for case, _ in generate_cases(seed, _FEW, 20):
-        shares = closed_form.shares(case.jobs, case.p)
-        ends = simulate(case.workload, case.servers, HeSrpt(p=case.p)).completion_times
-        twins = case.sizes / (shares * case.servers) ** case.p
-        real, twin = (-np.diff(times, append=0.0) for times in (ends, twins))
-        deviations.append(_get_deviation(twin[:-1] * np.cumsum(shares)[:-1] ** case.p, real[:-1]))
-    return find_equality(
-        deviations, 1e-6, "simulated completion times, with growing and with constant shares"
-    )
-
-
-@claim_of("Proof of Theorem 5")
-def check_relaxed_bound(seed: int) -> Finding:
-    """The relaxed minimum of T^P is a lower bound for the completion order P."""
-    exceptions = 0
-    for case, rng in generate_cases(seed, _MANY, 8):
-        order = rng.permutation(case.sizes)
-        constants = closed_form.scale_free_constants(case.jobs, case.p)
-        relaxed = closed_form.flow_time_of_constants(order, constants, case.servers, case.p)
-        best = closed_form.best_in_order(order, case.servers, case.p).total_flow_time
-        exceptions += relaxed > best * (1 + _FORMULA_TOLERANCE)
-    return find_exceptions(
-        exceptions, _MANY, "the formula and the best schedules for random orders of up to 8 jobs"
-    )
-
-
-@claim_of("Proof of Theorem 5")
-def check_first_order(seed: int) -> Finding:
-    """At the scale-free constants ω, the derivative of T^P is zero."""
-    deviations = []
-    for case, _ in generate_cases(seed, _MANY, 100):
-        k = np.arange(2, case.jobs + 1)
-        constants = closed_form.scale_free_constants(case.jobs, case.p)[1:]
-        derivative = k * (1 + constants) ** (case.p - 1)
-        deviations.append(_get_deviation(derivative, (k - 1) * constants ** (case.p - 1)))
-    return find_equality(
-        deviations, _FORMULA_TOLERANCE, "k s'(1 + ω) and (k − 1) s'(ω) for k ≥ 2 and random p"
-    )
-
-
-@claim_of("Proof of Theorem 5")
-def check_second_order(seed: int) -> Finding:
-    """T^P has a minimum there: its second derivative is positive."""
-    exceptions = 0
-    for case, _ in generate_cases(seed, _MANY, 100):
-        k, p = np.arange(2, case.jobs + 1), case.p
-        constants = closed_form.scale_free_constants(case.jobs, p)[1:]
-        bend = p * (p - 1) * (k * (1 + constants) ** (p - 2) - (k - 1) * constants ** (p - 2))
-        exceptions += not np.all(bend > 0)
-    return find_exceptions(exceptions, _MANY, "random p and up to 100 jobs")
 
 
 @claim_of("Theorem 5")
@@ -353,7 +303,7 @@ def check_total_by_simulation(seed: int) -> Finding:
     deviations = []
     for case, _ in generate_cases(seed, _MANY, 100):
         run = simulate(case.workload, case.servers, HeSrpt(p=case.p))
-        deviations.append(_get_deviation(run.total_flow_time, case.total_flow_time))
+        deviations.append(get_deviation(run.total_flow_time, case.total_flow_time))
     return find_equality(
         deviations, _FORMULA_TOLERANCE, "the formula and simulations of up to 100 jobs"
     )
@@ -365,7 +315,7 @@ def check_total_by_optimiser(seed: int) -> Finding:
     deviations = []
     for case, _ in generate_cases(seed, _FEW, 4):
         optimum = optimise(case.sizes, PowerLaw(case.p), case.servers)
-        deviations.append(_get_deviation(optimum.cost, case.total_flow_time))
+        deviations.append(get_deviation(optimum.cost, case.total_flow_time))
     return find_equality(deviations, _COST_TOLERANCE, "the formula and numerical optima")
 
 
@@ -379,40 +329,7 @@ def check_short_jobs_favoured(seed: int) -> Finding:
     return find_exceptions(exceptions, _MANY, "the formula for random p and up to 100 jobs")
 
 
-@claim_of("Appendix C")
-def check_constants_increase(seed: int) -> Finding:
-    """ω_k increases with k."""
-    exceptions = 0
-    for case, _ in generate_cases(seed, _MANY, 1000):
-        constants = closed_form.scale_free_constants(case.jobs, case.p)
-        exceptions += not np.all(np.diff(constants) > 0)
-    return find_exceptions(exceptions, _MANY, "random p and up to 1,000 jobs")
-
-
-@claim_of("Appendix C")
-def check_coefficients_increase(seed: int) -> Finding:
-    """Δ(k) increases with k."""
-    exceptions = 0
-    for case, _ in generate_cases(seed, _MANY, 1000):
-        exceptions += not np.all(np.diff(closed_form.coefficients(case.jobs, case.p)) > 0)
-    return find_exceptions(exceptions, _MANY, "random p and up to 1,000 jobs")
-
-
-@claim_of("Appendix C")
-def check_coefficients_formula(seed: int) -> Finding:
-    """Δ(k) = (k^c − (k−1)^c)^(1−p)."""
-    deviations = []
-    for case, _ in generate_cases(seed, _MANY, 50):
-        k, c = np.arange(1.0, case.jobs + 1), 1 / (1 - case.p)
-        constants = closed_form.scale_free_constants(case.jobs, case.p)
-        as_defined = k * (1 + constants) ** case.p - (k - 1) * constants**case.p
-        deviations.append(_get_deviation(as_defined, (k**c - (k - 1) ** c) ** (1 - case.p)))
-    return find_equality(
-        deviations, _FORMULA_TOLERANCE, "this formula and the definition, for up to 50 jobs"
-    )
-
-
-#: All checks, in the order of the paper.
+#: All checks of theorems, lemmas and steps of proofs, in the order of the paper.
 THEOREMS: tuple[Callable[[int], Claim], ...] = (
     check_equal_completion,
     check_makespan_allocation,
