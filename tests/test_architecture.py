@@ -43,7 +43,10 @@ ALLOWED = {
     ("hesrpt.schedule", "hesrpt.plotting"): "schedule.plot() is a shortcut, and loads it on demand",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.paper_figures", "hesrpt.paper.evaluation"): "only to annotate arguments",
-    ("hesrpt.plotting.paper_figures", "hesrpt.paper.speedup_curves"): "only to annotate arguments",
+    (
+        "hesrpt.plotting.speedup_figures",
+        "hesrpt.paper.speedup_curves",
+    ): "only to annotate arguments",
 }
 
 
