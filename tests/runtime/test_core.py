@@ -42,7 +42,8 @@ def starts(job: str, *items: int) -> list[Command]:
     return [Start(job, item) for item in items]
 
 
-def held(core: Core) -> dict[str, tuple[int, int]]:
+def count_servers(core: Core) -> dict[str, tuple[int, int]]:
+    """Return the planned and the observed servers of each job."""
     return {name: (job.planned, job.observed) for name, job in core.jobs.items()}
 
 
@@ -60,8 +61,8 @@ def test_jobs_that_arrive_together_are_planned_together() -> None:
     core = Core(10)
     commands = core.handle(JobArrived(0, bag("a", 50, 500)), JobArrived(0, bag("b", 50, 500)))
     assert len(commands) == 10
-    assert sorted(planned for planned, _ in held(core).values()) in ([2, 8], [3, 7])
-    assert all(planned == observed for planned, observed in held(core).values())
+    assert sorted(planned for planned, _ in count_servers(core).values()) in ([2, 8], [3, 7])
+    assert all(planned == observed for planned, observed in count_servers(core).values())
 
 
 def test_smaller_job_gets_servers_only_as_items_end() -> None:
@@ -69,18 +70,18 @@ def test_smaller_job_gets_servers_only_as_items_end() -> None:
     assert core.handle(JobArrived(0, bag("large", 100, 1000))) == starts("large", 0, 1, 2, 3)
     assert core.handle(JobArrived(1, bag("small", 10, 10))) == []
     planned = core.jobs["small"].planned
-    assert held(core) == {"large": (4 - planned, 4), "small": (planned, 0)}
+    assert count_servers(core) == {"large": (4 - planned, 4), "small": (planned, 0)}
     for item in range(planned):
         assert core.handle(ItemFinished(1.5, "large", item, 10.0)) == starts("small", item)
-    assert held(core) == {"large": (4 - planned, 4 - planned), "small": (planned, planned)}
+    assert count_servers(core) == {"large": (4 - planned, 4 - planned), "small": (planned, planned)}
 
 
 def test_servers_a_job_cannot_use_go_to_others() -> None:
     core = Core(8)
     core.handle(JobArrived(0, bag("tiny", 2, 2)), JobArrived(0, bag("large", 100, 1000)))
-    assert held(core) == {"tiny": (2, 2), "large": (6, 6)}
+    assert count_servers(core) == {"tiny": (2, 2), "large": (6, 6)}
     core.handle(ItemFinished(1, "tiny", 0, 1.0))
-    assert held(core) == {"tiny": (1, 1), "large": (7, 7)}
+    assert count_servers(core) == {"tiny": (1, 1), "large": (7, 7)}
 
 
 def test_planned_requested_and_observed_servers_differ() -> None:
@@ -106,7 +107,7 @@ def test_failed_item_is_retried_before_its_job_fails() -> None:
     commands = core.handle(ItemFailed(2, "a", 0, "item 0: boom"))
     stops = [Stop("a", item) for item in range(1, first)]
     assert commands[:first] == [*stops, Finish("a", "item 0: boom")]
-    assert held(core) == {"b": (3, 3)}
+    assert count_servers(core) == {"b": (3, 3)}
 
 
 def test_cancelling_a_job_stops_its_items() -> None:
@@ -117,7 +118,7 @@ def test_cancelling_a_job_stops_its_items() -> None:
     assert core.handle(ItemFinished(2, "a", 0, 1.0)) == []  # too late to matter
 
 
-def test_capacity_changes_are_followed() -> None:
+def test_number_of_running_items_follows_the_capacity() -> None:
     core = Core(1)
     assert core.handle(JobArrived(0, bag("a", 9, 900))) == starts("a", 0)
     assert core.handle(CapacityChanged(1, 3)) == starts("a", 1, 2)
@@ -161,7 +162,7 @@ def test_command_that_never_resizes_keeps_its_servers() -> None:
     core = Core(8)
     assert core.handle(JobArrived(0, command("c", resize="never"))) == [Start("c", 0, 8)]
     assert core.handle(JobArrived(1, bag("a", 50, 5))) == []
-    assert held(core) == {"c": (8, 8), "a": (0, 0)}
+    assert count_servers(core) == {"c": (8, 8), "a": (0, 0)}
     assert core.handle(ItemFinished(9, "c", 0, 9.0)) == [Finish("c"), *starts("a", *range(8))]
 
 
@@ -180,7 +181,7 @@ def test_command_restarts_only_after_the_last_restart_has_paid_off() -> None:
     spec = command("c", resize="restart", restart_cost=10.0)
     assert core.handle(JobArrived(0, spec)) == [Start("c", 0, 8)]
     core.handle(JobArrived(1, bag("a", 50, 500)))
-    assert held(core)["c"] == (8, 8)  # it has not run for as long as a restart costs
+    assert count_servers(core)["c"] == (8, 8)  # it has run for less time than a restart costs
     commands = core.handle(Tick(11))
     stopped = [command for command in commands if isinstance(command, Stop)]
     assert stopped == [Stop("c", 0)]
@@ -210,7 +211,7 @@ def test_callable_is_accepted_as_policy() -> None:
 
     core = Core(3, last_first)
     core.handle(JobArrived(0, bag("a", 9, 9)), JobArrived(0, bag("b", 9, 9)))
-    assert held(core) == {"a": (0, 0), "b": (3, 3)}
+    assert count_servers(core) == {"a": (0, 0), "b": (3, 3)}
 
 
 KINDS = ["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]
@@ -327,7 +328,7 @@ def test_restarted_command_keeps_the_work_it_has_done() -> None:
     assert core.allocator.estimate_remaining(core.jobs["c"], 10) == pytest.approx(100 - 10 * 4**0.5)
 
 
-def test_given_size_is_used_for_a_job_of_unknown_length() -> None:
+def test_size_in_the_spec_is_used_for_a_job_of_unknown_length() -> None:
     core = Core(4)
     core.handle(
         JobArrived(0, JobSpec(name="long", size=1e5, speedup=HALF)),
@@ -356,9 +357,8 @@ def test_lost_item_is_retried_ten_times() -> None:
     assert core.handle(JobArrived(0, bag("a", 3, 300, retries=0))) == starts("a", 0, 1)
     for time in range(10):
         assert core.handle(ItemLost(time, "a", 1)) == starts("a", 1)
-    assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts(
-        "a", 1
-    )  # it was not even begun
+    # A loss does not count if the item had not started.
+    assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts("a", 1)
     commands = core.handle(ItemLost(11, "a", 1))
     assert commands == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
 
@@ -366,11 +366,10 @@ def test_lost_item_is_retried_ten_times() -> None:
 def test_short_items_are_batched_when_starting_is_slow() -> None:
     core = Core(2, batch_seconds=0.1)
     assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
-    first, ready = core.handle(ItemFinished(0.01, "a", 0, 0.01))
+    first, queued = core.handle(ItemFinished(0.01, "a", 0, 0.01))
     assert first == Start("a", 2, next_items=tuple(range(3, 12)))
-    assert ready == Start(
-        "a", 12, next_items=tuple(range(13, 22))
-    )  # for whichever server is free next
+    # This batch is queued for whichever server is free next.
+    assert queued == Start("a", 12, next_items=tuple(range(13, 22)))
     job = core.jobs["a"]
     assert (job.observed, len(job.in_flight)) == (2, 21)
     # The server of item 1 takes the queued batch, and another batch is queued.
@@ -395,7 +394,7 @@ def test_batches_shrink_towards_the_end() -> None:
         sizes += [len(batch) for batch in batches]
         running = [item for batch in batches for item in batch]
     assert sum(sizes) == 396
-    assert max(sizes) == 49  # a half of what waits, shared by four
+    assert max(sizes) == 49  # half of the waiting items, divided among four servers
     assert sizes[-1] == 1
     assert core.jobs == {}
 
@@ -422,7 +421,7 @@ def test_failed_call_is_dropped_and_others_continue() -> None:
     assert core.handle(ItemsExhausted(4, "a", 3)) == [Finish("a")]
 
 
-def test_executor_is_planned_for_by_its_waiting_calls() -> None:
+def test_executor_gets_servers_for_its_waiting_calls() -> None:
     core = Core(4)
     core.handle(JobArrived(0, bag("calls", None, is_executor=True, is_streamed=True)))
     core.handle(JobArrived(0, bag("bag", 40, 40)))

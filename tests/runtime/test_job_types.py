@@ -1,4 +1,4 @@
-"""What a type checker knows about jobs: mypy checks these functions, and pytest runs them."""
+"""The static types of jobs and results: mypy checks these tests, and pytest runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: what it keeps of a run, as a later run or another process reads it."""
+"""The journal: what it records, and what a later run or another process reads from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def create_record(name: str, number: int) -> JobRecord:
     return JobRecord(spec=JobSpec(name=name, weight=2.0), number=number, arrived=1.5)
 
 
-def test_jobs_and_their_items_are_kept(journal: Journal) -> None:
+def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     journal.add_jobs([create_record("b", 1), create_record("a", 2)])
     changes = Changes(
         finished_items=[
@@ -105,7 +105,7 @@ def test_unknown_job_is_reported(journal: Journal) -> None:
         journal.get_record("c")
 
 
-def test_other_formats_are_refused(journal: Journal) -> None:
+def test_journal_of_another_version_is_refused(journal: Journal) -> None:
     journal.close()
     connection = sqlite3.connect(journal.directory / "state.db")
     connection.execute("PRAGMA user_version = 1")

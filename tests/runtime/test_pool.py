@@ -26,7 +26,7 @@ def square(x: int) -> int:
 
 
 class PausedEngine(FakeEngine):
-    """An engine whose clock stands still until ``go`` is set."""
+    """An engine whose clock is stopped until ``go`` is set."""
 
     def __init__(self, servers: int, duration: Duration) -> None:
         super().__init__(servers, duration)
@@ -228,7 +228,7 @@ def test_wrong_arguments_of_pool_are_reported(options: dict[str, object], messag
 
 def test_only_a_few_items_are_in_memory_at_once() -> None:
     engine = FakeEngine(64, lambda job, item, width: 0.001)
-    read = most_in_memory = 0
+    read = max_in_memory = 0
 
     def many() -> Iterator[bytes]:
         nonlocal read
@@ -239,10 +239,10 @@ def test_only_a_few_items_are_in_memory_at_once() -> None:
     with Pool(servers=64, engine=engine) as pool:
         job = pool.map(len, many(), name="many")
         while not job.wait(0.01):
-            most_in_memory = max(most_in_memory, read - job.done)
+            max_in_memory = max(max_in_memory, read - job.done)
     assert read == 100_000
     # Two for each server, two more, and the one that is waiting for room.
-    assert 64 <= most_in_memory <= 2 * 64 + 3
+    assert 64 <= max_in_memory <= 2 * 64 + 3
 
 
 def test_job_with_shorter_items_ends_first() -> None:
@@ -310,7 +310,7 @@ def test_closing_the_pool_cancels_jobs() -> None:
         job.results(timeout=10)
 
 
-def test_timeout_also_ends_children_of_the_item(tmp_path: Path) -> None:
+def test_timeout_also_kills_child_processes(tmp_path: Path) -> None:
     started = tmp_path / "started"
     with Pool(servers=1) as pool:
         job = pool.map(

@@ -31,7 +31,7 @@ def create_record(name: str, size: float, arrived: float = 0.0, done: int = 100)
     )
 
 
-def test_ends_of_active_jobs_are_predicted_from_now_on() -> None:
+def test_ends_of_active_jobs_are_predicted() -> None:
     core = Core(4)
     core.handle(
         JobArrived(0, JobSpec(name="large", items=100, size=100, speedup=HALF)),
@@ -46,13 +46,13 @@ def test_ends_of_active_jobs_are_predicted_from_now_on() -> None:
     assert predict_ends(estimate_remaining_work(core, 2.0))["small"] > 2.0
 
 
-def test_job_is_not_predicted_to_use_more_servers_than_items() -> None:
+def test_predicted_job_uses_at_most_one_server_per_item() -> None:
     core = Core(16)
     core.handle(JobArrived(0, JobSpec(name="narrow", items=4, size=4, speedup=HALF)))
     assert predict_ends(estimate_remaining_work(core, 0.0)) == pytest.approx({"narrow": 4 / 4**0.5})
 
 
-def test_nothing_is_predicted_without_servers_or_for_very_many_jobs() -> None:
+def test_no_prediction_without_servers_or_for_too_many_jobs() -> None:
     core = Core(0)
     core.handle(JobArrived(0, JobSpec(name="a", items=4)))
     assert predict_ends(estimate_remaining_work(core, 0.0)) == {}
@@ -76,7 +76,7 @@ def test_no_policy_starts_before_the_first_server_was_up() -> None:
     assert simulate_flow_times(records, 4, "fifo", first_start=3.0) == pytest.approx([2 + 5.0])
 
 
-def test_bag_is_simulated_on_no_more_servers_than_items() -> None:
+def test_simulated_bag_uses_at_most_one_server_per_item() -> None:
     assert simulate_flow_times([create_record("a", 10.0, done=1)], 4, "fifo") == pytest.approx(
         [10.0]
     )

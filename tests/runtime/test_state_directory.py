@@ -1,4 +1,4 @@
-"""State directories: what they keep for a resumed run, and which ones are refused."""
+"""State directories: resuming runs from them, and refusing those that cannot be used."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_damaged_database_is_reported(tmp_path: Path) -> None:
         Pool(servers=1, state=place, resume=True)
 
 
-def test_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_loses_no_results(tmp_path: Path) -> None:
     script = tmp_path / "full.py"
     script.write_text(
         "import resource, signal, sys\n"

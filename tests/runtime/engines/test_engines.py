@@ -1,4 +1,4 @@
-"""The contract of every engine, and what engines with real processes must do besides."""
+"""The contract of every engine, and what engines with real processes must do in addition."""
 
 from __future__ import annotations
 

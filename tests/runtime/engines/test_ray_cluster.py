@@ -44,7 +44,7 @@ def cluster(shared_cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def doomed_cluster(start_cluster: Callable[[int], Any]) -> Iterator[Any]:
-    """The same for tests that kill nodes: Ray would list those for a long time after the test."""
+    """A cluster for a test that kills nodes, which Ray would go on listing in later tests."""
     cluster = start_cluster(1)
     yield cluster
     cluster.shutdown()
@@ -144,7 +144,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_node_that_is_drained_costs_no_item(cluster: Any) -> None:
+def test_draining_a_node_loses_no_item(cluster: Any) -> None:
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     with Pool(engine="ray", address=cluster.address) as pool:
         job = pool.map(lambda _: time.sleep(0.3), range(24), retries=0)
@@ -167,7 +167,8 @@ def test_commands_of_different_widths_share_a_node(cluster: Any) -> None:
         outcomes: dict[tuple[str, int], Outcome] = {}
         deadline = time.monotonic() + 120
         while len(outcomes) < 4 and time.monotonic() < deadline:
-            outcomes |= {(one.job, one.item): one for one in engine.wait_for_outcomes(0.2)}
+            for outcome in engine.wait_for_outcomes(0.2):
+                outcomes[outcome.job, outcome.item] = outcome
             assert engine.fleet.servers_by_node().total() <= 5
         assert {key: outcome.error for key, outcome in outcomes.items()} == {
             ("x", 0): None,

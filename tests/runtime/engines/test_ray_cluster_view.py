@@ -1,4 +1,4 @@
-"""How many servers fit on each node, worked out from Ray's late reports of free resources."""
+"""How many servers fit on each node, estimated from Ray's late reports of free resources."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return nodes
 
 
-def test_room_is_what_others_do_not_use(report_free: Report) -> None:
+def test_room_excludes_resources_used_by_others(report_free: Report) -> None:
     view = ClusterView({"CPU": 1.5})
     report_free({"a": 4.0, "b": 3.0, "c": 1.0})
     view.refresh({})
@@ -55,9 +55,7 @@ def test_room_is_what_others_do_not_use(report_free: Report) -> None:
 
 
 @pytest.mark.parametrize("free", [4.0, 3.0, 2.0])
-def test_servers_that_just_started_are_not_taken_for_those_of_others(
-    report_free: Report, free: float
-) -> None:
+def test_new_servers_are_not_counted_as_used_by_others(report_free: Report, free: float) -> None:
     view = ClusterView({"CPU": 1})
     report_free({"a": 4.0})
     view.refresh({})
@@ -66,9 +64,7 @@ def test_servers_that_just_started_are_not_taken_for_those_of_others(
     assert view.room == {"a": 4}
 
 
-def test_servers_that_just_stopped_are_not_taken_for_free_room_of_others(
-    report_free: Report,
-) -> None:
+def test_stopping_servers_does_not_change_the_use_by_others(report_free: Report) -> None:
     view = ClusterView({"CPU": 1})
     report_free({"a": 1.0})
     view.refresh({"a": OwnServers(ready=2, surely_reported=2, possibly_reported=2)})
@@ -79,7 +75,7 @@ def test_servers_that_just_stopped_are_not_taken_for_free_room_of_others(
         assert view.room == {"a": 3}
 
 
-def test_use_by_others_follows_reports_that_leave_no_doubt(report_free: Report) -> None:
+def test_unambiguous_reports_update_the_use_by_others(report_free: Report) -> None:
     view = ClusterView({"CPU": 1})
     for free, room in ((3.0, 4), (1.0, 2), (2.0, 3)):
         report_free({"a": free})
@@ -96,7 +92,7 @@ def test_avoided_node_keeps_only_the_servers_that_are_ready(report_free: Report)
     assert view.room == {"a": 1, "b": 4}
 
 
-def test_node_that_does_not_answer_has_no_room_until_it_does(
+def test_unreachable_node_has_no_room_until_it_answers_again(
     report_free: Report, answering: set[str]
 ) -> None:
     view = ClusterView({"CPU": 1})

@@ -1,4 +1,4 @@
-"""Items and results on a Ray cluster: many, in batches, kept in the cluster; and mistakes."""
+"""Items and results on a Ray cluster, batches, the connection, and invalid options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pool(ray_address: str) -> Iterator[Pool]:
 
 
 class CountedData:
-    """Large data that notes how often it is sent and received."""
+    """Large data that records each time it is sent or received."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.data = directory, np.ones(2**20)
@@ -169,7 +169,7 @@ def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
     assert not ray.is_initialized()
 
 
-def test_nobody_waits_for_ever_after_the_connection_was_closed(ray_address: str) -> None:
+def test_closing_the_connection_fails_all_jobs(ray_address: str) -> None:
     ray.init(address=ray_address, log_to_driver=False)
     with Pool(1, engine="ray") as pool:
         executor = pool.executor()
@@ -212,18 +212,18 @@ def test_runtime_environment_is_set_up_or_its_error_reported(ray_address: str) -
     [
         (
             {"resources": {"GPU": 1}},
-            r"resources \{'GPU': 1\} fit on no node of the cluster: \{'CPU': 4.0\}",
+            r"resources \{'GPU': 1\} do not fit on any node of the cluster: \{'CPU': 4.0\}",
         ),
         ({"resources": {}}, "resources must be like"),
         ({"resources": {"CPU": 0}}, "resources must hold 0.0001 to 1e15 of 'CPU', got 0"),
         ({"resources": {"CPU": 1e-5}}, "resources must hold 0.0001 to 1e15 of 'CPU', got 1e-05"),
         ({"resources": {"CPU": "1"}}, "resources must hold 0.0001 to 1e15 of 'CPU', got '1'"),
         ({"runtime_env": "x"}, "runtime_env must be a dictionary"),
-        ({"address": "127.0.0.1:9"}, "nobody answers"),
+        ({"address": "127.0.0.1:9"}, "nothing answers there"),
         ({"address": "ray://127.0.0.1:10001"}, "ray job submit"),
     ],
 )
-def test_impossible_options_are_refused_at_once(
+def test_invalid_options_are_refused_at_once(
     ray_address: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):

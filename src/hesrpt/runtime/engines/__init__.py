@@ -1,1 +1,1 @@
-"""What runs items: processes of this machine, a Ray cluster, or a fake for tests."""
+"""Engines, which run items: on this machine, on a Ray cluster, or as a fake for tests."""

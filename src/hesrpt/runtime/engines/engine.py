@@ -15,12 +15,12 @@ import cloudpickle
 
 from hesrpt.errors import InputError
 
-# The wall clock at import. Adding monotonic time to it gives a clock that nobody can set back.
+# The wall-clock time at which the monotonic clock was 0.
 _EPOCH = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """Return seconds since 1970 by a clock that never jumps."""
+    """Return seconds since 1970 on a clock that never jumps, even if the system time is set."""
     return _EPOCH + time.monotonic()
 
 
@@ -101,7 +101,7 @@ class Engine(Protocol):
         """Return the most servers that one command can have now."""
 
     def request_servers(self, servers: int) -> None:
-        """Report how many servers the jobs could use, so that an engine that can grow may grow."""
+        """Report how many servers the jobs could use; an engine that can grow may do so."""
 
     def pack_function(self, function: Any) -> Any:
         """Pack a function for tasks; data it carries is sent to each worker only once."""
@@ -110,7 +110,7 @@ class Engine(Protocol):
         """Pack an argument for a task."""
 
     def fetch(self, reference: Any) -> Any:
-        """Return the result that a reference stands for."""
+        """Return the result that a reference refers to."""
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         """Start a batch of items, keyed by item number; they run one after another."""
@@ -122,7 +122,10 @@ class Engine(Protocol):
         """Change the number of servers of a running command."""
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        """Wait for at most ``timeout`` seconds until an item ends or :meth:`wake` is called."""
+        """Return the outcomes of items that have ended since the last call.
+
+        If there are none, wait up to ``timeout`` seconds for one, or until :meth:`wake` is called.
+        """
 
     def wake(self) -> None:
         """Make :meth:`wait_for_outcomes` return immediately."""

@@ -1,4 +1,4 @@
-"""An engine that runs nothing and has its own clock, for tests and for trying out policies."""
+"""An engine that only pretends to run items, for tests and for trying out policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _ScheduledEnd(NamedTuple):
 
 
 class FakeEngine:
-    """Pretends to run items, each for as long as a function says, in simulated time."""
+    """Pretends to run items in simulated time; a function decides how long each takes."""
 
     batch_seconds = 0.0
     can_resize = True

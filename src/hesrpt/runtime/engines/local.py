@@ -1,4 +1,4 @@
-"""Running items in processes of this machine.
+"""The engine that runs items in processes of this machine.
 
 Python items run in Pebble's process pool, where a worker that dies or exceeds its time limit costs
 only its own item. loky starts the processes, so scripts need no ``if __name__ == "__main__"``.
@@ -51,7 +51,7 @@ class Attempt(NamedTuple):
 
 
 class AttemptEnded(NamedTuple):
-    """The message of a worker or a command's thread to the driver's thread."""
+    """A message from a worker or a command's thread to the driver's thread."""
 
     attempt: Attempt
     outcome: Outcome
@@ -83,7 +83,7 @@ class LocalEngine:
         self._current: dict[tuple[str, int], Attempt] = {}  # the running attempt of each item
         self._futures: dict[Attempt, ProcessFuture[Any]] = {}
         self._cores: dict[Attempt, list[int]] = {}
-        self._lock = threading.Lock()  # guards what the commands' threads use as well
+        self._lock = threading.Lock()  # guards attributes that commands' threads use as well
         # None only wakes the thread that waits for outcomes.
         self._messages: queue.SimpleQueue[AttemptEnded | None] = queue.SimpleQueue()
         self._pool: ProcessPool | None = None
@@ -238,7 +238,7 @@ class LocalEngine:
         try:
             message = self._messages.get(timeout=timeout)
             while True:
-                # A stopped attempt is not reported, even if it ended just before the stop.
+                # A stopped attempt is not reported, even if it ended just before it was stopped.
                 if message is not None and self._is_current(message.attempt):
                     attempt, outcome = message
                     outcomes.append(outcome)

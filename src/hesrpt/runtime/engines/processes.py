@@ -113,17 +113,17 @@ class Guardian:
             self.process.wait()
 
     def dismiss(self) -> None:
-        """Let the guardian kill what is left, and wait until it has exited."""
+        """Let the guardian kill the remaining processes, and wait until it has exited."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
 
 
 def run_guardian(mark: str) -> None:
-    """Wait until the scheduler, which holds our standard input open, is gone; then kill."""
+    """Kill all processes that carry a mark once the scheduler is gone."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    sys.stdin.read()
+    sys.stdin.read()  # returns when the scheduler, which holds the other end open, is gone
     kill_marked(mark)
 
 

@@ -22,14 +22,14 @@ class EngineOptions:
     runtime_env: Mapping[str, Any] | None = None
 
     def refuse_cluster_options(self) -> None:
-        """Raise an error if there are options that only a cluster understands."""
+        """Raise an error if there are options that only apply to a cluster."""
         for name in ("address", "resources", "runtime_env"):
             if getattr(self, name) is not None:
                 raise InputError("needs engine 'ray'", argument=name)
 
 
 def create_engine(engine: str | Engine, options: EngineOptions) -> Engine:
-    """Create the named engine; an engine object is returned as it is."""
+    """Create the engine of this name; an engine object is returned unchanged."""
     if not isinstance(engine, str):
         options.refuse_cluster_options()
         return engine

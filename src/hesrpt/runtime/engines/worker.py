@@ -1,4 +1,4 @@
-"""What a worker process does: call one function at a time, and redirect what it prints."""
+"""Code that runs in worker processes: calls one function at a time and redirects its output."""
 
 from __future__ import annotations
 

@@ -128,12 +128,12 @@ class ClusterView:
         return False
 
     def mark_unreachable(self, node: str) -> None:
-        """Start nothing on a node until it answers again."""
+        """Start no server on a node until it answers again."""
         self._unreachable.add(node)
         self.room.pop(node, None)
 
     def avoid(self, node: str, seconds: float) -> None:
-        """Start nothing on a node for a while, because a server failed to start there."""
+        """Start no server on a node for a while, because one failed to start there."""
         self._avoided_until[node] = time.monotonic() + seconds
         self.room.pop(node, None)
 
@@ -172,6 +172,6 @@ class ClusterView:
             "RESCHEDULING",
         )
         if servers != request.servers or not is_waiting:
-            remove_placement_group(request.group)  # the next call makes a new request if need be
+            remove_placement_group(request.group)  # the next call makes a new request if needed
             self._request = _Request()
             self._withdrawn = request._replace(withdrawn_at=time.monotonic())

@@ -15,7 +15,7 @@ _CONNECT_TIMEOUT = 1.0
 
 _lock = threading.Lock()
 _users = 0
-_is_ours = False  # False if somebody else called ray.init(), who will then disconnect as well
+_is_ours = False  # False if other code called ray.init(), which must then disconnect as well
 
 
 def connect(address: str | None) -> str:
@@ -23,8 +23,8 @@ def connect(address: str | None) -> str:
     global _users, _is_ours
     if address is not None and address.startswith("ray://"):
         raise InputError(
-            f"{address!r} is a Ray client connection, which does not report what nodes have free; "
-            "run the scheduler on a node of the cluster, for example by `ray job submit`",
+            f"{address!r} is a Ray client connection, which does not report the free resources of "
+            "nodes; run the scheduler on a node of the cluster, for example by `ray job submit`",
             argument="address",
         )
     with _lock:
@@ -47,20 +47,22 @@ def _initialise_ray(address: str | None) -> None:
     host, _, port = (address or "").rpartition(":")
     # Ray itself would retry for minutes.
     if host and port.isdigit() and not accepts_connections((host, int(port))):
-        raise InputError(f"{address!r} has no Ray cluster: nobody answers", argument="address")
+        raise InputError(
+            f"{address!r} is not a Ray cluster: nothing answers there", argument="address"
+        )
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         if address is None:
             raise InputError(f"Ray cannot be started: {error}") from None
-        problem = f"{address!r} has no Ray cluster: {error}"
+        problem = f"{address!r} is not a Ray cluster: {error}"
         raise InputError(problem, argument="address") from None
 
 
 def is_connected(cluster_address: str) -> bool:
     """Return whether this process is still connected to a cluster.
 
-    Ask this before calling Ray, which would start a cluster of its own if it is not connected.
+    Check this before calling Ray, which would start its own cluster if it is not connected.
     """
     return bool(ray.is_initialized() and ray.get_runtime_context().gcs_address == cluster_address)
 
@@ -76,7 +78,7 @@ def disconnect(cluster_address: str) -> None:
 
 
 def accepts_connections(address: tuple[str, int]) -> bool:
-    """Return whether somebody listens at a host and port."""
+    """Return whether anything listens at a host and port."""
     try:
         socket.create_connection(address, timeout=_CONNECT_TIMEOUT).close()
     except OSError:

@@ -31,7 +31,7 @@ from hesrpt.runtime.engines.ray.server import Server
 _REFRESH_INTERVAL = 0.5
 # Seconds after which an idle server is given back.
 _IDLE_SECONDS = 3.0
-# Seconds a server may take to start. After that, others have taken the resources.
+# Seconds a server may take to start. After that, we assume that others took its resources.
 _START_SECONDS = 20.0
 # If this many servers failed to start and none ever started, we give up.
 _START_FAILURES = 5
@@ -92,28 +92,31 @@ class Fleet:
 
     # --- the cluster --------------------------------------------------------------------------
 
-    def refresh(self, wanted_servers: int) -> list[Batch]:
-        """Look at the cluster if it is time to; return the batches that ran on dead nodes."""
+    def refresh(self, useful_servers: int) -> list[Batch]:
+        """Look at the cluster if that is due; return the batches that ran on dead nodes.
+
+        ``useful_servers`` is how many servers the jobs could use.
+        """
         now = time.monotonic()
         if now - self._refreshed_at < _REFRESH_INTERVAL:
             return []
         self._refreshed_at = now
-        self._stopped = [one for one in self._stopped if now - one.time < REPORT_DELAY]
-        nodes = {actor.node for actor in self.actors} | {one.node for one in self._stopped}
+        self._stopped = [stop for stop in self._stopped if now - stop.time < REPORT_DELAY]
+        nodes = {actor.node for actor in self.actors} | {stop.node for stop in self._stopped}
         try:
             self.cluster.refresh({node: self._own_servers_on(node, now) for node in nodes})
             capacity = self.capacity
-            missing = min(wanted_servers, self.max_servers) - capacity
-            # Ask the autoscaler to at most double the cluster; then look how that was used.
+            missing = min(useful_servers, self.max_servers) - capacity
+            # Ask the autoscaler to at most double the cluster, and for more once that is in use.
             self.cluster.request_servers(int(max(min(missing, max(capacity, 1)), 0)))
         except (RayError, ConnectionError, TimeoutError):
-            return []  # the cluster may answer again later; until then the last view holds
+            return []  # keep the last view until the cluster answers again
         self._release_servers(now)
         return self._probe_nodes(now)
 
     def _own_servers_on(self, node: str, now: float) -> OwnServers:
         here = [actor for actor in self.actors if actor.node == node]
-        stopped = sum(one.servers for one in self._stopped if one.node == node)
+        stopped = sum(stop.servers for stop in self._stopped if stop.node == node)
         return OwnServers(
             ready=sum(actor.servers for actor in here if actor.is_ready),
             surely_reported=sum(
@@ -157,8 +160,8 @@ class Fleet:
     # --- assigning batches --------------------------------------------------------------------
 
     def assign(self, queue: list[Batch]) -> list[Assignment]:
-        """Assign waiting batches to idle servers, and start servers for those that are left."""
-        assignments, reserved = self._assign_wide([one for one in queue if one.servers > 1])
+        """Assign waiting batches to idle servers, and start servers for the others."""
+        assignments, reserved = self._assign_wide([batch for batch in queue if batch.servers > 1])
         waiting = [batch for batch in queue if batch.servers == 1]
         singles = [actor for actor in self.actors if actor.servers == 1 and actor.is_idle]
         ready = [actor for actor in singles if actor.is_ready and actor.node not in reserved]
@@ -183,7 +186,7 @@ class Fleet:
             self._start_actor(node, 1, reserved_for=None)
 
     def _assign_wide(self, batches: list[Batch]) -> tuple[list[Assignment], set[str]]:
-        """Assign commands that need several servers; return also the nodes reserved for them."""
+        """Assign commands on several servers; return the assignments and the nodes reserved."""
         assignments: list[Assignment] = []
         reserved: set[str] = set()
         for batch in batches:
@@ -206,7 +209,7 @@ class Fleet:
 
     def _start_wide(self, batch: Batch, node: str) -> None:
         """Start the actor of a command on several servers, if the node has room for it now."""
-        idle = [one for one in self.actors if one.is_idle and one.reserved_for is None]
+        idle = [actor for actor in self.actors if actor.is_idle and actor.reserved_for is None]
         for actor in idle:
             total = self.servers_by_node().total()
             if actor.node == node or total + batch.servers > self.max_servers:
@@ -217,7 +220,8 @@ class Fleet:
             self._start_actor(node, batch.servers, reserved_for=batch)
 
     def _count_busy_servers(self, node: str) -> int:
-        return sum(one.servers for one in self.actors if one.node == node and not one.is_idle)
+        busy = [actor for actor in self.actors if actor.node == node and not actor.is_idle]
+        return sum(actor.servers for actor in busy)
 
     # --- actors -------------------------------------------------------------------------------
 
@@ -235,15 +239,15 @@ class Fleet:
         self.report_reply(actor, None, handle.confirm_start.remote())
 
     def report_reply(self, actor: Actor, batch: Batch | None, reference: Any) -> None:
-        """Pass an actor's reply on as soon as it arrives."""
+        """Report an actor's reply to the engine as soon as it arrives."""
 
-        def pass_on(future: Future[Any]) -> None:
+        def report(future: Future[Any]) -> None:
             self._on_reply(Reply(actor, batch, future))
 
-        reference.future().add_done_callback(pass_on)
+        reference.future().add_done_callback(report)
 
     def mark_ready(self, actor: Actor) -> None:
-        """Note that a server has started."""
+        """Record that a server has started."""
         actor.ready_since = actor.idle_since = time.monotonic()
         self._has_ever_started = True
         self._start_failures.pop(actor.node, None)

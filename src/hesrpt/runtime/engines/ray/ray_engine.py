@@ -1,6 +1,6 @@
-"""Running items on the servers of a Ray cluster.
+"""The engine that runs items on the servers of a Ray cluster.
 
-When an actor dies, either its item crashed or its node died. Ray takes long to tell which, so we
+When an actor dies, either its item crashed or its node died. Ray is slow to report which, so we
 probe the node ourselves. If the node does not answer, its items are lost and run again elsewhere.
 """
 
@@ -75,7 +75,7 @@ class RayEngine:
         self._queue: list[Batch] = []
         self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
         self._dead_actors: list[_DeadActor] = []
-        self._wanted_servers = 0
+        self._useful_servers = 0
         self.fleet = Fleet(
             self._cluster_address,
             resources=bundle,
@@ -88,7 +88,7 @@ class RayEngine:
             nodes = self.fleet.cluster.describe_nodes()
             self.close()
             raise InputError(
-                f"{bundle} fit on no node of the cluster: {nodes}", argument="resources"
+                f"{bundle} do not fit on any node of the cluster: {nodes}", argument="resources"
             )
 
     def now(self) -> float:
@@ -101,7 +101,7 @@ class RayEngine:
         return self.fleet.widest
 
     def request_servers(self, servers: int) -> None:
-        self._wanted_servers = servers
+        self._useful_servers = servers
 
     def pack_function(self, function: Any) -> Any:
         return ray.put(pickle_value(function))
@@ -131,14 +131,14 @@ class RayEngine:
                 self.fleet.kill(actor)
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        """Do nothing: ``can_resize`` is False, so nobody asks for it."""
+        """Never called: ``can_resize`` is False."""
 
     def wake(self) -> None:
         self._replies.put(None)
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
         with self._check_connection():
-            outcomes = self._lose_all(self.fleet.refresh(self._wanted_servers))
+            outcomes = self._lose_all(self.fleet.refresh(self._useful_servers))
             self._assign_batches()
             patience = min(timeout, self._next_deadline() - time.monotonic())
             with contextlib.suppress(queue.Empty):
@@ -173,7 +173,7 @@ class RayEngine:
             raise closed from None
 
     def _next_deadline(self) -> float:
-        """Return when the next time limit expires or the next dead actor is to be judged."""
+        """Return when the next time limit expires, or when a dead actor should next be judged."""
         batches = (actor.batch for actor in self.fleet.actors)
         deadlines = [batch.deadline for batch in batches if batch is not None]
         verdicts = [dead.time + _VERDICT_DELAY for dead in self._dead_actors]
@@ -190,7 +190,7 @@ class RayEngine:
         actor.batch = batch
         batch.deadline = time.monotonic() + batch.time_limit(_BATCH_SLACK)
         tasks = list(batch.tasks.values())
-        first = tasks[0]  # all tasks of a batch belong to one job, so they differ in little
+        first = tasks[0]  # all tasks of a batch belong to one job and have the same options
         with_output = first.log is not None
         if isinstance(first, CommandTask):
             reference = actor.handle.run_commands.remote(tasks, with_output)
@@ -279,7 +279,7 @@ class RayEngine:
                 yield from self._fail(actor.batch, error)
 
     def _return_too_wide(self) -> Iterator[Outcome]:
-        """Return waiting commands that no longer fit on any node."""
+        """Return waiting commands that no longer fit on any node; they restart on fewer servers."""
         widest = max(self.fleet.widest, 1)
         for batch in [batch for batch in self._queue if batch.servers > widest]:
             self._queue.remove(batch)

@@ -18,7 +18,7 @@ from hesrpt.runtime.engines import commands, worker
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.processes import Guardian, create_mark, environment_with_mark
 
-# At most this many bytes of an item's output are sent back; the beginning of more is dropped.
+# Of an item's output, at most this many bytes are sent back: the last ones.
 _OUTPUT_BYTES = 2**20
 # A server remembers this many functions, because the items of several jobs alternate.
 _REMEMBERED_FUNCTIONS = 16
@@ -44,7 +44,7 @@ class Server:
         self._functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
 
     def confirm_start(self) -> None:
-        """Return: an answer means that the server has started."""
+        """Do nothing: any reply means that the server has started."""
 
     def call_function(
         self,
@@ -57,7 +57,7 @@ class Server:
         """Call a function with each of the arguments, and return an :class:`ItemReport` for each.
 
         The reference to the function comes inside a list. Otherwise Ray would fetch the function
-        for every call. Results to keep are returned after the reports, as values of their own.
+        for every call. Results to keep follow the reports, as separate return values.
         """
         reports, results = [], []
         for pickled, argument in zip(is_pickled, arguments, strict=True):
@@ -103,7 +103,7 @@ class Server:
 def _run_with_output(
     work: Callable[[], Any], with_output: bool
 ) -> tuple[worker.CallReport[Any], bytes]:
-    """Call ``work``; return how that went, and what it printed if that is asked for."""
+    """Call ``work``; return a report and, if ``with_output``, what it printed."""
     if not with_output:
         return worker.run_and_report(work, None), b""
     with tempfile.TemporaryDirectory() as directory:
