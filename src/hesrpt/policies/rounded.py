@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies.policy import Policy, State
-from hesrpt.policies.sharing import round_fairly
 
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
@@ -15,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rounded(Policy):
-    """A policy with its shares rounded, for when its own whole servers take long to compute."""
+    """A policy with its shares rounded, for when its own whole servers take long to compute.
+
+    It returns the shares: simulator and scheduler round all decisions if servers are whole.
+    """
 
     policy: Policy
 
@@ -27,5 +29,4 @@ class Rounded(Policy):
         return replace(self, policy=self.policy.bind(facts))
 
     def __call__(self, state: State) -> FloatArray:
-        held = self.policy(replace(state, whole=False))
-        return round_fairly(held, state.servers) if state.whole else held
+        return self.policy(replace(state, whole=False))
