@@ -38,13 +38,17 @@ MAX_IDLE_REVIEWS = 1000
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def run(
-    jobs: Jobs, rows: Rows, phases: Phases, states: list[LoopState], settings_: list[Settings]
+    jobs: Jobs,
+    rows: Rows,
+    phases: Phases,
+    state_array: list[LoopState],
+    settings_array: list[Settings],
 ) -> int:
     """Run until there is a reason to return to the caller, and return that reason.
 
     The last two arguments are arrays with one record.
     """
-    state, settings = states[0], settings_[0]
+    state, settings = state_array[0], settings_array[0]
     total = jobs.by_arrival.size
     recording = settings.recording
     last_event = state.events + settings.max_events
