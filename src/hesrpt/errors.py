@@ -1,4 +1,4 @@
-"""The exceptions and warnings that hesrpt raises. The checks of arguments are in validation.py."""
+"""The exceptions and warnings of hesrpt. Functions that check arguments are in validation.py."""
 
 from __future__ import annotations
 

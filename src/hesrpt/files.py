@@ -86,7 +86,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_csv(path: str | Path) -> Iterator[Row]:
-    """Yield the rows of a comma-separated file that are not blank, with their cells stripped."""
+    """Yield the rows of a comma-separated file with stripped cells, skipping blank rows."""
     lines = chain.from_iterable(block.lines for block in read_blocks(path))
     for line, cells in parse_csv(lines, describe_source(path), skipinitialspace=True):
         stripped = [cell.strip() for cell in cells]
@@ -176,7 +176,7 @@ def _decode_lines(data: bytes, source: str, first_line: int) -> list[str]:
 def _open_stream(path: str | Path, source: str) -> Iterator[_Stream]:
     """Open a file or standard input for reading, and decompress it if it is gzipped."""
     with _open_binary(path, source) as file:
-        # A second buffer allows peeking whatever the file is.
+        # Not every standard input can peek, but this buffer can.
         stream = io.BufferedReader(file, _BLOCK_BYTES)  # type: ignore[type-var]
         try:
             try:

@@ -66,8 +66,8 @@ def read_curves(path: str | Path) -> list[Curve]:
     """Read the measured speedup curves in a CSV file, in the order in which they first appear.
 
     The columns are ``workers`` (or ``servers``), ``speedup`` (or ``throughput``), and for several
-    curves ``application`` and ``source``; other columns are ignored. Throughputs are divided by the
-    one on the fewest workers, and numbers of workers by the fewest, which count as one server.
+    curves ``application`` and ``source``; other columns are ignored. Throughputs become speedups:
+    the fewest workers of a curve count as one server, and its throughput there as speedup 1.
     """
     table = _read_table(path, _CURVE_COLUMNS, required="workers", ignore_unknown=True)
     workers = _find_one_column(table, ("workers", "servers"))

@@ -18,7 +18,7 @@ _CLOCK = re.compile(rf"(?:([0-9]+)-)?((?:[0-9]+:){{0,2}}{_NUMBER})")
 def parse_duration(text: str) -> float:
     """Return the seconds that a text stands for, or raise ``ValueError``.
 
-    It is a number of seconds, amounts with units (s, m, h, d, w), or a clock as Slurm prints it:
+    It may be a number of seconds, amounts with units (s, m, h, d, w), or a time as Slurm prints it:
     ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` or ``D-HH:MM:SS``.
 
     >>> parse_duration("90"), parse_duration("1h 30m"), parse_duration("1-12:00:00")

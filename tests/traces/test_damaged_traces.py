@@ -1,4 +1,4 @@
-"""Damaged and invalid traces: read as far as possible, or refused with a clear error."""
+"""Damaged and invalid traces: read without their bad lines, or refused with a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a study: one HTML file that needs nothing else."""
+"""The report of a study: one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_size_classes_show_who_pays(example_trace: Trace) -> None:
     study = run_study(example_trace, policies=["equi", "hesrpt"])
     rows = study.rows_by_size()
     assert sum(row["jobs"] for row in rows) == len(study.trace)
-    assert [row["class"] for row in rows] == [one.title for one in SIZE_CLASSES]
+    assert [row["class"] for row in rows] == [size_class.title for size_class in SIZE_CLASSES]
     # heSRPT favours small jobs over large ones, compared with EQUI.
     assert rows[0]["hesrpt"] < rows[0]["equi"]
     assert rows[-1]["hesrpt"] > rows[-1]["equi"]
@@ -94,7 +94,7 @@ def test_overload_is_noted() -> None:
     study = run_study(trace, policies=["easy", "hesrpt"])
     assert study.load > 1
     assert study.runs["easy"].is_overloaded
-    assert "times what 8 servers can do" in study.notes[0]
+    assert "times the capacity of 8 servers" in study.notes[0]
 
 
 def test_options_are_noted_and_affect_only_malleable_policies(example_trace: Trace) -> None:
@@ -138,7 +138,7 @@ def test_slow_policy_runs_only_on_request() -> None:
     assert "mean flow time is shortest under optimal" in short.conclusion
 
 
-def test_shares_for_slowdown_are_rounded_only_for_many_jobs(example_trace: Trace) -> None:
+def test_slowdown_policy_is_rounded_only_for_many_jobs(example_trace: Trace) -> None:
     few = run_study(example_trace, policies=["hesrpt-slowdown"]).runs["hesrpt-slowdown"]
     exact = simulate(few.workload, 64, "hesrpt-slowdown", whole=True)
     assert few.mean_flow_time == exact.mean_flow_time

@@ -1,4 +1,4 @@
-"""Building a trace from raw jobs: drops the unusable ones and counts why, whatever the format."""
+"""Building a trace from the jobs of a file, without the unusable ones, which are counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hesrpt.validation import shorten
 
 UNREADABLE = "line could not be read"
 UNFINISHED = "had not ended"
-_LARGEST = 1e15  # seconds or servers: larger values are mistakes
+_MAX_VALUE = 1e15  # seconds or servers: larger values are mistakes
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,8 @@ class TraceBuilder:
     ) -> Trace:
         """Return the trace of the usable jobs.
 
-        ``epoch`` is the Unix time of the file's time 0, if it is known; ``is_zoned`` says whether
-        that is a time in UTC or a local one.
+        ``epoch`` is the Unix time of the file's time 0, if it is known: in UTC if ``is_zoned``, and
+        otherwise in the local time of the cluster.
         """
         if not self.jobs_read:
             raise InputError(f"{self.source}: contains no jobs")
@@ -152,4 +152,4 @@ def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
 
 
 def _is_plausible(values: FloatArray) -> BoolArray:
-    return np.abs(values) <= _LARGEST  # False for NaN too
+    return np.abs(values) <= _MAX_VALUE  # False for NaN too

@@ -26,7 +26,7 @@ class TimeKind(IntEnum):
 
 
 _MISSING = {"", "-", "--", "na", "n/a", "nan", "none", "null", "unknown"} | {
-    "partition_limit",  # Slurm prints this for a job without a limit of its own
+    "partition_limit",  # Slurm prints this for a job without its own limit
     "unlimited",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,7 +65,7 @@ def parse_times(cells: Sequence[str]) -> tuple[FloatArray, NDArray[np.uint8]]:
 
 
 def date_at(seconds: float, is_zoned: bool) -> datetime | None:
-    """Return the date this many seconds after 1970 began, or None if it is out of range."""
+    """Return the date at this many seconds since 1970, or None if it is out of range."""
     try:
         return (_EPOCH if is_zoned else _LOCAL_EPOCH) + timedelta(seconds=seconds)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Finding the columns of a table, by their usual names or as the user maps them."""
+"""Finding the columns of a table, by their usual names or by the user's mapping."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def normalise_name(name: str) -> str:
 
 
 def check_columns(columns: Mapping[str, str]) -> None:
-    """Check that the user's mapping has only keys that are names of ours."""
+    """Check that all keys of the user's mapping are names of our columns."""
     for ours in columns:
         if ours not in COLUMNS:
             raise InputError(
@@ -37,11 +37,11 @@ def find_columns(
     columns: Mapping[str, str],
     ranked: Collection[str],
 ) -> dict[str, int]:
-    """Return the position in the header of each of our columns that it has.
+    """Return the positions of our columns in the header; columns that it lacks are left out.
 
-    ``columns`` is the user's mapping. For the others, ``known_names`` lists the normalised names
-    under which a column may appear. If several appear, the first one listed is used for columns in
-    ``ranked``; for others the choice is left to the user.
+    ``columns`` is the user's mapping. Each of our other columns may have any of the normalised
+    names in ``known_names``. If the header has several of them, the first one listed is used for
+    columns in ``ranked``; for others the user must choose.
     """
     normalised = [normalise_name(name) for name in header]
     found = {

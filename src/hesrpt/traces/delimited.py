@@ -37,7 +37,7 @@ def read_delimited(
 
 
 def _choose_csv_options(header: str) -> Mapping[str, Any]:
-    # Names of columns rarely contain separators, so the most frequent one is it.
+    # Column names rarely contain any of these characters, so the most frequent one separates.
     return {"delimiter": max(",;\t|", key=header.count), "skipinitialspace": True}
 
 

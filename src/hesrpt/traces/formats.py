@@ -22,7 +22,7 @@ class TraceFormat:
     """How to recognise a format by its first line that is not blank, and how to read it."""
 
     recognises: Callable[[str], bool]
-    #: Given the text from that line on, a builder, and the user's mapping of columns.
+    #: Called with the text from that line on, a builder, and the user's mapping of columns.
     read: Callable[[Iterable[Block], TraceBuilder, Mapping[str, str]], Trace]
 
 
@@ -53,14 +53,14 @@ def read_trace(
         with a header, separated by commas, semicolons, tabs or vertical bars). Recognised from the
         first line by default.
     columns
-        Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``, for
-        those that are not recognised. Our names are submit, runtime, servers, start, end, wait,
-        estimate and name.
+        Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``.
+        Only columns with unusual names need this. Our names are submit, runtime, servers, start,
+        end, wait, estimate and name.
     strict
         Raise an error for the first unusable job. By default, unusable jobs are dropped and counted
         in :attr:`Trace.dropped`.
     progress
-        Called now and then with the number of lines read.
+        Called from time to time with the number of lines read.
     """
     if format is not None:
         check_choice("format", format, tuple(FORMATS))

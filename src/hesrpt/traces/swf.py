@@ -21,10 +21,10 @@ from hesrpt.traces.trace import Trace
 from hesrpt.validation import is_number
 
 _FIELDS = 18
-_FEWEST_FIELDS = 5  # up to the allocated processors
+_MIN_FIELDS = 5  # up to the allocated processors
 _SUBMIT, _WAIT, _RUNTIME, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS = 1, 2, 3, 4, 7, 8, 10
 _FIELD_OF_COLUMN = {"submit": _SUBMIT, "runtime": _RUNTIME, "servers": _ALLOCATED}
-_PARTIAL_STATUSES = (2, 3, 4)  # the line is a part of a job that has a line of its own
+_PARTIAL_STATUSES = (2, 3, 4)  # parts of a job; another line describes the whole job
 _HEADER = re.compile(r";\s*(\w+)\s*:\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15})")
 
 
@@ -102,7 +102,7 @@ def _parse_fields(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
     for dtype in (np.int64, np.float64):  # integers are parsed five times faster
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # NumPy warns of decimals among integers
+                warnings.simplefilter("error")  # NumPy warns about decimals among integers
                 fields = np.loadtxt(texts, dtype=dtype, comments=None, ndmin=2)
         except (ValueError, Warning):
             continue
@@ -117,7 +117,7 @@ def _parse_line_by_line(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:
     for row, text in enumerate(texts):
         values = text.split()
         try:
-            if not _FEWEST_FIELDS <= len(values) <= _FIELDS:
+            if not _MIN_FIELDS <= len(values) <= _FIELDS:
                 raise ValueError
             fields[row, : len(values)] = [float(value) for value in values]
         except ValueError:

@@ -1,4 +1,4 @@
-"""Reading traces that are tables with a header: what sacct and CSV files have in common."""
+"""Reading traces that are tables with a header, as the output of sacct and CSV files are."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from hesrpt.traces.columns import find_columns, normalise_name
 from hesrpt.traces.trace import Trace
 
 _BATCH = 10_000  # rows that are parsed at a time
-Cells = Mapping[str, Sequence[str]]  # by our names of the columns that the table has
+Cells = Mapping[str, Sequence[str]]  # of the columns that the table has, by our names
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What distinguishes one kind of table from another."""
+    """How one kind of table differs from another."""
 
     #: The normalised names that each of our columns may have.
     known_names: Mapping[str, Sequence[str]]
-    #: Our columns for which the first of several known names is used.
+    #: Our columns for which the first known name is used if a table has several.
     ranked: Sequence[str]
     #: Options of Python's csv module, given the header line.
     csv_options: Callable[[str], Mapping[str, Any]]
     #: Seconds per unit of the durations in a column, by its normalised name.
     units: Mapping[str, float] = field(default_factory=dict)
-    #: Whether the row with this name is a part of a job that has a row of its own.
+    #: Whether the row with this name is only a part of a job; another row is the whole job.
     is_part_of_job: Callable[[str], bool] = lambda name: False
-    #: Which rows are jobs that had not ended.
+    #: Return, for each row, whether its job had not ended.
     find_unfinished: Callable[[Cells], list[bool]] | None = None
     #: Whether the table must have a column with names of jobs.
     needs_names: bool = False
@@ -64,13 +64,13 @@ def read_table(
     """
     blocks = iter(text)
     first_line, lines = next(blocks)
-    above = next(n for n, line in enumerate(lines) if line.strip())
-    header_line = first_line + above
+    blank_lines = next(n for n, line in enumerate(lines) if line.strip())
+    header_line = first_line + blank_lines
     rows = parse_csv(
-        chain(lines[above:], chain.from_iterable(block.lines for block in blocks)),
+        chain(lines[blank_lines:], chain.from_iterable(block.lines for block in blocks)),
         builder.source,
         first_line=header_line,
-        **dialect.csv_options(lines[above]),
+        **dialect.csv_options(lines[blank_lines]),
     )
     last_header_line, names = next(rows)
     header = [name.strip() for name in names]
@@ -108,7 +108,7 @@ def _batch_rows(rows: Iterator[Row], parser: _RowParser, previous: int) -> Itera
         if not any(map(str.strip, cells)) or parser.is_header(cells):
             continue  # concatenated files repeat the header
         if len(cells) < width or any(cells[width:]) or (line > before + 1 and spans_lines(cells)):
-            # A stray quotation mark joins several lines into one row: each counts as a lost job.
+            # A stray quotation mark joins several lines into one row: each line counts as a job.
             for lost in range(before + 1, line + 1):
                 batch.add(lost, cells, is_readable=False)
         elif name_position is None or not is_part_of_job(cells[name_position]):
@@ -184,16 +184,16 @@ class _RowParser:
         return parse_durations(cells[ours]) * self.dialect.units.get(name, 1.0)
 
     def _parse_times(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
-        """Return the times in a column: all numbers, or all dates, as the first submit time is."""
+        """Return the times in a column; dates among numbers and numbers among dates are invalid."""
         if ours not in cells:
             return np.full(jobs, np.nan)
         times, kinds = parse_times(cells[ours])
         if ours == "submit" and self.time_kind is None and np.isfinite(times).any():
             self.time_kind = TimeKind(kinds[np.isfinite(times)][0])
         has_dates = self.time_kind not in (None, TimeKind.NUMBER)
-        # The clock of a number among dates, or of a date among numbers, is unknown.
-        is_odd = np.isfinite(times) & ((kinds != TimeKind.NUMBER) != has_dates)
+        # We cannot convert between the clock of numbers and that of dates.
+        is_invalid = np.isfinite(times) & ((kinds != TimeKind.NUMBER) != has_dates)
         if ours == "submit":
-            is_odd |= (kinds == TimeKind.NUMBER) & (times < 0)
-        times[is_odd] = np.inf
+            is_invalid |= (kinds == TimeKind.NUMBER) & (times < 0)
+        times[is_invalid] = np.inf
         return times

@@ -28,13 +28,13 @@ class Trace:
     runtimes: FloatArray
     #: Whole numbers of at least 1.
     servers: FloatArray
-    #: On the same clock as ``submit_times``; NaN if the trace does not say.
+    #: On the same clock as ``submit_times``; NaN if unknown.
     start_times: FloatArray
-    #: The users' estimates of the run times in seconds; NaN if the trace does not say.
+    #: The users' estimates of the run times in seconds; NaN if unknown.
     estimates: FloatArray
     #: Job numbers or ids.
     names: tuple[str, ...]
-    #: The number of servers of the machine, if the trace says so.
+    #: The number of servers of the machine, if the trace states it.
     machine_servers: int | None = None
     #: The date of time 0, if it is known; with a time zone if the trace has one.
     start_date: datetime | None = None

@@ -1,4 +1,4 @@
-"""How jobs speed up: traces do not record it, so a study assumes it, for all jobs or for each."""
+"""Assumptions about how jobs speed up, which traces do not record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hesrpt.readers import Curve, read_curves
 from hesrpt.speedups import PowerLaw, Speedup, fit_power_law
 from hesrpt.validation import check_at_least
 
-# Powers are clipped to this range: beyond it, jobs scale hardly at all or almost perfectly.
-_LOWEST_P, _HIGHEST_P = 0.02, 0.98
-# A distribution of p is represented by this many equally likely values: jobs with the same p are
-# simulated together.
+# Powers are clipped to this range: outside it, jobs scale hardly at all or almost perfectly.
+_MIN_P, _MAX_P = 0.02, 0.98
+# A distribution of p is represented by this many equally likely values, because simulating jobs
+# with the same p together is faster.
 _VALUES_OF_P = 16
 _NUMBER = r"\s*(\d+\.?\d*|\.\d+)\s*"
 _DISTRIBUTION = re.compile(rf"(uniform|normal)\({_NUMBER},{_NUMBER}\)")
@@ -27,9 +27,9 @@ _DISTRIBUTION = re.compile(rf"(uniform|normal)\({_NUMBER},{_NUMBER}\)")
 class Assumption:
     """The speedups that jobs may have, all equally likely."""
 
-    text: str  # a description for people
+    text: str  # a description to print
     speedups: tuple[Speedup, ...]
-    p: float  # of a power law close to all of them, for policies that need one
+    p: float  # of a power law that approximates them all, for policies that need one
     max_servers: float | None = None  # the most servers that a job can use
 
     @property
@@ -81,7 +81,7 @@ def assume_speedup(
         speedups = tuple(curve.concave for curve in measured)
         mean_p = round(float(np.mean([_fit_power(curve) for curve in measured])), 3)
     else:
-        raise InputError("choose either p or curves: how do jobs speed up?")
+        raise InputError("choose either p or curves to state how jobs speed up")
     if max_servers is not None:
         text += f", on at most {max_servers:g} servers"
         speedups = tuple(speedup.limited(max_servers) for speedup in speedups)
@@ -121,13 +121,13 @@ def _parse_powers(p: float | str) -> tuple[list[float], str]:
             argument="p",
         )
     quantiles = [NormalDist(mean, deviation).inv_cdf(q) for q in probabilities]
-    powers = np.clip(quantiles, _LOWEST_P, _HIGHEST_P).tolist()
+    powers = np.clip(quantiles, _MIN_P, _MAX_P).tolist()
     return powers, f"s(k) = k^p, p normal with {mean:g} ± {deviation:g} over jobs"
 
 
 def _fit_power(curve: Curve) -> float:
     """Return the p of the power law closest to a curve."""
     try:
-        return float(np.clip(fit_power_law(curve.servers, curve.speedups).p, _LOWEST_P, _HIGHEST_P))
+        return float(np.clip(fit_power_law(curve.servers, curve.speedups).p, _MIN_P, _MAX_P))
     except FitError:  # the curve does not grow with the servers
-        return _LOWEST_P
+        return _MIN_P

@@ -1,4 +1,4 @@
-"""A study as one self-contained HTML file: no script, no outside request.
+"""A study as one self-contained HTML file, without scripts or requests to other sites.
 
 The page itself is the template ``report.html``.
 """
@@ -22,7 +22,7 @@ from hesrpt.units import format_duration, format_number
 from hesrpt.whatif.study import Study
 
 _STATISTICS = ("mean", "median", "p95", "p99")
-# Without these, matplotlib writes metadata with addresses of web pages.
+# Matplotlib would write web addresses into this metadata.
 _OMITTED_METADATA = ("Date", "Creator", "Format", "Type")
 
 

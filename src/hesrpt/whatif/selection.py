@@ -44,7 +44,7 @@ def select_jobs(
 
 
 def offered_load(trace: Trace, servers: int) -> float:
-    """Return the server-seconds of the jobs over those available while jobs were submitted."""
+    """Return the jobs' server-seconds divided by those available while jobs were submitted."""
     span = float(trace.submit_times[-1] - trace.submit_times[0])
     return float(trace.servers @ trace.runtimes) / (servers * span) if span > 0 else np.inf
 
@@ -55,13 +55,13 @@ def _scale_load(trace: Trace, servers: int, load: float) -> Trace:
     stretch = offered_load(trace, servers) / load
     if not 0 < stretch < np.inf:
         raise InputError("cannot be scaled: all jobs were submitted at once", argument="load")
-    # The recorded waits do not apply to another load.
+    # The recorded waits do not apply at another load.
     unknown = np.full(len(trace), np.nan)
     return replace(trace, submit_times=trace.submit_times * stretch, start_times=unknown)
 
 
 def _select_window(trace: Trace, window: str) -> Trace:
-    """Return the jobs submitted in a window FROM..TO, of which either may be missing."""
+    """Return the jobs submitted in a window FROM..TO, where FROM or TO may be omitted."""
     start, separator, end = (part.strip() for part in window.partition(".."))
     if not separator:
         raise InputError(
@@ -77,7 +77,7 @@ def _select_window(trace: Trace, window: str) -> Trace:
 
 
 def _parse_window_time(trace: Trace, text: str) -> float:
-    """Return the time on the trace's clock that a duration since its start, or a date, means."""
+    """Convert a date, or a duration since the start of the trace, to a time in the trace."""
     try:
         if "-" not in text:
             return parse_duration(text)

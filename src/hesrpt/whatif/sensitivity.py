@@ -1,4 +1,4 @@
-"""Where heSRPT stops paying: other speedups, costly resizes, and sizes known with an error."""
+"""Where heSRPT stops paying: at other speedups, with costly resizes, or with inexact sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 RESIZE_COSTS = (0.0, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)  # seconds
 SIZE_ERRORS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 #: The policies that heSRPT is compared with.
-OTHERS = ("easy", "equi")
+BASELINES = ("easy", "equi")
 _PARAMETER_LABELS = {"p": "p", "resize_cost": "resize cost (s)", "size_error": "size error"}
 
 
@@ -33,9 +33,9 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """The gain of heSRPT as one parameter at a time moves away from what a study assumes."""
+    """The gain of heSRPT when one parameter of a study is varied at a time."""
 
-    study: Study  # with every parameter as assumed
+    study: Study  # with no parameter varied
     points: tuple[Point, ...]
 
     def select(self, parameter: str) -> list[Point]:
@@ -43,11 +43,11 @@ class Sensitivity:
         return [point for point in self.points if point.parameter == parameter]
 
     def describe_limits(self) -> list[str]:
-        """Return a sentence for each parameter and other policy: where heSRPT pays."""
+        """Return sentences that say, for each parameter and baseline, where heSRPT pays."""
         sentences = []
         for parameter, label in _PARAMETER_LABELS.items():
             points = self.select(parameter)
-            for other in OTHERS:
+            for other in BASELINES:
                 subject = f"against {other.upper()}, {label}"
                 span = f"{points[0].value:g} to {points[-1].value:g}"
                 paying = [f"{point.value:g}" for point in points if point.gain(other) > 1]

@@ -25,14 +25,14 @@ from hesrpt.workload import Workload
 
 #: The policies of a study by default.
 DEFAULT_POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
-# With fewer jobs than this, the offered load means nothing.
-_FEWEST_JOBS_FOR_LOAD = 200
+# With fewer jobs than this, the offered load is meaningless.
+_MIN_JOBS_FOR_LOAD = 200
 # With more jobs than this, exact planning at each event takes too long.
-_MOST_JOBS_TO_PLAN = 1000
+_MAX_JOBS_TO_PLAN = 1000
 
 
 class SizeClass(NamedTuple):
-    """Jobs ranked by the server-seconds that they used: those between two fractions of all."""
+    """The jobs between two quantiles of the server-seconds used, given as fractions."""
 
     title: str
     low: float
@@ -55,11 +55,11 @@ class Study:
     servers: int
     assumption: Assumption
     runs: dict[str, Simulation]  # by policy
-    notes: tuple[str, ...] = ()  # sentences on what else readers should know
+    notes: tuple[str, ...] = ()  # other sentences that readers should know
 
     @cached_property
     def load(self) -> float:
-        """The server-seconds that users asked for, relative to those available meanwhile."""
+        """The server-seconds that users asked for, divided by those available meanwhile."""
         return offered_load(self.trace, self.servers)
 
     def slowdowns(self, policy: str) -> FloatArray:
@@ -98,7 +98,7 @@ class Study:
 
     @property
     def conclusion(self) -> str:
-        """The result in a sentence, without a capital and a full stop."""
+        """The result in a sentence, without an initial capital or a full stop."""
         base = next((policy for policy in ("easy", "fcfs", RECORDED) if policy in self.runs), None)
         assumed = f"with malleable jobs and {self.assumption.text}"
         means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
@@ -157,13 +157,13 @@ def run_study(
     trace
         The trace, from :func:`hesrpt.traces.read_trace`.
     servers
-        The servers of the machine; by default as many as the trace says.
+        The servers of the machine; by default, the number that the trace states.
     assumption
         How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
     policies
         Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
-        By default all of :data:`DEFAULT_POLICIES`, but "optimal" only if jobs share a speedup or
-        are few: otherwise it takes too long.
+        By default all of :data:`DEFAULT_POLICIES`, except "optimal" if there are many jobs with
+        different speedups: it would take too long.
     window
         Study only the jobs submitted in this part of the trace, such as "10d..40d".
     min_runtime
@@ -175,7 +175,7 @@ def run_study(
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
     progress
-        Called after each simulation with the number done and the number in all.
+        Called after each simulation with the number done and the total number.
     """
     machine = trace.machine_servers if servers is None else servers
     if machine is None:
@@ -191,7 +191,7 @@ def run_study(
     )
     workload = build_workload(used, assumption, seed)
     if policies is None:
-        can_plan = assumption.is_shared or len(used) <= _MOST_JOBS_TO_PLAN
+        can_plan = assumption.is_shared or len(used) <= _MAX_JOBS_TO_PLAN
         policies = [policy for policy in DEFAULT_POLICIES if can_plan or policy != "optimal"]
     if not policies:
         raise InputError("must name at least one policy", argument="policies")
@@ -223,7 +223,7 @@ def run_study(
 
 
 def build_workload(trace: Trace, assumption: Assumption, seed: int) -> Workload:
-    """Return malleable jobs that take as long as in the trace on the servers users asked for."""
+    """Return malleable jobs that, on the servers requested, run as long as in the trace."""
     speedup = assumption.draw(len(trace), seed)
     unit_jobs = Workload(np.ones(len(trace)), speedup)
     return Workload(
@@ -244,7 +244,7 @@ def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simula
 
 def _create_policy(name: str, jobs: int) -> Policy | RigidDiscipline:
     policy = get_policy(name)
-    if isinstance(policy, HeSrpt) and policy.objective != "flow" and jobs > _MOST_JOBS_TO_PLAN:
+    if isinstance(policy, HeSrpt) and policy.objective != "flow" and jobs > _MAX_JOBS_TO_PLAN:
         return Rounded(policy)
     return policy
 
@@ -279,10 +279,10 @@ def _describe_recorded(without_start: int, trace: Trace, is_part: bool) -> list[
 
 def _describe_overload(trace: Trace, servers: int) -> list[str]:
     load = offered_load(trace, servers)
-    if len(trace) < _FEWEST_JOBS_FOR_LOAD or not 1 < load < np.inf:
+    if len(trace) < _MIN_JOBS_FOR_LOAD or not 1 < load < np.inf:
         return []
     return [
-        f"users asked for {load:.2f} times what {servers:,} servers can do while jobs were "
+        f"users asked for {load:.2f} times the capacity of {servers:,} servers while jobs were "
         "submitted: under rigid policies the queue keeps growing, and averages depend on the "
         "length of the trace"
     ]
