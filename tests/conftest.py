@@ -1,4 +1,4 @@
-"""Hypothesis profiles, groups of tests that share a process, and what several rooms' tests use."""
+"""Hypothesis profiles, groups of tests that share a process, and shared fixtures."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def example_trace() -> Trace:
 
 @pytest.fixture(scope="session")
 def ray_directory() -> Iterator[Path]:
-    """Let Ray use a new directory instead of its default one, and remove it in the end.
+    """Let Ray use a new directory instead of its default one, and remove it afterwards.
 
-    Ray's test clusters write their address into the default directory without creating it: on a
-    machine that never ran Ray that fails, and on any other it would redirect ``ray.init()`` of
-    whoever uses Ray there.
+    Ray's test clusters write their address into the default directory, which they do not create.
+    That fails on a machine that never ran Ray. On any other machine, it would redirect the
+    ``ray.init()`` of other programs to the test cluster.
     """
     # Not below pytest's directories: Ray puts sockets into it, whose paths must be short.
     directory = Path(tempfile.mkdtemp(prefix="hesrpt"))

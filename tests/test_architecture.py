@@ -51,7 +51,7 @@ ALLOWED = {
 
 
 def find_imports(path: Path) -> Iterator[str]:
-    """Yield the modules of the project that a file imports anywhere, also inside functions."""
+    """Yield the modules of the project that a file imports, even inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.startswith("hesrpt"))
@@ -69,7 +69,7 @@ def name_module(path: Path) -> str:
 
 
 def find_level(module: str) -> int:
-    """Return how far out the room of a module is."""
+    """Return the position of a module's room in ``ROOMS``; outer rooms have higher ones."""
     room = module.split(".")[1]
     return next(level for level, rooms in enumerate(ROOMS) if room in rooms)
 
@@ -162,7 +162,7 @@ def test_public_names_exist_and_are_documented() -> None:
 
 
 def test_completion_offers_exactly_the_public_names() -> None:
-    """Also after every public name was used, which imports further submodules."""
+    """Even after every public name was used, which imports further submodules."""
     script = (
         "import hesrpt\n"
         "before = dir(hesrpt)\n"

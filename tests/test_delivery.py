@@ -47,7 +47,7 @@ def test_mean_flow_times_are_as_predicted_under_every_policy(example: ModuleType
 
 
 def repeat_until(target: float, measure: Callable[[], float], attempts: int = 4) -> float:
-    """Return the smallest of up to four measurements; stop at the first below the target."""
+    """Measure until a result is below the target, or attempts run out; return the smallest."""
     best = float("inf")
     for _ in range(attempts):
         best = min(best, measure())

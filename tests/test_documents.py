@@ -78,7 +78,7 @@ def test_toml_examples_are_valid_jobs_files(document: Path, block: str, tmp_path
     assert len(read_jobs_file(file).jobs) == len(tomllib.loads(block)["job"])
 
 
-def test_python_fragments_are_valid_and_import_what_exists() -> None:
+def test_python_fragments_are_valid_and_import_existing_names() -> None:
     fragments = [block for _, block in find_blocks("python") if ">>>" not in block]
     assert len(fragments) >= 4
     for fragment in fragments:
@@ -132,7 +132,7 @@ def test_readme_states_the_right_ratios(p: float, equi: float, srpt: float) -> N
     assert np.median(ratios, axis=0) == pytest.approx([equi, srpt], rel=0.01)
 
 
-def test_readme_counts_the_claims_as_they_were_judged() -> None:
+def test_readme_states_how_many_claims_hold() -> None:
     claims = json.loads((ROOT / "docs" / "paper" / "claims.json").read_text())["claims"]
     count = Counter(claim["verdict"] for claim in claims)
     assert (

@@ -34,7 +34,7 @@ def test_weights_and_cost(objective: Objective, weights: list[float], cost: floa
 
 
 @pytest.mark.parametrize("objective", ["flow", "makespan"])
-def test_equal_weights_take_no_array(objective: Objective) -> None:
+def test_equal_weights_need_no_array(objective: Objective) -> None:
     assert flow_time_weights(objective, SIZES, WEIGHTS) is None
 
 

@@ -40,11 +40,11 @@ def test_one_core_needs_no_processes() -> None:
     assert run_tasks({1: os.getpid, 2: os.getpid}, cores=1) == {1: os.getpid(), 2: os.getpid()}
 
 
-def test_no_tasks_have_no_results() -> None:
+def test_running_no_tasks_gives_no_results() -> None:
     assert run_tasks({}) == {}
 
 
-def test_the_number_of_cores_is_checked() -> None:
+def test_invalid_number_of_cores_is_refused() -> None:
     with pytest.raises(InputError, match="cores must be a whole number of at least 1, got 0"):
         run_tasks({}, cores=0)
 
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_threads_and_processes() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # If the tests run in the background, their children would ignore Ctrl-C.
+        # If the tests run in the background, child processes ignore Ctrl-C by default.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:

@@ -26,8 +26,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-class Loads(HTMLParser):
-    """Collects the addresses that a browser loads when it opens a page, and the ids of a page."""
+class PageParser(HTMLParser):
+    """Collects the addresses that a browser loads to show a page, and the ids in the page."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Loads(HTMLParser):
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
-    pages = [Loads(page) for page in site.rglob("*.html")]
+    pages = [PageParser(page) for page in site.rglob("*.html")]
     assert len(pages) > 20
     for page in pages:
         assert not [address for address in page.addresses if "//" in address]
@@ -53,14 +53,14 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_every_public_name_is_documented(site: Path) -> None:
-    pages = [Loads(page) for page in (site / "reference" / "api").rglob("*.html")]
+    pages = [PageParser(page) for page in (site / "reference" / "api").rglob("*.html")]
     ids = set().union(*(page.ids for page in pages))
     names = [name for name in hesrpt.__all__ if callable(getattr(hesrpt, name))]
     assert {f"hesrpt.{name}" for name in names} <= ids
 
 
 def test_every_command_is_documented(site: Path) -> None:
-    page = Loads(site / "reference" / "cli.html")
+    page = PageParser(site / "reference" / "cli.html")
     callbacks = [command.callback for command in app.registered_commands]
     commands = [callback.__name__ for callback in callbacks if callback is not None]
     assert len(commands) >= 10

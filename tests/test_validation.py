@@ -1,4 +1,4 @@
-"""The checks of arguments, and the errors they raise."""
+"""Argument checks, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from hesrpt.validation import (
         (lambda: check_same_length("n", [1], 2), "n must have one entry per job: 2 expected, 1"),
     ],
 )
-def test_invalid_values_are_named(check: Callable[[], object], message: str) -> None:
+def test_errors_name_the_argument_and_the_value(check: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError) as raised:
         check()
     assert str(raised.value).startswith(message)
@@ -60,7 +60,7 @@ def test_invalid_values_are_named(check: Callable[[], object], message: str) -> 
     assert str(raised.value) == f"{raised.value.argument} {raised.value.problem}"
 
 
-def test_valid_values_get_the_type_of_the_library() -> None:
+def test_valid_values_are_converted() -> None:
     assert check_number("n", np.int64(3)) == 3.0
     assert isinstance(check_whole_number("n", 3.0, 0), int)
     assert check_flag("n", np.True_) is True
@@ -79,7 +79,7 @@ def test_vectors_are_copied() -> None:
 @pytest.mark.parametrize(
     "error", [InputError("no"), InputError("must be 1", argument="n"), FitError("no fit")], ids=str
 )
-def test_errors_survive_the_way_between_processes(error: InputError) -> None:
+def test_errors_survive_pickling(error: InputError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert (str(copy), copy.problem, copy.argument) == (str(error), error.problem, error.argument)

@@ -1,4 +1,4 @@
-"""heSRPT for Ray Tune: what is read from Tune, what is returned to it, and real runs."""
+"""heSRPT for Ray Tune: decisions about fake trials, invalid arguments, and real runs."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_cost_of_a_resize_is_measured(create_tune: Callable[..., FakeTune]) -> N
     assert 0.05 <= allocation.mean_resize_cost < 2.5  # the mean of the guess, 0, and about 0.2
 
 
-# --- mistakes ---------------------------------------------------------------------------------
+# --- invalid arguments ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_cost_of_a_resize_is_measured(create_tune: Callable[..., FakeTune]) -> N
         ({"remaining": 5}, "remaining must be a function .* or the name .*, got 5"),
         ({"bundle": {}}, "bundle must hold at least one resource"),
         ({"bundle": {"CPU": 0}}, r"bundle\['CPU'\] must be greater than 0, got 0"),
-        ({"bundle": 2}, "bundle must be amounts of resources, .* got 2"),
+        ({"bundle": 2}, "bundle must map resources to amounts, .* got 2"),
         ({"reserve": {"CPU": -1}}, r"reserve\['CPU'\] must be at least 0, got -1"),
         ({"resize_cost": "2 s"}, "resize_cost must be a number, got '2 s'"),
         ({"resize_cost": -1}, "resize_cost must be at least 0, got -1"),
         ({"add_bundles": "no"}, "add_bundles must be True or False, got 'no'"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         HeSRPTAllocation(**arguments)
 
@@ -248,7 +248,7 @@ def test_error_without_ray_says_what_to_install() -> None:
 
 @pytest.fixture
 def run_example() -> Iterator[Callable[..., dict[str, Any]]]:
-    """Return a function that runs the example; nothing of Ray may remain after it."""
+    """Return a function that runs the example and checks that it leaves no process behind."""
     mark = uuid.uuid4().hex
     environment = os.environ | {
         "TEST_MARK": mark,
@@ -284,7 +284,7 @@ def find_processes(mark: str) -> list[psutil.Process]:
             if process.environ().get("TEST_MARK") == mark:
                 found.append(process)
         except (psutil.Error, OSError):
-            continue  # gone, or not ours
+            continue  # it has ended, or belongs to another user
     return found
 
 
@@ -301,6 +301,6 @@ def test_real_run_resizes_trials_and_ends_the_shortest_first(
 def test_real_run_beats_equal_shares(run_example: Callable[..., dict[str, Any]]) -> None:
     runs = run_example()
     hesrpt, equal = runs["hesrpt"], runs["equal"]
-    # Measured on a quiet machine: 0.54 to 0.61 of it.
+    # On a quiet machine, the sum was 54% to 61% of that with equal shares.
     assert sum(hesrpt["ends"].values()) < 0.9 * sum(equal["ends"].values()), runs
     assert 1 <= hesrpt["resizes"] < equal["resizes"], runs

@@ -1,4 +1,4 @@
-"""Choosing whether and how far to resize a job: feasible, worthwhile, and right if it is free."""
+"""Resizes are feasible and worthwhile, and optimal if resizing is free."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def test_plan_uses_all_usable_servers_and_favours_short_jobs(
 ) -> None:
     _, work, _, setting = situation
     plan = plan_servers(work, setting)
-    fewest, most = setting.min_servers, setting.max_servers
-    assert np.all((plan >= fewest) & (plan <= most))
-    assert plan.sum() == np.clip(setting.servers, fewest * len(work), most * len(work))
+    low, high = setting.min_servers, setting.max_servers
+    assert np.all((plan >= low) & (plan <= high))
+    assert plan.sum() == np.clip(setting.servers, low * len(work), high * len(work))
     by_size = plan[np.argsort(work, kind="stable")]
     assert np.all(np.diff(by_size) <= 0), "a longer job has more servers"
 
 
 @pytest.mark.parametrize("p", [0.3, 0.5, 0.8])
-def test_plan_is_that_of_the_paper(p: float) -> None:
+def test_plan_matches_the_paper(p: float) -> None:
     largest_first = closed_form.shares(4, p)
     work = np.array([3.0, 8.0, 1.0, 5.0])
     expected = round_fairly(500 * largest_first, 500)[[2, 0, 3, 1]]
@@ -109,7 +109,7 @@ def test_resize_that_does_not_pay_is_not_made() -> None:
 
 
 def test_servers_that_do_not_help_the_shortest_job_go_to_the_next() -> None:
-    # The shortest ends in a second: waiting for its servers is not worth it.
+    # The shortest job ends within a second, so more servers would not help it.
     assert choose_resize(0, np.array([300.0, 1.0]), np.array([1, 1]), COSTLY) == 7
 
 

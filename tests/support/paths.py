@@ -1,4 +1,4 @@
-"""Where the files of the project are."""
+"""The paths of the project's directories."""
 
 from pathlib import Path
 

@@ -52,7 +52,7 @@ class _PoolBackend(ParallelBackendBase):  # type: ignore[misc]
         self._futures: set[Future[Any]] = set()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return how many calls to keep in flight: one for each server, whatever joblib asks."""
+        """Return how many calls to keep in flight: one for each server, whatever ``n_jobs`` is."""
         return max(self._pool.servers, 1)
 
     def submit(

@@ -1,8 +1,7 @@
 """heSRPT for Ray Tune: the less work a trial has left, the more servers it gets.
 
-This module translates between Tune and :mod:`hesrpt.integrations.resizing`: it reads the trials'
-progress and resources from Tune, and returns the resources that a trial should have. The decision
-itself is made there, without Ray.
+This module reads the progress and the resources of the trials from Tune, and returns the resources
+that a trial should have. :mod:`hesrpt.integrations.resizing` makes the decision, without Ray.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ROUNDING = 1e-9
 
 @dataclass
 class _Pace:
-    """How much work a trial has done so far, and how many seconds it took on one server."""
+    """How much work a trial has done so far, and how long it would have taken on one server."""
 
     last_remaining: float | None = None  # work that remained at the last report
     work_done: float = 0.0
@@ -65,13 +64,13 @@ class HeSRPTAllocation:
             reuse_actors=False,
         )
 
-    Every trial keeps at least the resources it started with. The rest of the cluster is divided so
-    that the mean completion time of the trials is least, if k servers make a trial k^p times as
-    fast. To resize a trial, Tune saves a checkpoint, stops the trial and restarts it from there. So
-    trainables must save and restore checkpoints, and a trial is resized only if that pays. The
+    Every trial keeps at least the resources it started with. The rest of the cluster is divided to
+    minimise the mean completion time of the trials, assuming that k servers make a trial k^p times
+    as fast. To resize a trial, Tune saves a checkpoint, stops the trial and restarts it from there.
+    So trainables must save and restore checkpoints, and a trial is resized only if that pays. The
     shorter the trials are compared with a resize, the more equal their shares.
 
-    While more trials wait than the cluster can start, all trials keep what they started with.
+    While there are more trials than the cluster can run at once, no trial is resized.
 
     Parameters
     ----------
@@ -80,7 +79,8 @@ class HeSRPTAllocation:
         of the stop criterion, multiplied by the time that an iteration of this trial has taken so
         far. A string names an entry of the trial's config that holds its number of iterations. A
         function takes the trial and its last result (flat, and empty before the first report), and
-        returns the remaining work in a unit that all trials share; 0 means about to end.
+        returns the remaining work in a unit that all trials share; 0 means that the trial is about
+        to end.
     p
         The exponent of the speedup. If you do not know it, 0.8 is a good guess: as long as the real
         one lies between 0.5 and 0.99, that costs up to about 6% of the mean completion time.
@@ -88,13 +88,13 @@ class HeSRPTAllocation:
         The resources of one server, such as ``{"CPU": 1}`` or ``{"CPU": 4, "GPU": 1}``. The
         resources that trials start with must contain at least one server.
     add_bundles
-        Whether more servers become more bundles of the trial's placement group, for trials that
-        start workers of their own. By default its only bundle grows, which must fit on one node.
+        Whether a trial grows by adding bundles to its placement group, for trials that start their
+        own workers. By default its only bundle grows, and must fit on one node.
     reserve
         Resources to leave unused, such as ``{"CPU": 2}``.
     resize_cost
-        A first guess of the seconds for which a resized trial stands still. It counts as one
-        measurement and is averaged with the real ones. Trials that would gain less are not resized.
+        An initial guess of how many seconds a resize pauses a trial. It is averaged with the pauses
+        measured later. Trials that would gain less than the average are not resized.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class HeSRPTAllocation:
 
     @property
     def mean_resize_cost(self) -> float:
-        """The seconds for which a resized trial stands still, as measured so far."""
+        """The mean number of seconds that a resize pauses a trial, as measured so far."""
         return sum(self._resize_costs) / len(self._resize_costs)
 
     def __call__(
@@ -196,7 +196,7 @@ class HeSRPTAllocation:
     # --- work ---------------------------------------------------------------------------------
 
     def _compute_remaining(self, trial: Any, result: dict[str, Any] | None) -> float:
-        """Return the remaining work of a trial, by a result or, without one, by its last result."""
+        """Return the remaining work of a trial after a result; None means its last result."""
         if result is None:
             # Asking for the last result of a trial that has none would wait for the trial.
             has_reported = trial.has_reported_at_least_once
@@ -233,7 +233,7 @@ class HeSRPTAllocation:
 
     def _seconds_per_unit(self, trial_id: str) -> float | None:
         """Return the seconds that a unit of a trial's work takes on one server, if known."""
-        # Iterations of one trial may take longer than another's. The unit of a function is common.
+        # Iterations differ in length between trials; the unit of a function does not.
         own = None if callable(self.remaining) else self._paces.get(trial_id)
         paces = [own] if own is not None and own.work_done else list(self._paces.values())
         work_done = sum(pace.work_done for pace in paces)
@@ -253,7 +253,7 @@ class HeSRPTAllocation:
         servers = _count_fitting(base.required_resources, self.bundle)
         if servers < 1:
             raise InputError(
-                f"bundle must fit into what trials are started with, {base.required_resources}, "
+                f"bundle must fit into the resources trials start with, {base.required_resources}, "
                 f"got {self.bundle}"
             )
         return servers
@@ -271,7 +271,7 @@ class HeSRPTAllocation:
     ) -> int:
         """Return the servers of the whole cluster, for a number of trials.
 
-        What a trial starts with counts as its minimum of servers, even if it holds more resources.
+        The resources that a trial starts with count as ``min_servers``, even if they are more.
         """
         base_total = {name: trials * each for name, each in base.required_resources.items()}
         available = _subtract(_add_up(nodes, self.bundle), self.reserve)
@@ -307,7 +307,7 @@ class HeSRPTAllocation:
 def _check_resources(name: str, resources: object) -> dict[str, float]:
     if not isinstance(resources, Mapping) or not all(isinstance(key, str) for key in resources):
         raise InputError(
-            f"{name} must be amounts of resources, such as {{'CPU': 1}}, got {resources!r}"
+            f"{name} must map resources to amounts, such as {{'CPU': 1}}, got {resources!r}"
         )
     return {key: check_at_least(f"{name}[{key!r}]", each, 0) for key, each in resources.items()}
 

@@ -1,12 +1,12 @@
-"""Whether to resize a job whose resize means stopping and restarting it, and to how many servers.
+"""Decides whether to resize a job that must be restarted for it, and to how many servers.
 
-Numbers in, a number out: this module does not know who runs the jobs. The caller asks about one job
-at a time. Every job keeps a minimum number of servers, and only free servers can be given away.
+Numbers in, a number out: this module does not know what runs the jobs. The caller asks about one
+job at a time. Every job keeps a minimum number of servers, and only free servers can be given away.
 
-heSRPT gives most servers to the shortest job, next most to the second shortest, and so on, so every
-departure resizes jobs. That is optimal if resizing is free. If jobs take hardly longer than a
-resize, fewer resizes and more equal shares are better. heSRPT with a smaller p gives more equal
-shares, so we forecast the mean completion time for several values of p and use the best.
+Under heSRPT, the shorter a job, the more servers it gets, so every departure resizes jobs. That is
+optimal if resizing is free. If jobs hardly take longer than a resize, fewer resizes and more equal
+shares are better. heSRPT with a smaller p gives more equal shares, so we forecast the mean
+completion time for several values of p and use the best.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _FRACTIONS_OF_P = (1.0, 0.5, 0.01)
 
 @dataclass(frozen=True, kw_only=True)
 class ResizeSetting:
-    """What all jobs have in common."""
+    """The servers, and the parameters that all jobs share."""
 
     servers: int  # of all jobs together
     min_servers: int  # of each job
     max_servers: int  # of each job
     p: float  # k servers run a job k^p times as fast
-    resize_cost: float  # seconds for which a job stands still when it is resized
+    resize_cost: float  # seconds that a resize pauses a job
 
 
 def plan_servers(work: FloatArray, setting: ResizeSetting, p: float | None = None) -> IntArray:
@@ -63,7 +63,7 @@ def choose_resize(job: int, work: FloatArray, held: IntArray, setting: ResizeSet
     held
         The servers of each job, at least the minimum; for a waiting job, those it waits for.
     setting
-        What all jobs have in common.
+        The servers, and the parameters that all jobs share.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def choose_resize(job: int, work: FloatArray, held: IntArray, setting: ResizeSet
     >>> choose_resize(1, np.array([200.0, 2.0]), np.array([1, 1]), setting)
     """
     if setting.servers < setting.min_servers * len(work):
-        return None  # jobs are queueing: one that stops now would have to queue again
+        return None  # jobs are queueing: this one would queue again after it stops
     powers = [fraction * setting.p for fraction in _FRACTIONS_OF_P]
     choices = [_choose_resize(job, work, held, setting, p) for p in powers]
     if len(set(choices)) == 1:
@@ -166,7 +166,7 @@ def _seconds_saved(work: Any, held: Any, new: Any, p: float) -> Any:
 def _choose_shrink(
     job: int, work: FloatArray, held: IntArray, target: IntArray, setting: ResizeSetting
 ) -> int | None:
-    """Return to how many servers a job should shrink, or None if shrinking does not pay.
+    """Return the number of servers to shrink a job to, or None if shrinking does not pay.
 
     Up to a common factor, Δ(k) is the value of a unit of work of the k-th largest job: the total
     completion time of all jobs falls by it when the unit is done. Total completion time is linear
@@ -184,7 +184,7 @@ def _choose_shrink(
     changes = shrinks | grows
     seconds = float(np.min((work / np.maximum(old_speed, new_speed))[changes]))
     gain = seconds * float(np.sum((value * (new_speed - old_speed))[changes]))
-    # A job that shrinks will grow again later, so it stands still twice.
+    # A job that shrinks will grow again later, so it is paused twice.
     loss = float(np.sum((value * old_speed)[grows]) + 2 * np.sum((value * old_speed)[shrinks]))
     if gain <= setting.resize_cost * loss:
         return None
@@ -204,7 +204,7 @@ def _servers_by_rank(
 ) -> IntArray:
     """Return heSRPT's whole servers within the limits of a job, smallest job first.
 
-    Forecasts ask for the same rows again and again, so they are remembered.
+    Cached, because forecasts ask for the same rows again and again.
     """
     row = np.full(jobs, min_servers)
     while servers > min_servers * jobs:
