@@ -14,7 +14,7 @@ from support.paths import ROOT
 from support.shell import run
 
 from hesrpt import InputError, paper
-from hesrpt.paper.judging import Verdict
+from hesrpt.paper.claims.verdicts import Verdict
 from hesrpt.readers import Curve
 
 DOCUMENT = ROOT / "docs" / "paper"

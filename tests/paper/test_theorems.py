@@ -11,22 +11,24 @@ import pytest
 
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
-from hesrpt.paper import judging, theorems
-from hesrpt.paper.cases import generate_cases
-from hesrpt.paper.examples import EXAMPLES
-from hesrpt.paper.judging import Claim, Verdict
-from hesrpt.paper.optimiser import Optimum
-from hesrpt.paper.theorems import THEOREMS
+from hesrpt.paper.claims import theorems
+from hesrpt.paper.claims.theorems import THEOREM_CHECKS
+from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict
+from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
+from hesrpt.paper.random_cases import generate_cases
+from hesrpt.paper.reference_optimiser import Optimum
 
 HOLDS, DIFFERS = Verdict.HOLDS, Verdict.DIFFERS
 
 
-@pytest.mark.parametrize("check", [*THEOREMS, *EXAMPLES], ids=lambda check: str(check.__name__))
+@pytest.mark.parametrize(
+    "check", [*THEOREM_CHECKS, *EXAMPLE_CHECKS], ids=lambda check: str(check.__name__)
+)
 def test_theorems_and_examples_hold_for_other_seeds(check: Callable[[int], Claim]) -> None:
     differ = ("makespan_formula", "amdahl_split")
     claim = check(1234)
     assert claim.verdict is (DIFFERS if claim.name in differ else HOLDS), claim
-    assert claim.rule in judging.RULES
+    assert claim.rule in RULES
 
 
 def get_wrong_best_in_order(sizes: Any, servers: float, p: float) -> Any:

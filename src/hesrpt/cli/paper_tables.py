@@ -9,9 +9,9 @@ from rich.text import Text
 
 from hesrpt.cli.terminal import create_console
 from hesrpt.paper import Claim, Verdict
+from hesrpt.paper.claims.verdicts import count_verdicts
 from hesrpt.paper.exhibits import Row
-from hesrpt.paper.judging import count_verdicts
-from hesrpt.paper.pages import format_cell
+from hesrpt.paper.result_pages import format_cell
 
 _STYLES = {Verdict.HOLDS: "green", Verdict.ROUGHLY: "yellow", Verdict.DIFFERS: "red"}
 

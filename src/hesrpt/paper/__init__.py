@@ -10,8 +10,8 @@ An :class:`Exhibit` is a figure with the data behind it, a :class:`Claim` is a s
 paper with our numbers and a verdict.
 """
 
+from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict
 from hesrpt.paper.exhibits import Exhibit, Settings
-from hesrpt.paper.judging import RULES, Claim, Verdict
 from hesrpt.paper.reproduction import Reproduction, reproduce
 
 __all__ = ["RULES", "Claim", "Exhibit", "Reproduction", "Settings", "Verdict", "reproduce"]

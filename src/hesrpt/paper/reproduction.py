@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from hesrpt.errors import InputError
-from hesrpt.paper import arrivals, beyond, evaluation, pages, sentences, speedup_curves
-from hesrpt.paper.examples import EXAMPLES
+from hesrpt.paper import arrivals, evaluation, extensions, result_pages, speedup_curves
+from hesrpt.paper.claims import evaluation_section
+from hesrpt.paper.claims.theorems import THEOREM_CHECKS
+from hesrpt.paper.claims.verdicts import Claim
+from hesrpt.paper.claims.worked_examples import EXAMPLE_CHECKS
 from hesrpt.paper.exhibits import POWERS, Exhibit, Progress, Row, Settings, save_page
-from hesrpt.paper.judging import Claim
 from hesrpt.paper.speedup_curves import CURVES_PER_PAGE, FittedCurve
-from hesrpt.paper.theorems import THEOREMS
 from hesrpt.parallel import run_tasks
 from hesrpt.readers import Curve, read_curves
 
@@ -46,7 +47,7 @@ class Reproduction:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything but the figures as JSON values."""
-        return pages.build_json(self.settings, self.exhibits, self.claims)
+        return result_pages.build_json(self.settings, self.exhibits, self.claims)
 
 
 def reproduce(
@@ -98,7 +99,7 @@ def reproduce(
     figures = 0 if out is None else _SINGLE_FIGURES + ceil(len(fits) / CURVES_PER_PAGE)
     total = sum(_DURATIONS[kind] for kind, *_ in tasks) + figures * _DURATIONS["figure"]
     counter = _ProgressCounter(progress, total)
-    directory = None if out is None else pages.prepare_directory(out)
+    directory = None if out is None else result_pages.prepare_directory(out)
     results = run_tasks(tasks, cores=cores, on_done=lambda key: counter.advance(key[0]))
     exhibits = _create_exhibits(settings, fits, results)
     claims = _create_claims(settings, fits, results)
@@ -109,7 +110,7 @@ def reproduce(
             for page, figure in exhibit.pages.items()
         }
         run_tasks(saving, cores=cores, on_done=lambda page: counter.advance("figure"))
-        pages.write_pages(directory, settings, exhibits, claims)
+        result_pages.write_pages(directory, settings, exhibits, claims)
     return Reproduction(settings=settings, exhibits=exhibits, claims=claims)
 
 
@@ -143,11 +144,11 @@ class _ProgressCounter:
 
 def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey, Callable[[], Any]]:
     """Return the computations that take time, the longest ones first."""
-    few_seeds = settings.get_seeds(beyond.SETS)
+    few_seeds = settings.get_seeds(extensions.SETS)
     systems = {
         "divisible": (settings.servers, False, settings.get_seeds()),
         "whole": (settings.servers, True, few_seeds),
-        "few": (beyond.count_few_servers(settings), True, few_seeds),
+        "few": (extensions.count_few_servers(settings), True, few_seeds),
     }
     comparisons = {
         (name, p): partial(evaluation.simulate_sets, p, servers, whole, settings.jobs, seeds)
@@ -162,11 +163,11 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
     }
     checks = {
         ("claims", check.__name__): partial(check, settings.seed)
-        for check in (*THEOREMS, *EXAMPLES)
+        for check in (*THEOREM_CHECKS, *EXAMPLE_CHECKS)
     }
     others = {
-        ("measured",): partial(beyond.exhibit_measured_speedups, fits, settings),
-        ("amdahl",): partial(beyond.exhibit_amdahl, settings),
+        ("measured",): partial(extensions.exhibit_measured_speedups, fits, settings),
+        ("amdahl",): partial(extensions.exhibit_amdahl, settings),
     }
     return {**others, **comparisons, **checks, **streams}
 
@@ -185,7 +186,9 @@ def _create_exhibits(
         evaluation.exhibit_three_jobs(),
         evaluation.exhibit_comparison(divisible, settings),
         evaluation.exhibit_ratios(divisible, settings),
-        beyond.exhibit_whole_servers(divisible.select_first(beyond.SETS), whole, few, settings),
+        extensions.exhibit_whole_servers(
+            divisible.select_first(extensions.SETS), whole, few, settings
+        ),
         results["amdahl",],
         results["measured",],
         arrivals.exhibit_arrivals(_collect_streams(results), settings),
@@ -217,9 +220,9 @@ def _create_claims(
     """Return the claims in the order of the paper: introduction, theorems, evaluation, limits."""
     table = _create_table(settings, "divisible", results)
     return [
-        *(results["claims", check.__name__] for check in EXAMPLES),
-        sentences.check_power_laws_fit(fits),
-        *(results["claims", check.__name__] for check in THEOREMS),
-        *(check(table) for check in sentences.SENTENCES),
-        sentences.check_arrivals(arrivals.compare_with_best(_collect_streams(results))),
+        *(results["claims", check.__name__] for check in EXAMPLE_CHECKS),
+        evaluation_section.check_power_laws_fit(fits),
+        *(results["claims", check.__name__] for check in THEOREM_CHECKS),
+        *(check(table) for check in evaluation_section.EVALUATION_CHECKS),
+        evaluation_section.check_arrivals(arrivals.compare_with_best(_collect_streams(results))),
     ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hesrpt.paper.claims.evaluation_section import EVALUATION_CHECKS
+from hesrpt.paper.claims.verdicts import Verdict
 from hesrpt.paper.evaluation import FlowTimeTable
 from hesrpt.paper.exhibits import POWERS
-from hesrpt.paper.judging import Verdict
-from hesrpt.paper.sentences import SENTENCES
 
 HOLDS, ROUGHLY, DIFFERS = Verdict.HOLDS, Verdict.ROUGHLY, Verdict.DIFFERS
 
@@ -25,7 +25,7 @@ def create_table(**ratios: tuple[float, ...]) -> FlowTimeTable:
 
 
 def judge_sentences(table: FlowTimeTable) -> dict[str, Verdict]:
-    return {claim.name: claim.verdict for claim in (check(table) for check in SENTENCES)}
+    return {claim.name: claim.verdict for claim in (check(table) for check in EVALUATION_CHECKS)}
 
 
 def test_sentences_hold_on_the_numbers_that_the_paper_states() -> None:

@@ -1,7 +1,7 @@
 """The theorems of the paper and two lemmas, each checked on random jobs, servers and p.
 
-Three independent computations must agree: optima from :mod:`hesrpt.paper.optimiser`, which does not
-use the paper's results, completion times from the simulator, and the formulas of
+Three independent computations must agree: optima from :mod:`hesrpt.paper.reference_optimiser`,
+which does not use the paper's results, completion times from the simulator, and the formulas of
 :mod:`hesrpt.optimal.closed_form`.
 """
 
@@ -15,8 +15,16 @@ import numpy as np
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.optimal.planner import plan
-from hesrpt.paper.cases import Case, generate_cases
-from hesrpt.paper.judging import (
+from hesrpt.paper.claims.proof_steps import (
+    check_coefficients_formula,
+    check_coefficients_increase,
+    check_constant_twin,
+    check_constants_increase,
+    check_first_order,
+    check_relaxed_bound,
+    check_second_order,
+)
+from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
@@ -26,16 +34,8 @@ from hesrpt.paper.judging import (
     get_deviation,
     judge_exact,
 )
-from hesrpt.paper.optimiser import optimise
-from hesrpt.paper.proof_steps import (
-    check_coefficients_formula,
-    check_coefficients_increase,
-    check_constant_twin,
-    check_constants_increase,
-    check_first_order,
-    check_relaxed_bound,
-    check_second_order,
-)
+from hesrpt.paper.random_cases import Case, generate_cases
+from hesrpt.paper.reference_optimiser import optimise
 from hesrpt.policies import Equi, HeSrpt, Policy, Srpt, State
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup
@@ -330,7 +330,7 @@ def check_short_jobs_favoured(seed: int) -> Finding:
 
 
 #: All checks of theorems, lemmas and steps of proofs, in the order of the paper.
-THEOREMS: tuple[Callable[[int], Claim], ...] = (
+THEOREM_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_equal_completion,
     check_makespan_allocation,
     check_makespan_formula,

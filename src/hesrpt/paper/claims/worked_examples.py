@@ -8,9 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from hesrpt.optimal.planner import plan
-from hesrpt.paper.cases import generate_cases
-from hesrpt.paper.evaluation import THREE_JOBS, THREE_P, THREE_SERVERS
-from hesrpt.paper.judging import (
+from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
@@ -20,7 +18,9 @@ from hesrpt.paper.judging import (
     judge_printed,
     judge_which,
 )
-from hesrpt.paper.optimiser import optimise
+from hesrpt.paper.evaluation import THREE_JOBS, THREE_P, THREE_SERVERS
+from hesrpt.paper.random_cases import generate_cases
+from hesrpt.paper.reference_optimiser import optimise
 from hesrpt.policies import Equi, HeSrpt, Srpt
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator import simulate
@@ -213,7 +213,7 @@ def check_short_jobs_favoured_by_others(seed: int) -> Finding:
 
 
 #: All checks, in the order of the paper.
-EXAMPLES: tuple[Callable[[int], Claim], ...] = (
+EXAMPLE_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_concave_below_linear,
     check_limit_srpt,
     check_limit_equi,

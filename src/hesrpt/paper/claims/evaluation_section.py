@@ -8,8 +8,7 @@ from math import isfinite
 
 import numpy as np
 
-from hesrpt.paper.evaluation import FlowTimeTable
-from hesrpt.paper.judging import (
+from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
@@ -21,6 +20,7 @@ from hesrpt.paper.judging import (
     judge_magnitude,
     judge_which,
 )
+from hesrpt.paper.evaluation import FlowTimeTable
 from hesrpt.paper.speedup_curves import FittedCurve
 from hesrpt.policies.registry import get_title
 
@@ -273,7 +273,7 @@ def check_power_laws_fit(fits: Sequence[FittedCurve]) -> Finding:
 
 
 #: All checks of sentences about Fig. 4, in the order of the paper.
-SENTENCES: tuple[Callable[[FlowTimeTable], Claim], ...] = (
+EVALUATION_CHECKS: tuple[Callable[[FlowTimeTable], Claim], ...] = (
     check_best_everywhere,
     check_equi_at_low_p,
     check_equi_at_099,

@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from hesrpt.optimal import closed_form
-from hesrpt.paper.cases import generate_cases
-from hesrpt.paper.judging import (
+from hesrpt.paper.claims.verdicts import (
     Finding,
     claim_of,
     find_equality,
     find_exceptions,
     get_deviation,
 )
+from hesrpt.paper.random_cases import generate_cases
 from hesrpt.policies import HeSrpt
 from hesrpt.simulator import simulate
 

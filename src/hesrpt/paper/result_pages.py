@@ -10,8 +10,8 @@ from typing import Any
 from hesrpt import files
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
+from hesrpt.paper.claims.verdicts import RULES, Claim, Verdict, count_verdicts
 from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings, get_versions
-from hesrpt.paper.judging import RULES, Claim, Verdict, count_verdicts
 
 _INTRODUCTION = """\
 # The paper, reproduced

@@ -7,9 +7,9 @@ import pytest
 
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.optimal import closed_form
-from hesrpt.paper import optimiser
-from hesrpt.paper.cases import generate_cases
-from hesrpt.paper.optimiser import optimise
+from hesrpt.paper import reference_optimiser
+from hesrpt.paper.random_cases import generate_cases
+from hesrpt.paper.reference_optimiser import optimise
 
 
 def test_optimiser_agrees_with_the_formulas() -> None:
@@ -33,6 +33,6 @@ def test_optimiser_agrees_with_the_planner(fraction: float) -> None:
 
 
 def test_optimiser_that_gets_stuck_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimiser, "_MAX_STEPS", 1)
+    monkeypatch.setattr(reference_optimiser, "_MAX_STEPS", 1)
     with pytest.raises(ArithmeticError, match="stuck"):
         optimise(np.array([3.0, 2.0, 1.0]), PowerLaw(0.5), 10.0)
