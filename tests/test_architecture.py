@@ -96,7 +96,7 @@ def test_every_room_has_a_level() -> None:
 
 
 def test_module_names_are_unique() -> None:
-    """A command may share the name of what it runs; a registry has the names of its room."""
+    """A command may share the name of the module it runs, and every room may have a registry."""
     commands = set(cast(TyperGroup, get_command(app)).commands)
     names = Counter(
         path.stem

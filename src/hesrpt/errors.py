@@ -6,7 +6,7 @@ __all__ = ["CertificateError", "FitError", "InputError", "OverloadWarning", "Pol
 
 
 class InputError(ValueError):
-    """A value from the user is not what was expected; the message names both.
+    """A value from the user is invalid; the message names it and says what was expected.
 
     If a single argument is at fault, ``argument`` is its name and ``problem`` the rest of the
     message, so that the command line can name its option instead.

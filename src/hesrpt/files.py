@@ -63,7 +63,7 @@ def read_blocks(
                     f"{source}: the gzip data is damaged after line {complete}: {error}"
                 ) from None
             except OSError as error:
-                raise _unreadable(source, error) from None
+                raise _create_read_error(source, error) from None
             if line == 1 and not rest:
                 piece = piece.removeprefix(_BYTE_ORDER_MARK)
             data, rest = _split_last_line(rest + piece) if piece else (rest, b"")
@@ -182,7 +182,7 @@ def _open_stream(path: str | Path, source: str) -> Iterator[_Stream]:
             try:
                 is_gzipped = stream.peek(2)[:2] == _GZIP_MAGIC
             except OSError as error:  # some systems can open a directory but not read it
-                raise _unreadable(source, error) from None
+                raise _create_read_error(source, error) from None
             if is_gzipped:
                 with gzip.GzipFile(fileobj=stream) as decompressed:
                     yield decompressed
@@ -202,12 +202,12 @@ def _open_binary(path: str | Path, source: str) -> Iterator[IO[bytes]]:
     try:
         file = open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise _unreadable(source, error) from None
+        raise _create_read_error(source, error) from None
     except ValueError as error:  # for example a zero byte in the path
         raise InputError(f"{source!r}: cannot be read: {error}") from None
     with file:
         yield file
 
 
-def _unreadable(source: str, error: OSError) -> InputError:
+def _create_read_error(source: str, error: OSError) -> InputError:
     return InputError(f"{source}: cannot be read: {error.strerror or error}")

@@ -291,12 +291,12 @@ def test_random_events_keep_the_state_consistent(
 def test_sizes_and_speedups_are_learned() -> None:
     learned = ItemDurations()
     assert learned.p == PRIOR_P
-    assert learned.item_seconds(0.5) is None
+    assert learned.estimate_item_seconds(0.5) is None
     for _ in range(50):
         for width in (1, 2, 4, 8):
             learned.add(width, 3.0 * width**0.4)
     assert learned.p == pytest.approx(0.6, abs=0.02)
-    assert learned.item_seconds(0.6) == pytest.approx(3.0)
+    assert learned.estimate_item_seconds(0.6) == pytest.approx(3.0)
 
 
 def test_size_is_estimated_from_other_jobs_before_the_first_item_ends() -> None:

@@ -9,7 +9,7 @@ from support.trace_samples import make_trace
 from hesrpt import InputError
 from hesrpt.traces import Trace
 from hesrpt.units import DAY
-from hesrpt.whatif.selection import offered_load, select_jobs
+from hesrpt.whatif.selection import compute_offered_load, select_jobs
 
 
 def test_window_selects_by_submit_time(example_trace: Trace) -> None:
@@ -33,7 +33,7 @@ def test_window_may_have_dates(example_trace: Trace) -> None:
 
 def test_load_is_scaled_and_recorded_waits_are_dropped(example_trace: Trace) -> None:
     busy = select_jobs(example_trace, 64, load=0.8)
-    assert offered_load(busy, 64) == pytest.approx(0.8)
+    assert compute_offered_load(busy, 64) == pytest.approx(0.8)
     assert np.isnan(busy.start_times).all()
 
 

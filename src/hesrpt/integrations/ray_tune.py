@@ -132,7 +132,7 @@ class HeSRPTAllocation:
         self.add_bundles = check_flag("add_bundles", add_bundles)
         self.reserve = _check_resources("reserve", {} if reserve is None else reserve)
         self.resize_cost = check_at_least("resize_cost", resize_cost, 0)
-        self._resize_costs = [self.resize_cost]  # the guess, then what was measured
+        self._resize_costs = [self.resize_cost]  # the guess, then the measured costs
         self._paces: dict[str, _Pace] = {}
         # Tune carries out a decision only after it has saved the trial.
         self._pending: dict[str, _PendingResize] = {}
@@ -170,7 +170,7 @@ class HeSRPTAllocation:
         self._record_pace(trial.trial_id, remaining[trial.trial_id], work)
         # Trials that are about to end keep what they have; the others share the rest.
         active = [name for name in remaining if remaining[name] > 0]
-        paces = [self._seconds_per_unit(name) for name in active]
+        paces = [self._compute_seconds_per_unit(name) for name in active]
         if trial.trial_id not in active or None in paces:
             return None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -231,7 +231,7 @@ class HeSRPTAllocation:
             pace.seconds += seconds
         pace.last_remaining = remaining
 
-    def _seconds_per_unit(self, trial_id: str) -> float | None:
+    def _compute_seconds_per_unit(self, trial_id: str) -> float | None:
         """Return the seconds that a unit of a trial's work takes on one server, if known."""
         # Iterations differ in length between trials; the unit of a function does not.
         own = None if callable(self.remaining) else self._paces.get(trial_id)

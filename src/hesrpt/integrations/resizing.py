@@ -106,7 +106,10 @@ def forecast_completion_times(
         for place in np.argsort(remaining[alive], kind="stable"):
             job = alive[place]
             new = min(int(target[place]), int(held[job]) + free)
-            pays = _seconds_saved(remaining[job], held[job], new, setting.p) > setting.resize_cost
+            pays = (
+                _compute_seconds_saved(remaining[job], held[job], new, setting.p)
+                > setting.resize_cost
+            )
             if pays and paused_until[job] <= time:
                 free -= new - int(held[job])
                 held[job], paused_until[job] = new, time + setting.resize_cost
@@ -130,7 +133,7 @@ def _choose_resize(
     free = setting.servers - int(held.sum())
     if target[job] > held[job]:
         new = min(int(target[job]), int(held[job]) + max(free, 0))
-        pays = _seconds_saved(work[job], held[job], new, setting.p) > setting.resize_cost
+        pays = _compute_seconds_saved(work[job], held[job], new, setting.p) > setting.resize_cost
         return new if pays else None
     if target[job] == held[job]:
         return None
@@ -148,7 +151,7 @@ def _plan_worthwhile(
     undecided = np.arange(len(work))
     while len(undecided):
         plan = _plan(work[undecided], setting, servers, p)
-        saved = _seconds_saved(work[undecided], held[undecided], plan, setting.p)
+        saved = _compute_seconds_saved(work[undecided], held[undecided], plan, setting.p)
         stays = (plan > held[undecided]) & (saved <= setting.resize_cost)
         if not stays.any():
             target[undecided] = plan
@@ -158,7 +161,7 @@ def _plan_worthwhile(
     return target
 
 
-def _seconds_saved(work: Any, held: Any, new: Any, p: float) -> Any:
+def _compute_seconds_saved(work: Any, held: Any, new: Any, p: float) -> Any:
     """Return by how many seconds jobs end earlier with new numbers of servers."""
     return work * (np.float64(held) ** -p - np.float64(new) ** -p)
 
@@ -193,13 +196,13 @@ def _choose_shrink(
 
 def _plan(work: FloatArray, setting: ResizeSetting, servers: int, p: float) -> IntArray:
     plan = np.empty(len(work), dtype=np.int64)
-    by_rank = _servers_by_rank(len(work), servers, setting.min_servers, setting.max_servers, p)
+    by_rank = _plan_by_rank(len(work), servers, setting.min_servers, setting.max_servers, p)
     plan[np.argsort(work, kind="stable")] = by_rank
     return plan
 
 
 @lru_cache(maxsize=1 << 14)
-def _servers_by_rank(
+def _plan_by_rank(
     jobs: int, servers: int, min_servers: int, max_servers: int, p: float
 ) -> IntArray:
     """Return heSRPT's whole servers within the limits of a job, smallest job first.

@@ -46,11 +46,11 @@ class Allocator:
         return self._estimate_bag(job, time) if job.is_bag else _estimate_command(job, time)
 
     def _estimate_bag(self, job: ActiveJob, time: float) -> float:
-        item_seconds = job.durations.item_seconds(job.speedup.closest_exponent)
+        item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
         if job.spec.size is not None and job.items is not None:
             item_seconds = job.spec.size / max(job.items, 1)
         elif item_seconds is None:
-            item_seconds = self.all_durations.item_seconds(self.all_durations.p)
+            item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
             item_seconds = item_seconds or _DEFAULT_ITEM_SECONDS
         items = float(job.remaining_items - len(job.in_flight))
         for in_flight in job.in_flight.values():

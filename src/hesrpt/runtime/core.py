@@ -268,7 +268,7 @@ class Core:
             if name in self.jobs and item in self.jobs[name].in_flight
         ]
         durations = self.allocator.all_durations
-        seconds = durations.item_seconds(durations.p)
+        seconds = durations.estimate_item_seconds(durations.p)
         if self._queued or seconds is None or seconds > _SHORT_SECONDS:
             return
         if self.observed < self.servers:

@@ -212,7 +212,7 @@ class Driver:
             job.references[item] = outcome.reference
         elif self.journal is None and not job.source.delivers_results:
             job.results[item] = result
-        job.source.item_finished(outcome)
+        job.source.finish_item(outcome)
         return ItemFinished(now, job.name, item, outcome.seconds)
 
     def _receive_messages(self) -> list[Event]:
@@ -287,7 +287,7 @@ class Driver:
             case Resize():
                 self.engine.resize(job.name, command.item, command.servers)
             case Drop():
-                job.source.item_dropped(command.item, command.error)
+                job.source.drop_item(command.item, command.error)
             case Finish():
                 job.error, job.ended = command.error, self.now
                 job.source.close()

@@ -81,13 +81,13 @@ class CallSource:
                 self.waiting.clear()
             self.is_shut_down = True
             if self.listener is not None:
-                self.listener.items_exhausted(self._count_calls)
+                self.listener.report_end(self._count_calls)
         for call in cancelled:
             _cancel(call.future)
 
     def _report_calls(self) -> None:
         if self.listener is not None:
-            self.listener.items_read(self.started_count + len(self.waiting))
+            self.listener.report_items(self.started_count + len(self.waiting))
 
     def _count_calls(self) -> int:
         with self.lock:
@@ -100,7 +100,7 @@ class CallSource:
             self.listener = listener
             self._report_calls()
             if self.is_shut_down:
-                listener.items_exhausted(self._count_calls)
+                listener.report_end(self._count_calls)
 
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         with self.lock:
@@ -118,11 +118,11 @@ class CallSource:
         call = self.waiting.popleft()
         return call if call.future.set_running_or_notify_cancel() else None
 
-    def item_finished(self, outcome: Outcome) -> None:
+    def finish_item(self, outcome: Outcome) -> None:
         if (call := self.running.pop(outcome.item, None)) is not None:
             self.resolver.submit(_resolve, call.future, outcome.result)
 
-    def item_dropped(self, item: int, error: str) -> None:
+    def drop_item(self, item: int, error: str) -> None:
         if (call := self.running.pop(item, None)) is not None:
             self.resolver.submit(call.future.set_exception, JobError(error))
 

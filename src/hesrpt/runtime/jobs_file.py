@@ -70,19 +70,19 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
         try:
             get_malleable_policy(policy)
         except InputError as error:
-            raise top.error("policy", str(error)) from None
+            raise top.create_error("policy", str(error)) from None
     tables = content.get("job")
     if not isinstance(tables, list) or not tables:
         raise InputError(f"{file_name}: has no jobs; start each one with a line [[job]]")
     jobs: list[JobSpec] = []
     for number, table in enumerate(tables):
         if not isinstance(table, dict):
-            raise lines.error(number, "job", f"a job must be a table, got {table!r}")
+            raise lines.create_error(number, "job", f"a job must be a table, got {table!r}")
         jobs.append(_parse_job(_Table(table, lines, number), directory))
     names = [job.name for job in jobs]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise lines.error(number, "name", f"there is already a job named {name!r}")
+            raise lines.create_error(number, "name", f"there is already a job named {name!r}")
     return JobsFile(jobs=tuple(jobs), servers=servers, policy=policy)
 
 
@@ -98,7 +98,7 @@ class _Lines:
             if re.match(r"\s*\[\[\s*job\s*\]\]", line)
         ]
 
-    def error(self, job: int | None, key: str, message: str) -> InputError:
+    def create_error(self, job: int | None, key: str, message: str) -> InputError:
         """Return an error about a key of a job, or of the file as a whole."""
         starts = self.job_starts
         first = starts[job] if job is not None and job < len(starts) else 0
@@ -114,13 +114,13 @@ class _Table:
     def __init__(self, values: dict[str, Any], lines: _Lines, job: int | None) -> None:
         self.values, self.lines, self.job = values, lines, job
 
-    def error(self, key: str, message: str) -> InputError:
-        return self.lines.error(self.job, key, message)
+    def create_error(self, key: str, message: str) -> InputError:
+        return self.lines.create_error(self.job, key, message)
 
     def check_keys(self, keys: tuple[str, ...]) -> None:
         for key in self.values:
             if key not in keys:
-                raise self.error(key, f"unknown key {key!r}; keys are: {', '.join(keys)}")
+                raise self.create_error(key, f"unknown key {key!r}; keys are: {', '.join(keys)}")
 
     def get(self, key: str, expected: str, convert: Callable[[Any], T | None], default: T) -> T:
         """Return the converted value of a key; ``convert`` returns None for a wrong value."""
@@ -130,11 +130,11 @@ class _Table:
         """Return the converted value of a key that must be there."""
         converted = convert(self.values.get(key))
         if converted is None:
-            raise self.wrong_value(key, expected)
+            raise self.create_value_error(key, expected)
         return converted
 
-    def wrong_value(self, key: str, expected: str) -> InputError:
-        return self.error(key, f"{key} must be {expected}, got {self.values.get(key)!r}")
+    def create_value_error(self, key: str, expected: str) -> InputError:
+        return self.create_error(key, f"{key} must be {expected}, got {self.values.get(key)!r}")
 
 
 def _parse_job(table: _Table, directory: Path) -> JobSpec:
@@ -142,7 +142,7 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
     name = table.require("name", "a string", _to_string)
     command = _to_command(table.values.get("command"))
     if command is None:
-        raise table.wrong_value(
+        raise table.create_value_error(
             "command", "a string for the shell, or a list of strings to run without a shell"
         )
     items = _parse_items(table, directory)
@@ -164,18 +164,18 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
             job=name, command=command, items=items, directory=str(directory), timeout=timeout
         )
     except InputError as error:
-        raise table.error("command", str(error)) from None
+        raise table.create_error("command", str(error)) from None
     placeholders = find_placeholders(command)
     if items is None:
         if placeholders & {"item", "stem", "name", "index"}:
-            raise table.error("command", "the command refers to items, but the job has none")
+            raise table.create_error("command", "the command refers to items, but the job has none")
     else:
         if "resize" in table.values:
-            raise table.error(
+            raise table.create_error(
                 "resize", "resize needs a job that is a single command, without items"
             )
         if "servers" in placeholders:
-            raise table.error(
+            raise table.create_error(
                 "command",
                 "{servers} needs a job that is a single command; an item runs on one server",
             )
@@ -202,7 +202,7 @@ def _parse_items(table: _Table, directory: Path) -> tuple[str, ...] | None:
     try:
         return _list_items(table.values["items"], directory)
     except InputError as error:
-        raise table.error("items", str(error)) from None
+        raise table.create_error("items", str(error)) from None
 
 
 def _list_items(value: Any, directory: Path) -> tuple[str, ...]:

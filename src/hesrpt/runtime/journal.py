@@ -147,7 +147,7 @@ class Journal:
                 "spec": record.spec.to_json(),
                 "items": record.items,
                 "size": record.size,
-                "p": _power(record.speedup),
+                "p": _get_power(record.speedup),
                 "arrived": record.arrived,
             }
             for record in records
@@ -169,7 +169,7 @@ class Journal:
                 "name": record.name,
                 "items": record.items,
                 "size": record.size,
-                "p": _power(record.speedup),
+                "p": _get_power(record.speedup),
                 "ended": record.ended,
                 "error": record.error,
             }
@@ -269,7 +269,7 @@ class Journal:
         return is_locked(self.directory)
 
 
-def _power(speedup: Speedup | None) -> float | None:
+def _get_power(speedup: Speedup | None) -> float | None:
     return speedup.p if isinstance(speedup, PowerLaw) else None
 
 

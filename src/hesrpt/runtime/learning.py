@@ -52,8 +52,8 @@ class ItemDurations:
         """The mean duration, whatever the width."""
         return sum(self.seconds.values()) / self.items
 
-    def item_seconds(self, p: float) -> float | None:
-        """Return how long an item takes on its own, given p; None before the first item."""
+    def estimate_item_seconds(self, p: float) -> float | None:
+        """Estimate how many seconds an item takes alone, given p; None before the first item."""
         if self.items == 0:
             return None
         alone = sum(self.seconds[k] * exp((p - 1) * log(k)) for k in self.counts)

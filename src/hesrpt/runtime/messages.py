@@ -50,14 +50,14 @@ class SourceProgress:
         self.items = 0
         self.is_pending = False  # whether a message that will deliver ``items`` is in the queue
 
-    def items_read(self, items: int) -> None:
+    def report_items(self, items: int) -> None:
         self.items = items
         if not self.is_pending:
             self.is_pending = True
             self._send(SourceAdvanced(self))
 
-    def items_exhausted(self, count_items: Callable[[], int]) -> None:
+    def report_end(self, count_items: Callable[[], int]) -> None:
         self._send(SourceExhausted(self.job, count_items))
 
-    def source_failed(self, error: str) -> None:
+    def report_failure(self, error: str) -> None:
         self._send(JobStopped(self.job, error))

@@ -48,20 +48,22 @@ class RecordedTimeline(Timeline):
         return row
 
     def remaining(self, workload: Workload, times: FloatArray) -> Iterator[FloatArray]:
-        total = sum(self._progress(workload, phase) for phase in range(len(self.ends)))
+        total = sum(self._compute_progress(workload, phase) for phase in range(len(self.ends)))
         # A job without a recorded server is assumed to do all its work at the moment it ends.
         scale = workload.sizes / np.where(total > 0, total, np.inf)
         done = np.zeros(len(workload))
         phase = 0
         for time in times:
             while phase < len(self.ends) - 1 and self.ends[phase] <= time:
-                done += self._progress(workload, phase)
+                done += self._compute_progress(workload, phase)
                 phase += 1
-            part = self._progress(workload, phase, until=float(time))
+            part = self._compute_progress(workload, phase, until=float(time))
             remaining = np.maximum(workload.sizes - scale * (done + part), 0.0)
             yield np.where(time < self.completion_times, remaining, 0.0)
 
-    def _progress(self, workload: Workload, phase: int, until: float = np.inf) -> FloatArray:
+    def _compute_progress(
+        self, workload: Workload, phase: int, until: float = np.inf
+    ) -> FloatArray:
         """Return the work that each job does in a phase, or in the part of it before a time."""
         length = min(float(self.ends[phase]), until) - float(self.starts[phase])
         running = self.starts[phase] < self.completion_times

@@ -20,13 +20,13 @@ _MAX_READ_AHEAD_BYTES = 32 * 2**20
 class SourceListener(Protocol):
     """Receives what a source reports about its items, from any thread."""
 
-    def items_read(self, items: int) -> None:
+    def report_items(self, items: int) -> None:
         """Report that this many items have been read, not counting those done before."""
 
-    def items_exhausted(self, count_items: Callable[[], int]) -> None:
+    def report_end(self, count_items: Callable[[], int]) -> None:
         """Report that there are no more items; ``count_items`` returns how many there were."""
 
-    def source_failed(self, error: str) -> None:
+    def report_failure(self, error: str) -> None:
         """Report that no further items can be read."""
 
 
@@ -42,10 +42,10 @@ class Source(Protocol):
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         """Return the task of an item."""
 
-    def item_finished(self, outcome: Outcome) -> None:
+    def finish_item(self, outcome: Outcome) -> None:
         """Release an item that is done: no task will be created for it again."""
 
-    def item_dropped(self, item: int, error: str) -> None:
+    def drop_item(self, item: int, error: str) -> None:
         """Release an item that has failed for good, in a job that continues."""
 
     def close(self, reason: str = "the job has ended") -> None:
@@ -103,14 +103,14 @@ class PythonSource:
                         if self.is_closed:
                             return
                         self.unfinished[items] = packed
-                        self.unfinished_bytes += _byte_size(packed)
+                        self.unfinished_bytes += _count_bytes(packed)
                     startable += 1
-                    listener.items_read(startable)
+                    listener.report_items(startable)
                 items += 1
         except BaseException as error:  # the user's iterable may raise anything
-            listener.source_failed(f"cannot read its items: {type(error).__name__}: {error}")
+            listener.report_failure(f"cannot read its items: {type(error).__name__}: {error}")
         else:
-            listener.items_exhausted(lambda: items)
+            listener.report_end(lambda: items)
 
     def _has_room(self) -> bool:
         minimum, maximum = self.read_ahead()
@@ -126,12 +126,12 @@ class PythonSource:
             keep_result=self.keep_results,
         )
 
-    def item_finished(self, outcome: Outcome) -> None:
+    def finish_item(self, outcome: Outcome) -> None:
         with self.changed:
-            self.unfinished_bytes -= _byte_size(self.unfinished.pop(outcome.item, b""))
+            self.unfinished_bytes -= _count_bytes(self.unfinished.pop(outcome.item, b""))
             self.changed.notify()
 
-    def item_dropped(self, item: int, error: str) -> None:
+    def drop_item(self, item: int, error: str) -> None:
         """Never called: a failed item fails the job."""
 
     def close(self, reason: str = "") -> None:
@@ -142,7 +142,7 @@ class PythonSource:
             self.changed.notify()
 
 
-def _byte_size(packed: Any) -> int:
+def _count_bytes(packed: Any) -> int:
     return len(packed) if isinstance(packed, bytes) else 0
 
 
@@ -167,10 +167,10 @@ class CommandSource:
             pin_cores=self.pin_cores,
         )
 
-    def item_finished(self, outcome: Outcome) -> None:
+    def finish_item(self, outcome: Outcome) -> None:
         """Do nothing: the template holds all items."""
 
-    def item_dropped(self, item: int, error: str) -> None:
+    def drop_item(self, item: int, error: str) -> None:
         """Never called: a failed item fails the job."""
 
     def close(self, reason: str = "") -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
-from hesrpt.traces.cells import date_at
+from hesrpt.traces.cells import convert_to_date
 from hesrpt.traces.trace import Trace, summarise_jobs
 from hesrpt.validation import shorten
 
@@ -122,7 +122,7 @@ class TraceBuilder:
             estimates=jobs.estimates,
             names=tuple(self._names[job] for job in order.tolist()),
             machine_servers=machine_servers,
-            start_date=None if epoch is None else date_at(epoch + first, is_zoned),
+            start_date=None if epoch is None else convert_to_date(epoch + first, is_zoned),
             jobs_read=self.jobs_read,
             dropped=self.dropped,
         )

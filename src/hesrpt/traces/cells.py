@@ -39,7 +39,7 @@ def parse_numbers(cells: Sequence[str]) -> FloatArray:
     >>> parse_numbers(["4", "0.5", "N/A", "many"])
     array([4. , 0.5, nan, inf])
     """
-    return _parse_column(cells, _missing_or_invalid)
+    return _parse_column(cells, _parse_missing)
 
 
 def parse_durations(cells: Sequence[str]) -> FloatArray:
@@ -64,7 +64,7 @@ def parse_times(cells: Sequence[str]) -> tuple[FloatArray, NDArray[np.uint8]]:
         return np.array(times), np.array(kinds, np.uint8)
 
 
-def date_at(seconds: float, is_zoned: bool) -> datetime | None:
+def convert_to_date(seconds: float, is_zoned: bool) -> datetime | None:
     """Return the date at this many seconds since 1970, or None if it is out of range."""
     try:
         return (_EPOCH if is_zoned else _LOCAL_EPOCH) + timedelta(seconds=seconds)
@@ -90,7 +90,8 @@ def _parse_cell(cell: str, fallback: Callable[[str], float]) -> float:
         return fallback(cell.strip())
 
 
-def _missing_or_invalid(text: str) -> float:
+def _parse_missing(text: str) -> float:
+    """Return NaN for a text that marks a missing value, and infinity for any other text."""
     return math.nan if text.lower() in _MISSING else math.inf
 
 
@@ -98,7 +99,7 @@ def _parse_duration(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        return _missing_or_invalid(text)
+        return _parse_missing(text)
 
 
 def _parse_time(cell: str) -> tuple[float, TimeKind]:

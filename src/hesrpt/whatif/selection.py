@@ -43,7 +43,7 @@ def select_jobs(
     return trace if load is None else _scale_load(trace, servers, load)
 
 
-def offered_load(trace: Trace, servers: int) -> float:
+def compute_offered_load(trace: Trace, servers: int) -> float:
     """Return the jobs' server-seconds divided by those available while jobs were submitted."""
     span = float(trace.submit_times[-1] - trace.submit_times[0])
     return float(trace.servers @ trace.runtimes) / (servers * span) if span > 0 else np.inf
@@ -52,7 +52,7 @@ def offered_load(trace: Trace, servers: int) -> float:
 def _scale_load(trace: Trace, servers: int, load: float) -> Trace:
     """Stretch the submit times so that the offered load is ``load``."""
     check_between("load", load, 0.001, 100)
-    stretch = offered_load(trace, servers) / load
+    stretch = compute_offered_load(trace, servers) / load
     if not 0 < stretch < np.inf:
         raise InputError("cannot be scaled: all jobs were submitted at once", argument="load")
     # The recorded waits do not apply at another load.

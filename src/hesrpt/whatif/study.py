@@ -20,7 +20,7 @@ from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration
 from hesrpt.validation import check_whole_number
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
-from hesrpt.whatif.selection import offered_load, select_jobs
+from hesrpt.whatif.selection import compute_offered_load, select_jobs
 from hesrpt.workload import Workload
 
 #: The policies of a study by default.
@@ -59,8 +59,8 @@ class Study:
 
     @cached_property
     def load(self) -> float:
-        """The server-seconds that users asked for, divided by those available meanwhile."""
-        return offered_load(self.trace, self.servers)
+        """The server-seconds that users asked for, divided by those available in that time."""
+        return compute_offered_load(self.trace, self.servers)
 
     def slowdowns(self, policy: str) -> FloatArray:
         """Return each job's flow time divided by its run time in the trace."""
@@ -278,7 +278,7 @@ def _describe_recorded(without_start: int, trace: Trace, is_part: bool) -> list[
 
 
 def _describe_overload(trace: Trace, servers: int) -> list[str]:
-    load = offered_load(trace, servers)
+    load = compute_offered_load(trace, servers)
     if len(trace) < _MIN_JOBS_FOR_LOAD or not 1 < load < np.inf:
         return []
     return [

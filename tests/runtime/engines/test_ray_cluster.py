@@ -169,7 +169,7 @@ def test_commands_of_different_widths_share_a_node(cluster: Any) -> None:
         while len(outcomes) < 4 and time.monotonic() < deadline:
             for outcome in engine.wait_for_outcomes(0.2):
                 outcomes[outcome.job, outcome.item] = outcome
-            assert engine.fleet.servers_by_node().total() <= 5
+            assert engine.fleet.count_servers_by_node().total() <= 5
         assert {key: outcome.error for key, outcome in outcomes.items()} == {
             ("x", 0): None,
             ("y", 0): None,

@@ -19,7 +19,7 @@ from hesrpt.errors import InputError
 _EPOCH = time.time() - time.monotonic()
 
 
-def steady_time() -> float:
+def read_steady_clock() -> float:
     """Return seconds since 1970 on a clock that never jumps, even if the system time is set."""
     return _EPOCH + time.monotonic()
 

@@ -29,12 +29,12 @@ from hesrpt.runtime.engines.engine import (
     PythonTask,
     Task,
     pickle_value,
-    steady_time,
+    read_steady_clock,
 )
 from hesrpt.runtime.engines.processes import (
     Guardian,
+    build_environment,
     create_mark,
-    environment_with_mark,
     kill_marked,
     kill_orphans,
     kill_tree,
@@ -59,10 +59,10 @@ class AttemptEnded(NamedTuple):
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(_usable_cores()) or os.cpu_count() or 1
+    return len(_list_usable_cores()) or os.cpu_count() or 1
 
 
-def _usable_cores() -> list[int]:
+def _list_usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -90,7 +90,7 @@ class LocalEngine:
         self._threads: ThreadPoolExecutor | None = None
 
     def now(self) -> float:
-        return steady_time()
+        return read_steady_clock()
 
     def capacity(self) -> int:
         return self.servers
@@ -137,7 +137,7 @@ class LocalEngine:
             except RuntimeError:
                 pass  # the pool is broken: replace it
         self._pool = ProcessPool(
-            max_workers=self.servers, context=_Context(environment_with_mark(self.mark))
+            max_workers=self.servers, context=_Context(build_environment(self.mark))
         )
         return self._pool.schedule(worker.call_pickled, arguments, timeout=task.timeout)
 
@@ -189,7 +189,7 @@ class LocalEngine:
         with self._lock:
             if not self._is_current(attempt):
                 return None  # it was stopped before it started
-            process = commands.start_command(task, output, environment_with_mark(self.mark))
+            process = commands.start_command(task, output, build_environment(self.mark))
             self.commands[attempt] = process
             cores = self._cores.get(attempt)
         if cores:
@@ -201,8 +201,8 @@ class LocalEngine:
         with self._lock:
             self._cores.pop(attempt, None)
             taken = {core for cores in self._cores.values() for core in cores}
-            free = [core for core in _usable_cores() if core not in taken]
-            cores = free[:servers] if len(free) >= servers else _usable_cores()
+            free = [core for core in _list_usable_cores() if core not in taken]
+            cores = free[:servers] if len(free) >= servers else _list_usable_cores()
             self._cores[attempt] = cores
         return cores
 

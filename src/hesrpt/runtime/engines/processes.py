@@ -27,7 +27,7 @@ def create_mark() -> str:
     return f"{os.getpid()}-{uuid4().hex}"
 
 
-def environment_with_mark(mark: str) -> dict[str, str]:
+def build_environment(mark: str) -> dict[str, str]:
     """Return the environment of this process with a mark added.
 
     A run inside another run keeps the outer mark, so that either can kill its processes.

@@ -21,7 +21,7 @@ class Batch:
     references: list[Any] = field(default_factory=list)  # to results that stay in the cluster
     deadline: float = inf
 
-    def time_limit(self, slack: float = 0.0) -> float:
+    def compute_time_limit(self, slack: float = 0.0) -> float:
         """Return how many seconds the batch may take.
 
         Commands enforce their time limits on their server. A batch of several items gets some

@@ -24,7 +24,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.engines.ray.actors import Actor, Assignment, Batch, Reply
 from hesrpt.runtime.engines.ray.cluster import REPORT_DELAY, ClusterView, OwnServers
 from hesrpt.runtime.engines.ray.connection import is_connected
-from hesrpt.runtime.engines.ray.resources import actor_options
+from hesrpt.runtime.engines.ray.resources import build_actor_options
 from hesrpt.runtime.engines.ray.server import Server
 
 # Seconds between two looks at the cluster.
@@ -83,7 +83,7 @@ class Fleet:
         """The most servers we could have on one node."""
         return int(min(max(self.cluster.room.values(), default=0), self.max_servers))
 
-    def servers_by_node(self) -> Counter[str]:
+    def count_servers_by_node(self) -> Counter[str]:
         """Count our servers on each node, including those that are starting."""
         servers: Counter[str] = Counter()
         for actor in self.actors:
@@ -104,7 +104,7 @@ class Fleet:
         self._stopped = [stop for stop in self._stopped if now - stop.time < REPORT_DELAY]
         nodes = {actor.node for actor in self.actors} | {stop.node for stop in self._stopped}
         try:
-            self.cluster.refresh({node: self._own_servers_on(node, now) for node in nodes})
+            self.cluster.refresh({node: self._count_own_servers(node, now) for node in nodes})
             capacity = self.capacity
             missing = min(useful_servers, self.max_servers) - capacity
             # Ask the autoscaler to at most double the cluster, and for more once that is in use.
@@ -114,7 +114,7 @@ class Fleet:
         self._release_servers(now)
         return self._probe_nodes(now)
 
-    def _own_servers_on(self, node: str, now: float) -> OwnServers:
+    def _count_own_servers(self, node: str, now: float) -> OwnServers:
         here = [actor for actor in self.actors if actor.node == node]
         stopped = sum(stop.servers for stop in self._stopped if stop.node == node)
         return OwnServers(
@@ -127,7 +127,7 @@ class Fleet:
 
     def _release_servers(self, now: float) -> None:
         """Give back idle servers, and give up on servers that cannot start."""
-        servers = self.servers_by_node()
+        servers = self.count_servers_by_node()
         for actor in list(self.actors):
             if not actor.is_ready:
                 is_late = now - actor.created_at > _START_SECONDS
@@ -172,7 +172,7 @@ class Fleet:
 
     def _start_servers(self, count: int, reserved: set[str]) -> None:
         """Start up to ``count`` servers, each on the node with the most room."""
-        servers = self.servers_by_node()
+        servers = self.count_servers_by_node()
         free = {
             node: room - servers[node]
             for node, room in self.cluster.room.items()
@@ -211,10 +211,10 @@ class Fleet:
         """Start the actor of a command on several servers, if the node has room for it now."""
         idle = [actor for actor in self.actors if actor.is_idle and actor.reserved_for is None]
         for actor in idle:
-            total = self.servers_by_node().total()
+            total = self.count_servers_by_node().total()
             if actor.node == node or total + batch.servers > self.max_servers:
                 self.kill(actor)
-        servers = self.servers_by_node()
+        servers = self.count_servers_by_node()
         has_room = self.cluster.room[node] - servers[node] >= batch.servers
         if has_room and servers.total() + batch.servers <= self.max_servers:
             self._start_actor(node, batch.servers, reserved_for=batch)
@@ -228,7 +228,7 @@ class Fleet:
     def _start_actor(self, node: str, servers: int, reserved_for: Batch | None) -> None:
         try:
             handle = self._remote_server.options(
-                **actor_options(self.cluster.resources, servers),
+                **build_actor_options(self.cluster.resources, servers),
                 **self._options,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             ).remote()

@@ -17,7 +17,13 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.engine import CommandTask, Outcome, Task, pickle_value, steady_time
+from hesrpt.runtime.engines.engine import (
+    CommandTask,
+    Outcome,
+    Task,
+    pickle_value,
+    read_steady_clock,
+)
 from hesrpt.runtime.engines.ray.actors import Actor, Batch, Reply
 from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connected
 from hesrpt.runtime.engines.ray.fleet import Fleet
@@ -92,7 +98,7 @@ class RayEngine:
             )
 
     def now(self) -> float:
-        return steady_time()
+        return read_steady_clock()
 
     def capacity(self) -> int:
         return self.fleet.capacity
@@ -122,7 +128,7 @@ class RayEngine:
 
     def stop(self, job: str, item: int) -> None:
         batch = self._batches.pop((job, item), None)
-        if batch is None or self._pending_items(batch):
+        if batch is None or self._list_pending_items(batch):
             return
         if batch in self._queue:
             self._queue.remove(batch)
@@ -188,7 +194,7 @@ class RayEngine:
 
     def _send(self, actor: Actor, batch: Batch) -> None:
         actor.batch = batch
-        batch.deadline = time.monotonic() + batch.time_limit(_BATCH_SLACK)
+        batch.deadline = time.monotonic() + batch.compute_time_limit(_BATCH_SLACK)
         tasks = list(batch.tasks.values())
         first = tasks[0]  # all tasks of a batch belong to one job and have the same options
         with_output = first.log is not None
@@ -275,7 +281,7 @@ class RayEngine:
         for actor in list(self.fleet.actors):
             if actor.batch is not None and actor.batch.deadline <= now:
                 self.fleet.kill(actor)
-                error = f"took longer than its time limit ({actor.batch.time_limit():g} s)"
+                error = f"took longer than its time limit ({actor.batch.compute_time_limit():g} s)"
                 yield from self._fail(actor.batch, error)
 
     def _return_too_wide(self) -> Iterator[Outcome]:
@@ -291,7 +297,7 @@ class RayEngine:
         """Fail an item. In a larger batch the culprit is unknown, so all items run again alone."""
         if len(batch.tasks) > 1:
             yield from self._lose(batch)
-        for item in self._pending_items(batch):
+        for item in self._list_pending_items(batch):
             del self._batches[batch.job, item]
             yield Outcome(batch.job, item, 0.0, error=error)
 
@@ -299,11 +305,11 @@ class RayEngine:
         return [outcome for batch in batches for outcome in self._lose(batch)]
 
     def _lose(self, batch: Batch, was_started: bool = True) -> Iterator[Outcome]:
-        for item in self._pending_items(batch):
+        for item in self._list_pending_items(batch):
             del self._batches[batch.job, item]
             yield Outcome(batch.job, item, 0.0, is_lost=True, was_started=was_started)
 
-    def _pending_items(self, batch: Batch) -> list[int]:
+    def _list_pending_items(self, batch: Batch) -> list[int]:
         """Return the items of a batch that have no outcome yet and were not stopped."""
         return [item for item in batch.tasks if self._batches.get((batch.job, item)) is batch]
 

@@ -26,10 +26,10 @@ def check_resources(resources: Mapping[str, float]) -> dict[str, float]:
     return dict(resources)
 
 
-def actor_options(resources: Mapping[str, float], servers: int) -> dict[str, Any]:
+def build_actor_options(resources: Mapping[str, float], servers: int) -> dict[str, Any]:
     """Return the options of a Ray actor that holds the resources of some servers.
 
-    >>> actor_options({"CPU": 2, "licence": 1}, 3)
+    >>> build_actor_options({"CPU": 2, "licence": 1}, 3)
     {'num_cpus': 6, 'resources': {'licence': 3}}
     """
     total = {name: amount * servers for name, amount in resources.items()}

@@ -16,7 +16,7 @@ import ray
 
 from hesrpt.runtime.engines import commands, worker
 from hesrpt.runtime.engines.engine import CommandTask
-from hesrpt.runtime.engines.processes import Guardian, create_mark, environment_with_mark
+from hesrpt.runtime.engines.processes import Guardian, build_environment, create_mark
 
 # Of an item's output, at most this many bytes are sent back: the last ones.
 _OUTPUT_BYTES = 2**20
@@ -40,7 +40,7 @@ class Server:
         mark = create_mark()
         # Processes that items start inherit the mark, and die with this one.
         self._guardian = Guardian(mark, detached=True)
-        os.environ.update(environment_with_mark(mark))
+        os.environ.update(build_environment(mark))
         self._functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
 
     def confirm_start(self) -> None:
