@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hesrpt.cli.completion import complete_policies
 from hesrpt.cli.option_groups import JobOptions, SimulationOptions, SpeedupOptions
 from hesrpt.cli.options import (
     POLICY_NAMES,
@@ -15,7 +16,6 @@ from hesrpt.cli.options import (
     CsvFile,
     PlotFile,
     Servers,
-    complete_policies,
     parse_policies,
     parse_whole_number,
 )

@@ -6,19 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hesrpt.cli.completion import complete_job
 from hesrpt.cli.options import StateDirectory, parse_whole_number
-from hesrpt.errors import InputError
-
-
-def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs of the run that a partly typed name may stand for."""
-    from hesrpt.runtime.inspection import read_status
-
-    try:
-        jobs = read_status(ctx.params["state"]).jobs
-    except (InputError, KeyError):
-        return []
-    return [job.name for job in jobs if job.name.startswith(incomplete)]
 
 
 def logs(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from hesrpt.cli.completion import complete_sizes
 from hesrpt.cli.options import (
     SPEEDUP_PANEL,
     MaxServers,
@@ -143,11 +144,6 @@ class SpeedupOptions:
 
 
 _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
-
-
-def complete_sizes(incomplete: str) -> list[str]:
-    """Return the distributions that a partly typed name may stand for."""
-    return [name for name in SIZES if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True)

@@ -43,19 +43,6 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
-def complete_policy(incomplete: str) -> list[tuple[str, str]]:
-    """Return the policies that a partly typed name may stand for, with their titles."""
-    entries = POLICIES.items()
-    return [(name, entry.title) for name, entry in entries if name.startswith(incomplete)]
-
-
-def complete_policies(incomplete: str) -> list[str]:
-    """Return completions of the last name in a comma-separated list of policies."""
-    *complete, last = incomplete.split(",")
-    names = [name for name in POLICIES if name.startswith(last) and name not in complete]
-    return [",".join([*complete, name]) for name in names]
-
-
 POLICY_NAMES = ", ".join(POLICIES)
 SPEEDUP_PANEL = "Speedup"
 OUTPUT_PANEL = "Output"

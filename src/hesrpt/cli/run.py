@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hesrpt.cli.options import POLICY_NAMES, AsJson, complete_policy, parse_whole_number
+from hesrpt.cli.completion import complete_engine, complete_policy
+from hesrpt.cli.options import POLICY_NAMES, AsJson, parse_whole_number
 from hesrpt.cli.terminal import create_console
 from hesrpt.errors import InputError
 
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from hesrpt.runtime.pool import Pool
 
 _CLUSTER_PANEL = "Cluster"
-
-
-def complete_engine(incomplete: str) -> list[str]:
-    """Return the engines that a partly typed name may stand for."""
-    from hesrpt.runtime.engines.registry import ENGINES
-
-    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 def run(

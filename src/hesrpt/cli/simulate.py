@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from hesrpt.cli.completion import complete_policy
 from hesrpt.cli.option_groups import JobOptions, SimulationOptions, SpeedupOptions
-from hesrpt.cli.options import POLICY_NAMES, AsJson, CsvFile, PlotFile, Servers, complete_policy
+from hesrpt.cli.options import POLICY_NAMES, AsJson, CsvFile, PlotFile, Servers
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 from hesrpt.cli.terminal import print_overload_warnings, show_progress
 

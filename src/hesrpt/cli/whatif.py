@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hesrpt.cli.completion import complete_format, complete_policies
 from hesrpt.cli.options import (
     OUTPUT_PANEL,
     POLICY_NAMES,
@@ -19,7 +20,6 @@ from hesrpt.cli.options import (
     ResizeCost,
     Seed,
     SizeError,
-    complete_policies,
     parse_number,
     parse_policies,
     parse_whole_number,
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
     from hesrpt.whatif import Sensitivity, Study
 
 _TRACE_PANEL = "Reading the trace"
-
-
-def complete_format(incomplete: str) -> list[str]:
-    """Return the formats that a partly typed name may stand for."""
-    from hesrpt.traces.formats import FORMATS
-
-    return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 def whatif(

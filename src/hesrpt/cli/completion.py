@@ -1,0 +1,55 @@
+"""Shell completion: what to offer for a partly typed value of an option or argument.
+
+These functions run at every press of the Tab key, so they import the library only where needed.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from hesrpt.errors import InputError
+from hesrpt.policies import POLICIES
+from hesrpt.workload import SIZES
+
+
+def complete_policy(incomplete: str) -> list[tuple[str, str]]:
+    """Return the policies whose names start with ``incomplete``, with their titles."""
+    entries = POLICIES.items()
+    return [(name, entry.title) for name, entry in entries if name.startswith(incomplete)]
+
+
+def complete_policies(incomplete: str) -> list[str]:
+    """Return completions of the last name in a comma-separated list of policies."""
+    *complete, last = incomplete.split(",")
+    names = [name for name in POLICIES if name.startswith(last) and name not in complete]
+    return [",".join([*complete, name]) for name in names]
+
+
+def complete_sizes(incomplete: str) -> list[str]:
+    """Return the size distributions whose names start with ``incomplete``."""
+    return [name for name in SIZES if name.startswith(incomplete)]
+
+
+def complete_engine(incomplete: str) -> list[str]:
+    """Return the engines whose names start with ``incomplete``."""
+    from hesrpt.runtime.engines.registry import ENGINES
+
+    return [name for name in ENGINES if name.startswith(incomplete)]
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Return the trace formats whose names start with ``incomplete``."""
+    from hesrpt.traces.formats import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs in the run's state directory whose names start with ``incomplete``."""
+    from hesrpt.runtime.inspection import read_status
+
+    try:
+        jobs = read_status(ctx.params["state"]).jobs
+    except (InputError, KeyError):
+        return []
+    return [job.name for job in jobs if job.name.startswith(incomplete)]
