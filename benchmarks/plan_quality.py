@@ -45,8 +45,8 @@ def find_best_on_whole_servers(
 
     The variables are the time spent on each allocation of whole servers, for each set of jobs.
     """
-    jobs, most = len(sizes), int(servers)
-    allocations = np.array([a for a in product(range(most + 1), repeat=jobs) if sum(a) == most])
+    jobs, total = len(sizes), int(servers)
+    allocations = np.array([a for a in product(range(total + 1), repeat=jobs) if sum(a) == total])
     work = np.stack([s.rate(allocations[:, i].astype(float)) for i, s in enumerate(speedups)])
     best = np.inf
     for order in permutations(range(jobs)):  # from the last to end to the first

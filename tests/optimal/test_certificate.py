@@ -160,8 +160,8 @@ def test_tampered_large_plan_is_rejected() -> None:
 class WrongDemand(Amdahl):
     """A speedup with a wrong demand, which leads to job values that prove nothing."""
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return np.where(price > 0, 0.7, 1.0) * super().demand(price, most)
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return np.where(price > 0, 0.7, 1.0) * super().demand(price, max_servers)
 
 
 def test_wrong_demand_is_detected() -> None:
@@ -179,11 +179,11 @@ class ExclusiveDemand(Speedup):
     def slope(self, servers: FloatArray) -> FloatArray:
         return 1 / (1 + servers)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        demand = np.clip(1 / np.maximum(price, 1e-300) - 1, 0, most)
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        demand = np.clip(1 / np.maximum(price, 1e-300) - 1, 0, max_servers)
         return np.where(price <= np.min(price, initial=np.inf), demand, 0.0)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         return np.expm1(rate)
 
 

@@ -201,11 +201,11 @@ def mean_and_error(values: FloatArray, batches: int = 40) -> tuple[float, float]
 @pytest.mark.parametrize(("p", "rate"), [(0.3, 6.0), (0.5, 10.0), (0.7, 12.0), (0.5, 30.0)])
 def test_equal_shares_agree_with_a_birth_and_death_chain(p: float, rate: float) -> None:
     """With m jobs of exponential size, one ends at rate m s(N/m)."""
-    servers, most = 16.0, 400
-    m = np.arange(1, most)
+    servers, max_jobs = 16.0, 400
+    m = np.arange(1, max_jobs)
     log_weights = np.concatenate(([0.0], np.cumsum(np.log(rate / (m * (servers / m) ** p)))))
     weights = np.exp(log_weights - log_weights.max())
-    expected = float(weights @ np.arange(most)) / weights.sum() / rate
+    expected = float(weights @ np.arange(max_jobs)) / weights.sum() / rate
     jobs = Workload.poisson(rate, 200_000, seed=6, speedup=PowerLaw(p))
     run = simulate(jobs, servers, "equi")
     mean, error = mean_and_error(run.flow_times[2000:])

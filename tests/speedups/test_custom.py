@@ -43,13 +43,13 @@ def test_invalid_functions_are_refused(function: object, message: str) -> None:
 def test_demand_of_a_table_is_nearly_the_best(function: Any, demand: Any) -> None:
     prices = np.geomspace(1e-2, 2, 300)
     found, best = Custom(function).demand(prices, 50.0), demand(prices)
-    profit, most = (function(k) - prices * k for k in (found, best))
-    assert_allclose(profit, most, rtol=0, atol=2e-9 * function(50.0))
+    profit, best_profit = (function(k) - prices * k for k in (found, best))
+    assert_allclose(profit, best_profit, rtol=0, atol=2e-9 * function(50.0))
 
 
 def test_table_is_concave_and_close_to_its_function() -> None:
     for function in (np.log1p, np.sqrt, np.tanh, lambda k: np.minimum(k, 2.0) + 0.1 * k):
-        table = Custom(function).known_on(100.0)
+        table = Custom(function).tabulate(100.0)
         assert isinstance(table, Tabulated)
         k = np.geomspace(1e-8, 100, 50_001)
         assert_allclose(table.rate(k), function(k), rtol=1e-8, atol=1e-12)

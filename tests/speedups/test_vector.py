@@ -18,7 +18,7 @@ CURVES = (
     Measured([3], [2]),
     Measured([1, 1.5, 2], [1, 1.2, 1.3]),
 )
-LOGARITHM = Custom(np.log1p).known_on(20.0)  # a table too large to be stacked
+LOGARITHM = Custom(np.log1p).tabulate(20.0)  # a table too large to be stacked
 MIXED: tuple[Speedup, ...] = (
     PowerLaw(0.5),
     Amdahl(0.9),

@@ -115,14 +115,14 @@ def _check_claim(plan: Plan) -> None:
 def _check_tables(plan: Plan) -> None:
     """Check that the tables of custom functions are close to the functions, up to their peaks."""
     exact = plan.workload.speedups
-    known = exact.known_on(plan.servers)
-    if known is exact:
+    tabulated = exact.tabulate(plan.servers)
+    if tabulated is exact:
         return
     servers = np.concatenate(([0.0], plan.servers * np.geomspace(1e-12, 1.0, 10_007)))
     for job in range(len(plan.workload) if exact.shared is None else 1):
-        peak = float(known[job].demand(scalar(0.0), plan.servers))
+        peak = float(tabulated[job].demand(scalar(0.0), plan.servers))
         up_to_peak = servers[servers <= peak]
-        true, table = (speedups[job].rate(up_to_peak) for speedups in (exact, known))
+        true, table = (speedups[job].rate(up_to_peak) for speedups in (exact, tabulated))
         is_wrong = ~(np.abs(table - true) <= TOLERANCE * (true + 1e-4 * true.max()))
         if is_wrong.any():
             at = int(np.argmax(is_wrong))

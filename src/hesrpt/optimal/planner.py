@@ -41,8 +41,8 @@ class Plan(Schedule):
     @cached_property
     def speedups(self) -> SpeedupVector:
         """The speedups that the plan is computed with: tables in place of custom functions."""
-        known = self.workload.speedups.known_on(self.servers)
-        return known.on_whole_servers() if self.whole else known
+        tabulated = self.workload.speedups.tabulate(self.servers)
+        return tabulated.on_whole_servers() if self.whole else tabulated
 
     @cached_property
     def weights(self) -> FloatArray | None:
@@ -91,7 +91,7 @@ def plan(
     array([1.11111111, 3.33333333, 5.55555556])
     """
     servers = _check_arguments(workload, servers, objective, whole)
-    speedups = workload.speedups.known_on(servers)
+    speedups = workload.speedups.tabulate(servers)
     speedups = speedups.on_whole_servers() if whole else speedups
     # An overflow makes the cost infinite or undefined, which is checked below.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -53,7 +53,7 @@ class JobValues:
     usable: FloatArray  # the most servers that each job can use
     is_negligible: BoolArray  # whether a job's weight is negligible beside those before it
     is_rising: bool  # whether values are known to rise along the list
-    steepest: float  # if values rise, the demand is 0 at this price per value or above
+    max_slope: float  # if values rise, the demand is 0 at this price per value or above
 
     def allocate(self, jobs: int) -> tuple[int, FloatArray]:
         """Return the allocation when only the first ``jobs`` jobs are present.
@@ -65,7 +65,7 @@ class JobValues:
             start, held = self.allocate(last)
             return start, np.append(held, 0.0)
         low, high = float(self.low_prices[last]), float(self.high_prices[last])
-        start = _count_unserved(self.values[:last], low, self.steepest)
+        start = _count_unserved(self.values[:last], low, self.max_slope)
         values = self.values[start:jobs]
         speedups = self.speedups.entries(slice(start, jobs))
         held = speedups.demand(high / values, self.servers)
@@ -85,9 +85,9 @@ class JobValues:
         return start, held
 
 
-def _count_unserved(values: FloatArray, price: float, steepest: float) -> int:
+def _count_unserved(values: FloatArray, price: float, max_slope: float) -> int:
     """Return how many jobs at the head of the list demand no servers at this price."""
-    return int(values.searchsorted(price / steepest, side="right")) if steepest < inf else 0
+    return int(values.searchsorted(price / max_slope, side="right")) if max_slope < inf else 0
 
 
 def _serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
@@ -124,7 +124,7 @@ def compute_job_values(
     # With one speedup, values rise along the list if weights do. Rounding must not undo that.
     is_rising = shared is not None and bool(np.all(weights[1:] >= weights[:-1]))
     # Then the jobs that get no servers are at the head of the list and can be skipped.
-    steepest = shared.steepest() if shared is not None and is_rising else inf
+    max_slope = shared.max_slope() if shared is not None and is_rising else inf
     usable = speedups.demand(np.zeros(jobs), servers)
     is_negligible = weights < _NEGLIGIBLE * cost
     if isinstance(shared, PowerLaw):  # the solution of the recursion, as U_k(n) = W_k (n/N)^p
@@ -134,9 +134,9 @@ def compute_job_values(
         values[known:] = own ** (1 - p) * cost[known:] / servers**p
         low[known:] = high[known:] = p * cost[known:] / servers
         is_negligible[:] = False
-        steepest = inf
+        max_slope = inf
         return JobValues(
-            speedups, servers, values, low, high, usable, is_negligible, is_rising, steepest
+            speedups, servers, values, low, high, usable, is_negligible, is_rising, max_slope
         )
     steepness = 1.0
     for k in range(known, jobs):
@@ -145,7 +145,7 @@ def compute_job_values(
             values[k] = weights[k] / float(speedups[k].rate(scalar(float(usable[k]))))
             low[k], high[k] = low[k - 1], high[k - 1]
             continue
-        phase = _Phase(speedups, servers, values[:k], float(cost[k]), float(usable[k]), steepest)
+        phase = _Phase(speedups, servers, values[:k], float(cost[k]), float(usable[k]), max_slope)
         lowest = float(low[k - 1]) if k else 0.0
         guess = _extrapolate(low[max(k - 3, 0) : k].tolist())
         values[k], low[k], high[k] = phase.solve(lowest, guess, steepness)
@@ -153,7 +153,7 @@ def compute_job_values(
         if is_rising and k:
             values[k] = max(values[k], values[k - 1])
     return JobValues(
-        speedups, servers, values, low, high, usable, is_negligible, is_rising, steepest
+        speedups, servers, values, low, high, usable, is_negligible, is_rising, max_slope
     )
 
 
@@ -186,13 +186,13 @@ class _Phase:
         values: FloatArray,
         cost: float,
         usable: float,
-        steepest: float,
+        max_slope: float,
     ) -> None:
         self.others = speedups.entries(slice(len(values)))
         self.speedup = speedups[len(values)]
         self.servers, self.values, self.cost = servers, values, cost
         self.precision = max(speedups.precision, self.speedup.precision)
-        self.usable, self.steepest, self.steepness = usable, steepest, 1.0
+        self.usable, self.max_slope, self.steepness = usable, max_slope, 1.0
 
     def solve(self, lowest: float, guess: float, steepness: float) -> tuple[float, float, float]:
         """Return the value of the job, a lower bound and an upper bound on the price.
@@ -244,7 +244,7 @@ class _Phase:
 
     def offer(self, price: float) -> _Offer:
         """Return the consequences of a price."""
-        start = _count_unserved(self.values, price, self.steepest)
+        start = _count_unserved(self.values, price, self.max_slope)
         values = self.values[start:]
         others = self.others.entries(slice(start, None)) if start else self.others
         demand = others.demand(price / values, self.servers)

@@ -116,10 +116,10 @@ def _shorten(name: str) -> str:
 
 def _choose_times(schedule: Schedule) -> FloatArray:
     """Return the times to draw: 0, arrivals, and ends of phases and jobs, or a selection."""
-    most = _MAX_TIMES if len(schedule.workload) > _MANY_JOBS else 10 * _MAX_TIMES
-    ends = schedule.timeline.sample_ends(most)
+    limit = _MAX_TIMES if len(schedule.workload) > _MANY_JOBS else 10 * _MAX_TIMES
+    ends = schedule.timeline.sample_ends(limit)
     known = [np.zeros(1), ends, np.array([schedule.makespan])]
-    if len(schedule.workload) <= most:
+    if len(schedule.workload) <= limit:
         known.append(schedule.completion_times)
         if schedule.workload.arrivals is not None:
             known.append(schedule.workload.arrivals)

@@ -86,7 +86,7 @@ class _Loop:
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
         self.seen_sizes = workload.sizes if self.is_exact else workload.sizes * estimates
         self.weights = np.ones(jobs) if workload.weights is None else workload.weights
-        self.speedups = workload.speedups.known_on(run.servers)
+        self.speedups = workload.speedups.tabulate(run.servers)
         # Arrays that this run does not use take no space.
         resized = jobs if run.resize_cost > 0 else 1
         asked = jobs if self.ranked is None else 1

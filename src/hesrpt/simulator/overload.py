@@ -34,7 +34,7 @@ def detect_overload(workload: Workload, servers: float, completion_times: FloatA
     if np.count_nonzero(completion_times > last) <= 10 + 0.01 * jobs + 2 * jobs**0.5:
         return False
     speedup = workload.speedups.shared
-    max_efficiency = inf if speedup is None else speedup.known_on(servers).steepest()
+    max_efficiency = inf if speedup is None else speedup.tabulate(servers).max_slope()
     offered = float(workload.sizes.sum()) / (last - first)
     if max_efficiency < inf and offered > 1.02 * max_efficiency * servers:
         return True  # more work arrives than the servers can do, however they are shared

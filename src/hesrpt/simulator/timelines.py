@@ -45,11 +45,11 @@ class SimulatedTimeline(Timeline):
     def ends(self) -> FloatArray:  # type: ignore[override]
         return self._phases.ends
 
-    def sample_ends(self, most: int) -> FloatArray:
+    def sample_ends(self, limit: int) -> FloatArray:
         if self._is_recordable:
-            return super().sample_ends(most)
+            return super().sample_ends(limit)
         # The run is simulated again for each of these times.
-        half = min(most, max(2_000_000 // self.run.jobs, 60)) // 2
+        half = min(limit, max(2_000_000 // self.run.jobs, 60)) // 2
         even = np.linspace(0.0, self.completion_times.max(), half + 1)[1:]
         return np.union1d(even, np.quantile(self.completion_times, np.linspace(0, 1, half)))
 

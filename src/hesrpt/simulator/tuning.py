@@ -110,7 +110,7 @@ def _try_all(trial: Trial, alphas: FloatArray, sum_of_arrivals: float) -> FloatA
 
 def _alpha_range(workload: Workload, servers: float) -> tuple[float, float]:
     """Return the values of α between which knees fall from all servers to next to none."""
-    speedups = workload.speedups.known_on(servers)
+    speedups = workload.speedups.tabulate(servers)
     jobs = len(workload)
     all_servers, few_servers = np.full(jobs, servers), np.full(jobs, servers / (1000.0 * jobs))
     saved_at_all, saved_at_few = (

@@ -63,13 +63,13 @@ class Custom(Speedup):
         low, high = np.maximum(servers - step, 0.0), servers + step
         return (self.rate(high) - self.rate(low)) / (high - low)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return self.known_on(most).demand(price, most)
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return self.tabulate(max_servers).demand(price, max_servers)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        return self.known_on(most).inverse(rate, most)
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        return self.tabulate(max_servers).inverse(rate, max_servers)
 
-    def known_on(self, servers: float) -> Speedup:
+    def tabulate(self, servers: float) -> Speedup:
         return _tabulate(self, float(servers))
 
     def check(self, servers: float) -> None:
@@ -98,21 +98,23 @@ class Custom(Speedup):
 
 
 @lru_cache(maxsize=64)
-def _evaluate_on_grid(speedup: Custom, most: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return servers, speedups and slopes of chords on a grid over [0, most], finer near 0."""
-    grid = np.concatenate(([0.0], most * np.geomspace(1e-12, 1.0, 2000)))
+def _evaluate_on_grid(
+    speedup: Custom, max_servers: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return servers, speedups and chord slopes on a grid over [0, max_servers], finer near 0."""
+    grid = np.concatenate(([0.0], max_servers * np.geomspace(1e-12, 1.0, 2000)))
     values = speedup.rate(grid)
     return grid, values, np.diff(values) / np.diff(grid)
 
 
 @lru_cache(maxsize=16)
-def _tabulate(speedup: Custom, most: float) -> Tabulated:
+def _tabulate(speedup: Custom, max_servers: float) -> Tabulated:
     """Return a piecewise linear function whose difference from the speedup is negligible.
 
     Pieces are halved until the function at the middle of each is close to the chord. This adds many
     pieces where the function is curved, and few at a kink.
     """
-    at, height, _ = _evaluate_on_grid(speedup, most)
+    at, height, _ = _evaluate_on_grid(speedup, max_servers)
     peak = float(height.max())
     rounding = 4e-16 * max(peak, 1.0)
     open_pieces = np.ones(len(at) - 1, dtype=bool)

@@ -1,6 +1,6 @@
-"""The questions that every speedup answers, for one job or for many.
+"""The operations of every speedup, for one job or for many.
 
-Arguments and results are arrays, and entry i of a result depends on entry i of the argument alone.
+Arguments and results are arrays. Entry i of a result depends only on entry i of the argument.
 A :class:`~hesrpt.speedups.Speedup` applies one function to every entry; a
 :class:`~hesrpt.speedups.SpeedupVector` applies the function of job i to entry i.
 """
@@ -38,23 +38,26 @@ class Elementwise(ABC):
         return self.rate(servers + 1) - self.rate(servers)
 
     @abstractmethod
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        """Return the fewest servers in [0, most] that maximise s(k) − price·k."""
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        """Return the fewest servers in [0, max_servers] that maximise s(k) − price·k."""
 
     @abstractmethod
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        """Return the fewest servers that reach ``rate``; more than ``most`` if those do not."""
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        """Return the fewest servers that reach ``rate``.
 
-    def knee(self, saving: FloatArray, most: float) -> FloatArray:
-        """Return the greatest k in [0, most] with ``saving``·s'(k−) ≥ s(k)², by bisection."""
-        low, high = np.zeros_like(saving), np.full(len(saving), most)
-        at_most = saving * self.slope_before(high) >= self.rate(high) ** 2
+        The result exceeds ``max_servers`` if that many servers cannot reach it.
+        """
+
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        """Return the greatest k up to ``max_servers`` with ``saving``·s'(k−) ≥ s(k)²."""
+        low, high = np.zeros_like(saving), np.full(len(saving), max_servers)
+        holds_at_max = saving * self.slope_before(high) >= self.rate(high) ** 2
         for _ in range(60):
             middle = (low + high) / 2
             holds = saving * self.slope_before(middle) >= self.rate(middle) ** 2
             low, high = np.where(holds, middle, low), np.where(holds, high, middle)
-        return np.where(at_most, most, low)
+        return np.where(holds_at_max, max_servers, low)
 
     def entries(self, which: slice | IntArray) -> Elementwise:
-        """Return the functions of some entries; itself if all entries have one function."""
+        """Return the functions of some entries; by default, all entries have the same function."""
         return self

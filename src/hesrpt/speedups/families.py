@@ -37,16 +37,16 @@ class PowerLawFormula(Elementwise):
         some = np.maximum(servers, 1.0)
         return np.where(servers > 0, some**self.p * np.expm1(self.p * np.log1p(1 / some)), 1.0)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         with np.errstate(divide="ignore", over="ignore", under="ignore"):
-            return np.minimum((self.p / price) ** (1 / (1 - self.p)), most)
+            return np.minimum((self.p / price) ** (1 / (1 - self.p)), max_servers)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         with np.errstate(over="ignore", under="ignore"):
             return rate ** (1 / self.p)
 
-    def knee(self, saving: FloatArray, most: float) -> FloatArray:
-        return np.minimum((self.p * saving) ** (1 / (1 + self.p)), most)
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        return np.minimum((self.p * saving) ** (1 / (1 + self.p)), max_servers)
 
 
 @dataclass(frozen=True)
@@ -106,21 +106,21 @@ class AmdahlFormula(Elementwise):
         f = self.parallel_fraction
         return f / (((1 - f) * servers + f) * ((1 - f) * (servers + 1) + f))
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         f = self.parallel_fraction
         # At a price of 0, or with f = 1, the demand is unlimited. The bounds avoid a division by 0.
         unlimited = (np.sqrt(f / np.maximum(price, 1e-300)) - f) / np.maximum(1 - f, 1e-150)
-        demand: FloatArray = np.minimum(np.maximum(unlimited, 0.0), most)
+        demand: FloatArray = np.minimum(np.maximum(unlimited, 0.0), max_servers)
         return demand
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         f = self.parallel_fraction
         parallel_time = 1 - (1 - f) * rate  # what remains of a unit of time after the serial part
         with np.errstate(divide="ignore"):
             return np.where(parallel_time > 0, f * rate / np.maximum(parallel_time, 0), np.inf)
 
-    def knee(self, saving: FloatArray, most: float) -> FloatArray:
-        return np.minimum(np.sqrt(self.parallel_fraction * saving), most)
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        return np.minimum(np.sqrt(self.parallel_fraction * saving), max_servers)
 
 
 @dataclass(frozen=True)

@@ -38,18 +38,18 @@ class LimitedFormula(Elementwise):
     def gain(self, servers: FloatArray) -> FloatArray:
         return np.where(servers + 1 <= self.limit, self.base.gain(servers), super().gain(servers))
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return np.minimum(self.base.demand(price, self._most_usable(most)), self.limit)
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return np.minimum(self.base.demand(price, self._max_usable(max_servers)), self.limit)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        best = self.demand(np.zeros_like(rate), max(most, float(np.max(self.limit))))
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        best = self.demand(np.zeros_like(rate), max(max_servers, float(np.max(self.limit))))
         # A rate that exceeds the greatest one only by rounding is reached there.
         reached = rate <= self.base.rate(best) * (1 + 4e-16)
-        servers = self.base.inverse(rate, self._most_usable(most))
+        servers = self.base.inverse(rate, self._max_usable(max_servers))
         return np.where(reached, np.minimum(servers, best), np.inf)
 
-    def _most_usable(self, most: float) -> float:
-        return most
+    def _max_usable(self, max_servers: float) -> float:
+        return max_servers
 
 
 @final
@@ -63,8 +63,8 @@ class Limited(LimitedFormula, Speedup):
     def __post_init__(self) -> None:
         object.__setattr__(self, "limit", check_positive("the limit of a speedup", self.limit))
 
-    def _most_usable(self, most: float) -> float:
-        return min(most, self.limit)
+    def _max_usable(self, max_servers: float) -> float:
+        return min(max_servers, self.limit)
 
     @property
     def exponent(self) -> float | None:
@@ -73,9 +73,9 @@ class Limited(LimitedFormula, Speedup):
     def check(self, servers: float) -> None:
         self.base.check(min(servers, self.limit))
 
-    def known_on(self, servers: float) -> Speedup:
-        known = self.base.known_on(min(servers, self.limit))
-        return self if known is self.base else Limited(known, self.limit)
+    def tabulate(self, servers: float) -> Speedup:
+        tabulated = self.base.tabulate(min(servers, self.limit))
+        return self if tabulated is self.base else Limited(tabulated, self.limit)
 
     def stack_key(self) -> Hashable:
         return Limited, self.base.stack_key()
@@ -122,15 +122,15 @@ class TimeSharedFormula(Elementwise):
     def gain(self, servers: FloatArray) -> FloatArray:
         return self.base.gain(servers)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        at_least_one = np.maximum(self.base.demand(price, most), 1.0)
-        return np.where(price < self._at_one, np.minimum(at_least_one, most), 0.0)
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        at_least_one = np.maximum(self.base.demand(price, max_servers), 1.0)
+        return np.where(price < self._at_one, np.minimum(at_least_one, max_servers), 0.0)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         return np.where(
             rate < self._at_one,
             rate / self._at_one,
-            np.maximum(self.base.inverse(np.maximum(rate, self._at_one), most), 1.0),
+            np.maximum(self.base.inverse(np.maximum(rate, self._at_one), max_servers), 1.0),
         )
 
 
@@ -152,9 +152,9 @@ class TimeShared(TimeSharedFormula, Speedup):
                 f"a time-shared speedup must be greater than 0 on one server, got {at_one!r}"
             )
 
-    def known_on(self, servers: float) -> Speedup:
-        known = self.base.known_on(max(servers, 1.0))
-        return self if known is self.base else TimeShared(known)
+    def tabulate(self, servers: float) -> Speedup:
+        tabulated = self.base.tabulate(max(servers, 1.0))
+        return self if tabulated is self.base else TimeShared(tabulated)
 
     def stack_key(self) -> Hashable:
         return TimeShared, self.base.stack_key()
@@ -189,16 +189,16 @@ class WholeServersFormula(Elementwise):
     def slope_before(self, servers: FloatArray) -> FloatArray:
         return self.base.gain(np.maximum(np.ceil(servers), 1.0) - 1)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         # By concavity the last worthwhile server is the one below or above the continuous demand.
-        below = np.floor(self.base.demand(price, most))
+        below = np.floor(self.base.demand(price, max_servers))
         one_more = self.base.gain(below) > price
-        demand: FloatArray = np.minimum(below + one_more, most)
+        demand: FloatArray = np.minimum(below + one_more, max_servers)
         return demand
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         # A chord meets the function at its ends, so the interval is the one of the function.
-        exact = self.base.inverse(rate, most)
+        exact = self.base.inverse(rate, max_servers)
         below = np.floor(np.where(np.isfinite(exact), exact, 0.0))
         gain = self.base.gain(below)
         part = (rate - self.base.rate(below)) / np.where(gain > 0, gain, 1.0)
@@ -219,9 +219,9 @@ class WholeServers(WholeServersFormula, Speedup):
     def check(self, servers: float) -> None:
         self.base.check(servers)
 
-    def known_on(self, servers: float) -> Speedup:
-        known = self.base.known_on(servers)
-        return self if known is self.base else known.on_whole_servers()
+    def tabulate(self, servers: float) -> Speedup:
+        tabulated = self.base.tabulate(servers)
+        return self if tabulated is self.base else tabulated.on_whole_servers()
 
     def stack_key(self) -> Hashable:
         return WholeServers, self.base.stack_key()

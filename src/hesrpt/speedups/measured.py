@@ -47,11 +47,11 @@ class PiecewiseLinear(Speedup):
         # Within a piece, the slope is more exact than the difference of two rates.
         return exact_gain(self, servers)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         worthwhile = np.searchsorted(-self.slopes, -price, side="left")
-        return np.minimum(self.knots[0][worthwhile], most)
+        return np.minimum(self.knots[0][worthwhile], max_servers)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         at, height = self.knots
         # A rate that exceeds the peak only by rounding is reached there.
         return np.where(rate <= height[-1] * (1 + 4e-16), np.interp(rate, height, at), np.inf)
@@ -168,11 +168,11 @@ class PiecewiseLinearStack(Elementwise):
     def gain(self, servers: FloatArray) -> FloatArray:
         return exact_gain(self, servers)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         worthwhile = np.sum(self.slopes > self._column(price), axis=1, keepdims=True)
-        return np.minimum(_pick(self.at, worthwhile)[:, 0], most)
+        return np.minimum(_pick(self.at, worthwhile)[:, 0], max_servers)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
         # A rate that exceeds the peak only by rounding is reached there.
         rates = self._column(rate)
         peak = np.max(self.height, axis=1, where=np.isfinite(self.height), initial=0.0)[:, None]

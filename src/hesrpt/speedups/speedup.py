@@ -35,8 +35,8 @@ class Speedup(Elementwise):
         rate = self.rate(checked)
         return rate if checked.ndim else float(rate)
 
-    def steepest(self) -> float:
-        """Return a bound on the slope: at this price or above, the demand is 0."""
+    def max_slope(self) -> float:
+        """Return the slope at 0, the greatest of all: at this price or above, the demand is 0."""
         return float(self.slope(np.zeros(())))
 
     @property
@@ -55,8 +55,11 @@ class Speedup(Elementwise):
         """Raise an error if the function is not concave on [0, servers]."""
         return  # the families are concave by construction
 
-    def known_on(self, servers: float) -> Speedup:
-        """Return the same function on [0, servers], in a form whose answers are exact."""
+    def tabulate(self, servers: float) -> Speedup:
+        """Return this speedup on [0, servers] in a form whose demand and inverse are exact.
+
+        That is a table for a custom function, and the speedup itself for all others.
+        """
         return self
 
     def on_whole_servers(self) -> Speedup:

@@ -44,7 +44,7 @@ class SpeedupVector(Elementwise):
         """
         self.shared = distinct.speedups[0] if which is None else None
         self._distinct, self._which, self._jobs = distinct, which, jobs
-        self._known_groups = groups
+        self._cached_groups = groups
 
     @classmethod
     def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
@@ -129,12 +129,12 @@ class SpeedupVector(Elementwise):
         for speedup in self._distinct.speedups:
             speedup.check(servers)
 
-    def known_on(self, servers: float) -> SpeedupVector:
-        """Return the same functions on [0, servers], in a form whose answers are exact."""
-        known = [speedup.known_on(servers) for speedup in self._distinct.speedups]
-        if all(new is old for new, old in zip(known, self._distinct.speedups, strict=True)):
+    def tabulate(self, servers: float) -> SpeedupVector:
+        """Return these speedups on [0, servers], with tables in place of custom functions."""
+        tabulated = [speedup.tabulate(servers) for speedup in self._distinct.speedups]
+        if all(new is old for new, old in zip(tabulated, self._distinct.speedups, strict=True)):
             return self
-        return SpeedupVector(_Distinct(known), self._which, self._jobs)
+        return SpeedupVector(_Distinct(tabulated), self._which, self._jobs)
 
     def on_whole_servers(self) -> SpeedupVector:
         """Return these speedups on whole servers, linear between them."""
@@ -150,10 +150,10 @@ class SpeedupVector(Elementwise):
 
     @property
     def _groups(self) -> _Groups:
-        if self._known_groups is None:
+        if self._cached_groups is None:
             assert self._which is not None, "jobs that share one speedup need no groups"
-            self._known_groups = self._distinct.group(self._which)
-        return self._known_groups
+            self._cached_groups = self._distinct.group(self._which)
+        return self._cached_groups
 
     @property
     def _functions(self) -> Elementwise:
@@ -180,14 +180,14 @@ class SpeedupVector(Elementwise):
     def gain(self, servers: FloatArray) -> FloatArray:
         return self._functions.gain(servers)
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return self._functions.demand(price, most)
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return self._functions.demand(price, max_servers)
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        return self._functions.inverse(rate, most)
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        return self._functions.inverse(rate, max_servers)
 
-    def knee(self, saving: FloatArray, most: float) -> FloatArray:
-        return self._functions.knee(saving, most)
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        return self._functions.knee(saving, max_servers)
 
 
 class _Distinct:
@@ -276,11 +276,11 @@ class _Groups(Elementwise):
     def gain(self, servers: FloatArray) -> FloatArray:
         return self._each(servers, lambda functions, n: functions.gain(n))
 
-    def demand(self, price: FloatArray, most: float) -> FloatArray:
-        return self._each(price, lambda functions, each: functions.demand(each, most))
+    def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
+        return self._each(price, lambda functions, each: functions.demand(each, max_servers))
 
-    def inverse(self, rate: FloatArray, most: float) -> FloatArray:
-        return self._each(rate, lambda functions, each: functions.inverse(each, most))
+    def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
+        return self._each(rate, lambda functions, each: functions.inverse(each, max_servers))
 
-    def knee(self, saving: FloatArray, most: float) -> FloatArray:
-        return self._each(saving, lambda functions, each: functions.knee(each, most))
+    def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
+        return self._each(saving, lambda functions, each: functions.knee(each, max_servers))
