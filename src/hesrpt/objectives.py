@@ -24,12 +24,12 @@ COSTS: dict[Objective, str] = {
 
 
 def check_objective(objective: object) -> Objective:
-    """Return the objective of a plan if there is one of this name."""
+    """Return ``objective``, or raise an error if plans have no such objective."""
     return cast(Objective, check_choice("objective", objective, get_args(Objective)))
 
 
 def check_flow_objective(objective: object) -> FlowObjective:
-    """Return the objective of a policy if there is one of this name."""
+    """Return ``objective``, or raise an error if policies have no such objective."""
     return cast(FlowObjective, check_choice("objective", objective, get_args(FlowObjective)))
 
 
@@ -49,7 +49,7 @@ def flow_time_weights(
 def weight_of_each_job(
     objective: Objective, sizes: FloatArray, weights: FloatArray | None
 ) -> FloatArray:
-    """Return :func:`flow_time_weights` with an entry for each job in all cases."""
+    """Return :func:`flow_time_weights`, with an array of ones in place of None."""
     each = flow_time_weights(objective, sizes, weights)
     return np.ones(len(sizes)) if each is None else each
 
@@ -57,7 +57,7 @@ def weight_of_each_job(
 def total_cost(
     objective: Objective, flow_times: FloatArray, sizes: FloatArray, weights: FloatArray | None
 ) -> float:
-    """Return the cost that an objective minimises, of jobs that are all present at time 0.
+    """Return the cost that an objective minimises, for jobs that are all present at time 0.
 
     >>> total_cost("slowdown", np.array([2.0, 4.0]), np.array([1.0, 4.0]), None)
     3.0

@@ -18,14 +18,14 @@ Result = TypeVar("Result")
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 
 
-class Stopped(Exception):  # noqa: N818 (it is no error: the caller asked for it)
-    """A task in a thread has ended early."""
+class Stopped(Exception):  # noqa: N818 (not an error: the caller asked for it)
+    """Ends a task in a thread early."""
 
 
 def stop_if_requested() -> None:
     """Raise :class:`Stopped` if this task runs in a thread and its results are no longer needed.
 
-    A thread cannot be killed, so tasks that take long should call this now and then.
+    A thread cannot be killed, so long tasks should call this now and then.
     """
     if (stop := _stop.get()) is not None and stop.is_set():
         raise Stopped
@@ -40,12 +40,13 @@ def run_tasks(
 ) -> dict[Key, Result]:
     """Run tasks on all cores, and return the result of each.
 
-    Tasks run in processes, which need no main guard and accept lambdas. Those in ``in_threads`` run
-    in threads of this process: it suits tasks that release the interpreter's lock. With one core,
-    tasks run one after the other. If one fails, or on Ctrl-C, the others are stopped.
+    Tasks run in processes, which need no main guard and accept lambdas. The tasks in ``in_threads``
+    run in threads of this process instead, which suits tasks that release the interpreter's lock.
+    With one core, tasks run one after the other. If one fails, or on Ctrl-C, the others are
+    stopped.
 
-    List the longest tasks first, so that no core has to wait for one of them in the end.
-    ``on_done`` is called with the key of each task that ends.
+    List the longest tasks first, so that all cores finish at about the same time. ``on_done`` is
+    called with the key of each task that ends.
 
     >>> run_tasks({"a": lambda: 1 + 1, "b": lambda: 2 + 2}, in_threads=["a", "b"])
     {'a': 2, 'b': 4}
@@ -59,7 +60,7 @@ def run_tasks(
         return results
     stop, processes = Event(), None
     with warnings.catch_warnings(), ThreadPoolExecutor(cores) as threads:
-        # loky replaces a worker whose memory has grown. Nothing is lost by that.
+        # loky warns when it replaces a worker whose memory has grown. That is harmless.
         warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
         try:
             futures: dict[Future[Result], Key] = {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Timeline(ABC):
-    """The allocations of a schedule: a sequence of phases without changes.
+    """The allocations of a schedule: a sequence of phases in which no allocation changes.
 
     Phases are computed on demand. A schedule of M jobs has about M phases of up to M jobs each,
     which may be too many to hold in memory at once.
@@ -229,7 +229,7 @@ class Schedule:
     def plot(self, path: str | None = None, *, in_seconds: bool = False) -> Figure:
         """Draw remaining sizes above and servers below, and save the figure if a path is given.
 
-        ``in_seconds`` says that times are seconds, and labels the axes with units.
+        With ``in_seconds``, the axes are labelled with units of time.
         """
         from hesrpt import plotting  # matplotlib is slow to import
 

@@ -1,9 +1,9 @@
 """Speedup functions s(k): how much faster a job runs on k servers than on one.
 
 Every speedup is concave with s(0) = 0. Besides its rate, it computes the demand that optimal
-sharing is based on: how many servers are worth having at a given *price* of a server (in work per
-second)? This package contains families of speedups, their limits and their fits. It knows nothing
-of workloads and schedules.
+sharing is based on: the number of servers worth having at a given *price* of a server (in work per
+second). This package contains families of speedups, their limits and their fits. It knows nothing
+about workloads and schedules.
 """
 
 from hesrpt.speedups.custom import Custom, as_speedup

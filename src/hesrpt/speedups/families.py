@@ -34,8 +34,8 @@ class PowerLawFormula(Elementwise):
 
     def gain(self, servers: FloatArray) -> FloatArray:
         # With many servers, the difference of two rates would lose most digits.
-        some = np.maximum(servers, 1.0)
-        return np.where(servers > 0, some**self.p * np.expm1(self.p * np.log1p(1 / some)), 1.0)
+        k = np.maximum(servers, 1.0)
+        return np.where(servers > 0, k**self.p * np.expm1(self.p * np.log1p(1 / k)), 1.0)
 
     def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         with np.errstate(divide="ignore", over="ignore", under="ignore"):

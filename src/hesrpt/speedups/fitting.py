@@ -22,9 +22,9 @@ def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
     """Return the :class:`PowerLaw` closest to measured speedups, with its ``r_squared``.
 
     The fit minimises relative deviations with a Cauchy loss, which gives outliers little weight.
-    Before, the curve is made flat past its peak: a job need not use servers that slow it down. A
-    curve that grows faster than linearly gets the greatest p that is allowed. R² compares the fit
-    with the points as measured.
+    The curve is first made flat past its peak: a job need not use servers that slow it down. A
+    curve that grows faster than linearly gets the greatest valid p. R² compares the fit with the
+    points as measured.
 
     >>> fit = fit_power_law([1, 2, 4, 8], [1, 1.41, 2, 2.83])
     >>> fit.p, fit.r_squared
@@ -38,7 +38,7 @@ def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
 def fit_amdahl(servers: ArrayLike, speedups: ArrayLike) -> Amdahl:
     """Return the :class:`Amdahl` speedup closest to measured ones, with its ``r_squared``.
 
-    The method is that of :func:`fit_power_law`.
+    It uses the same method as :func:`fit_power_law`.
 
     >>> fit_amdahl([1, 2, 4, 8], [1, 1.82, 3.08, 4.71]).parallel_fraction
     0.900
@@ -65,11 +65,11 @@ def _check_points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, 
 
 def _check_scale(k: FloatArray, measured: FloatArray) -> None:
     """Raise an error if the points are throughputs rather than speedups, with s(1) = 1."""
-    more = k > 1
+    is_parallel = k > 1
     if (k == 1).any():
         scale, where = float(np.median(measured[k == 1])), "on 1 server"
         # If the other points agree on a power law with s(1) = 1, only this point is wrong.
-        powers = np.log(measured[more]) / np.log(k[more])
+        powers = np.log(measured[is_parallel]) / np.log(k[is_parallel])
         middle = float(np.median(powers))
         agree = np.count_nonzero(np.abs(powers - middle) < 0.1) >= max(3, 0.7 * len(powers))
         if agree and 0 < middle < 1.05:
@@ -84,7 +84,7 @@ def _check_scale(k: FloatArray, measured: FloatArray) -> None:
 
 
 def _flatten_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return the points with those past the peak raised to it.
+    """Return the speedups, with those past the peak raised to the height of the peak.
 
     The peak is the maximum of the median speedups for each number of servers, smoothed by a
     running median of three: a single point that was measured far too high is not a peak.

@@ -1,4 +1,4 @@
-"""Speedups made from other speedups: limited, time-shared, on whole servers.
+"""Speedups built from other speedups: limited, time-shared, or on whole servers.
 
 As in :mod:`hesrpt.speedups.families`, each formula is written once and serves one job as well as
 the stacked speedups of many.
@@ -197,7 +197,8 @@ class WholeServersFormula(Elementwise):
         return demand
 
     def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
-        # A chord meets the function at its ends, so the interval is the one of the function.
+        # A chord meets the function at both ends, so the inverses of the two lie between the same
+        # whole numbers.
         exact = self.base.inverse(rate, max_servers)
         below = np.floor(np.where(np.isfinite(exact), exact, 0.0))
         gain = self.base.gain(below)

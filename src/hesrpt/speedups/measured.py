@@ -67,7 +67,8 @@ class PiecewiseLinear(Speedup):
         return PiecewiseLinearStack.create(speedups)
 
     def on_whole_servers(self) -> Speedup:
-        # Only the chords next to a corner differ from their neighbours.
+        # Away from corners all chords have the same slope, so only the whole numbers next to a
+        # corner matter.
         at, height = self.knots
         whole = np.unique(np.concatenate((np.floor(at), np.ceil(at))))
         return Tabulated(*concave_hull(whole.tolist(), np.interp(whole, at, height).tolist()))

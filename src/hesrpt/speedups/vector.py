@@ -16,7 +16,7 @@ from hesrpt.speedups.speedup import Speedup, stack_speedups
 class SpeedupVector(Elementwise):
     """The speedups of a list of jobs: arrays have one entry for each job.
 
-    Jobs that share one speedup are evaluated by it directly, and the list takes no memory per job.
+    If all jobs share one speedup, it is evaluated directly and stored only once.
     Different speedups are grouped by family, and each family is evaluated in one vector pass.
 
     >>> from hesrpt import Amdahl, PowerLaw
@@ -28,7 +28,7 @@ class SpeedupVector(Elementwise):
     """
 
     #: The speedup that all jobs have in common; None if the list was created from different ones.
-    #: A part of such a list keeps None, even if the speedups in that part are all equal.
+    #: It stays None in a part of such a list, even if all speedups in that part are equal.
     shared: Speedup | None
 
     def __init__(
@@ -49,14 +49,14 @@ class SpeedupVector(Elementwise):
     @classmethod
     def create(cls, speedups: Iterable[Speedup]) -> SpeedupVector:
         """Return the speedups of a list of jobs."""
-        listed = list(speedups)
-        if len({id(speedup) for speedup in listed}) == 1:
-            return cls.repeat(listed[0], len(listed))
+        by_job = list(speedups)
+        if len({id(speedup) for speedup in by_job}) == 1:
+            return cls.repeat(by_job[0], len(by_job))
         numbers: dict[Speedup, int] = {}
-        which = [numbers.setdefault(speedup, len(numbers)) for speedup in listed]
+        which = [numbers.setdefault(speedup, len(numbers)) for speedup in by_job]
         if len(numbers) == 1:
-            return cls.repeat(listed[0], len(listed))
-        return cls(_Distinct(list(numbers)), np.array(which, dtype=np.int64), len(listed))
+            return cls.repeat(by_job[0], len(by_job))
+        return cls(_Distinct(list(numbers)), np.array(which, dtype=np.int64), len(by_job))
 
     @classmethod
     def repeat(cls, speedup: Speedup, jobs: int) -> SpeedupVector:
@@ -101,7 +101,7 @@ class SpeedupVector(Elementwise):
     def equals(self, other: SpeedupVector) -> BoolArray:
         """Return for each job whether ``other`` has an equal speedup in its place.
 
-        If one list is longer, its additional jobs are left out.
+        If one list is longer, its extra jobs are ignored.
         """
         jobs = min(self._jobs, other._jobs)
         if self.shared is not None and other.shared is not None:
@@ -143,7 +143,7 @@ class SpeedupVector(Elementwise):
     # --- evaluation --------------------------------------------------------------------------
 
     def entries(self, which: slice | IntArray) -> Elementwise:
-        """Return the functions of some jobs: their common speedup, which is quick, or a vector."""
+        """Return the functions of some jobs: the shared speedup if there is one, or a vector."""
         if self.shared is not None:
             return self.shared
         return self[which] if isinstance(which, slice) else self.take(which)
@@ -254,7 +254,7 @@ class _Groups(Elementwise):
                 )
         return _Groups(groups)
 
-    def _each(
+    def _evaluate(
         self, values: FloatArray, method: Callable[[Elementwise, FloatArray], FloatArray]
     ) -> FloatArray:
         if len(self.groups) == 1:
@@ -265,22 +265,22 @@ class _Groups(Elementwise):
         return result
 
     def rate(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda functions, n: functions.rate(n))
+        return self._evaluate(servers, lambda functions, n: functions.rate(n))
 
     def slope(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda functions, n: functions.slope(n))
+        return self._evaluate(servers, lambda functions, n: functions.slope(n))
 
     def slope_before(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda functions, n: functions.slope_before(n))
+        return self._evaluate(servers, lambda functions, n: functions.slope_before(n))
 
     def gain(self, servers: FloatArray) -> FloatArray:
-        return self._each(servers, lambda functions, n: functions.gain(n))
+        return self._evaluate(servers, lambda functions, n: functions.gain(n))
 
     def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
-        return self._each(price, lambda functions, each: functions.demand(each, max_servers))
+        return self._evaluate(price, lambda functions, each: functions.demand(each, max_servers))
 
     def inverse(self, rate: FloatArray, max_servers: float) -> FloatArray:
-        return self._each(rate, lambda functions, each: functions.inverse(each, max_servers))
+        return self._evaluate(rate, lambda functions, each: functions.inverse(each, max_servers))
 
     def knee(self, saving: FloatArray, max_servers: float) -> FloatArray:
-        return self._each(saving, lambda functions, each: functions.knee(each, max_servers))
+        return self._evaluate(saving, lambda functions, each: functions.knee(each, max_servers))
