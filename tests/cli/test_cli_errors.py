@@ -129,7 +129,10 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         ([*WHATIF, "--window", "2d:5d"], "--window must be FROM..TO"),
         ([*WHATIF, "--p", "0.7,0.9", "--plot", "x.png"], "--sensitivity need a single --p"),
         ([*WHATIF, "--csv", "no/x.csv", "--report", "x.html"], "no/x.csv: cannot be written"),
-        ([*WHATIF, "--csv", "x", "--report", "x"], "x: is used twice; choose another name"),
+        (
+            [*WHATIF, "--csv", "x", "--report", "x"],
+            "x: is already used for another file; choose another name",
+        ),
         ([*WHATIF, "--map", "submit=a,submit=b"], "--map must be OURS=THEIRS,… with each of"),
         ([*WHATIF, "--map", "sumbit=a"], "--map must map some of submit, runtime"),
         ([*WHATIF, "--max-servers", "0"], "--max-servers must be at least 1"),
@@ -158,7 +161,9 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         (["logs", "none", "job"], "none"),
     ],
 )
-def test_mistakes_cost_one_line(folder: Path, arguments: list[str], message: str) -> None:
+def test_mistakes_are_reported_in_one_line(
+    folder: Path, arguments: list[str], message: str
+) -> None:
     before = sorted(folder.iterdir())
     done = call(*arguments, cwd=folder)
     assert_refused(done, message)
@@ -172,8 +177,8 @@ def test_measured_speedup_of_zero_is_refused(folder: Path) -> None:
     assert_refused(done, "zero.csv: has no speedup greater than 0")
 
 
-def test_output_may_not_overwrite_the_input(folder: Path) -> None:
+def test_output_cannot_overwrite_the_input(folder: Path) -> None:
     done = call(
         "simulate", "jobs.csv", "--servers", "4", "--p", ".5", "--csv", "jobs.csv", cwd=folder
     )
-    assert_refused(done, "jobs.csv: is used twice; choose another name")
+    assert_refused(done, "jobs.csv: is already used for another file; choose another name")

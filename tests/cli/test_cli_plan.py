@@ -70,7 +70,7 @@ def test_json_agrees_with_the_library(
     assert printed["certificate"]["gap"] == best.certificate.gap
 
 
-def test_jobs_may_differ_in_weight_limit_and_power(folder: Path) -> None:
+def test_plan_of_jobs_that_differ_in_weight_limit_and_power(folder: Path) -> None:
     (folder / "own.csv").write_text("size,p,max_servers,weight\n9,0.5,4,1\n4,0.9,100,2\n")
     done = call(
         "plan", "own.csv", "--servers", "10", "--objective", "weighted", "--json", cwd=folder
@@ -105,7 +105,7 @@ def test_plot_records_the_command_line(folder: Path, ending: str) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == [path.name]
 
 
-def test_names_are_printed_literally(folder: Path) -> None:
+def test_job_names_are_printed_literally(folder: Path) -> None:
     (folder / "odd.csv").write_text("name,size\na[/red],3\n[bold],2\n$x_{$,1\n:smile:,4\n")
     done = call("plan", "odd.csv", "--servers", "4", "--p", ".5", "--plot", "x.PNG", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -167,7 +167,7 @@ def test_help_and_version(folder: Path) -> None:
         assert "plan" in done.stdout.lower()
 
 
-def test_large_plans_are_listed_in_part(folder: Path) -> None:
+def test_only_a_part_of_a_large_plan_is_printed(folder: Path) -> None:
     (folder / "many.csv").write_text("\n".join(str(1 + i) for i in range(3000)))
     done = call("plan", "many.csv", "--servers", "64", "--p", "0.7", cwd=folder)
     assert "… and 2980 jobs that end later" in done.stdout

@@ -40,31 +40,31 @@ command = ["sh", "-c", "printf '%s\\\\n' \\"$1\\" >> letters; echo said $1", "sh
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "jobs.toml").write_text(JOBS)
     return tmp_path
 
 
-def begin(place: Path, *arguments: str) -> subprocess.Popen[str]:
+def start_run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "hesrpt", "run", *arguments],
-        cwd=place,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "RUN_OF_TEST": str(place)},
+        env={**os.environ, "RUN_OF_TEST": str(folder)},
         # If the tests run in the background, their children would ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
-def leftovers(place: Path) -> list[str]:
-    """Return the processes that a run has left behind."""
+def find_processes(folder: Path) -> list[str]:
+    """Return the processes that a run in this folder has started and not ended."""
     found = []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
-            if environment.get("RUN_OF_TEST") == str(place) and process.status() != "zombie":
+            if environment.get("RUN_OF_TEST") == str(folder) and process.status() != "zombie":
                 found.append(
                     f"{process.pid} {' '.join(process.cmdline())} {environment.get(MARKS_VARIABLE)}"
                 )
@@ -73,132 +73,132 @@ def leftovers(place: Path) -> list[str]:
     return found
 
 
-def assert_no_process_left(place: Path, seconds: float = 15.0) -> None:
+def assert_no_process_remains(folder: Path, seconds: float = 15.0) -> None:
     deadline = time.monotonic() + seconds
-    while (left := leftovers(place)) and time.monotonic() < deadline:
+    while (found := find_processes(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert left == []
+    assert found == []
 
 
-def test_run_prints_flow_times_and_alternatives(place: Path) -> None:
-    done = run("run", "jobs.toml", cwd=place)
+def test_run_prints_flow_times_and_alternatives(folder: Path) -> None:
+    done = run("run", "jobs.toml", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "letters: done after" in done.stdout
     assert re.search(r"mean flow time .* hesrpt on 2 servers", done.stdout)
     assert "FIFO (simulated)" in done.stdout
     assert "EQUI (simulated)" in done.stdout
-    assert sorted((place / "letters").read_text().splitlines()) == ["$HOME", "a", "b c", "it's"]
-    assert len((place / "done-count").read_text().split()) == 30
-    assert_no_process_left(place)
+    assert sorted((folder / "letters").read_text().splitlines()) == ["$HOME", "a", "b c", "it's"]
+    assert len((folder / "done-count").read_text().split()) == 30
+    assert_no_process_remains(folder)
 
 
-def test_state_status_logs_and_report(place: Path) -> None:
-    done = run("run", "jobs.toml", "--state", "s", "--json", "--policy", "equi", cwd=place)
+def test_state_status_logs_and_report(folder: Path) -> None:
+    done = run("run", "jobs.toml", "--state", "s", "--json", "--policy", "equi", cwd=folder)
     printed = json.loads(done.stdout)
     assert printed["policy"] == "equi"
     assert [(job["name"], job["state"], job["done"]) for job in printed["jobs"]] == [
         ("count", "done", 30),
         ("letters", "done", 4),
     ]
-    status = json.loads(call("status", "s", "--json", cwd=place).stdout)
+    status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
     assert status["running"] is False
     assert [job["done"] for job in status["jobs"]] == [30, 4]
-    assert "no scheduler is running" in call("status", "s", cwd=place).stdout
-    assert call("logs", "s", "letters", "1", cwd=place).stdout == "said it's\n"
-    assert "--- letters, item 0" in call("logs", "s", "letters", cwd=place).stdout
-    missing = call("logs", "s", "nothing", cwd=place)
+    assert "no scheduler is running" in call("status", "s", cwd=folder).stdout
+    assert call("logs", "s", "letters", "1", cwd=folder).stdout == "said it's\n"
+    assert "--- letters, item 0" in call("logs", "s", "letters", cwd=folder).stdout
+    missing = call("logs", "s", "nothing", cwd=folder)
     assert missing.returncode == 2
     assert "there is no job 'nothing' in s; jobs are: count, letters" in missing.stderr
-    report = call("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=place)
+    report = call("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=folder)
     assert "equi on 2 servers" in report.stdout
     assert "FIFO (simulated)" in report.stdout
-    assert len((place / "r.csv").read_text().splitlines()) == 3
-    assert (place / "r.png").stat().st_size > 1000
-    metrics = json.loads(call("report", "s", "--json", cwd=place).stdout)["metrics"]
+    assert len((folder / "r.csv").read_text().splitlines()) == 3
+    assert (folder / "r.png").stat().st_size > 1000
+    metrics = json.loads(call("report", "s", "--json", cwd=folder).stdout)["metrics"]
     assert metrics["mean_flow_time"] > 0
-    again = run("run", "jobs.toml", "--state", "s", cwd=place)
+    again = run("run", "jobs.toml", "--state", "s", cwd=folder)
     assert again.returncode == 2
     assert "continue it with --resume" in again.stderr
 
 
-def test_failed_job_shows_its_error_and_last_lines(place: Path) -> None:
-    (place / "jobs.toml").write_text(
+def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
+    (folder / "jobs.toml").write_text(
         '[[job]]\nname = "bad"\nitems = [1]\ncommand = "echo before the end; exit 3"\n'
         '[[job]]\nname = "good"\nitems = [1, 2]\ncommand = "true"\n'
     )
-    done = run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=place)
+    done = run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder)
     assert done.returncode == 1
     assert "bad: failed" in done.stdout
     assert "item 0: exit code 3" in done.stdout
     assert "before the end" in done.stdout
     assert "good: done" in done.stdout
-    status = json.loads(call("status", "s", "--json", cwd=place).stdout)
+    status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
     assert (
-        "bad failed: item 0: exit code 3\nbefore the end" in call("report", "s", cwd=place).stdout
+        "bad failed: item 0: exit code 3\nbefore the end" in call("report", "s", cwd=folder).stdout
     )
     assert [(job["state"], job["failures"]) for job in status["jobs"]] == [
         ("failed", 2),
         ("done", 0),
     ]
     # A resumed run tries failed jobs again.
-    (place / "jobs.toml").unlink()
-    again = run("run", "--state", "s", "--resume", "--servers", "1", cwd=place)
+    (folder / "jobs.toml").unlink()
+    again = run("run", "--state", "s", "--resume", "--servers", "1", cwd=folder)
     assert again.returncode == 1
-    assert json.loads(call("status", "s", "--json", cwd=place).stdout)["jobs"][0]["failures"] == 4
+    assert json.loads(call("status", "s", "--json", cwd=folder).stdout)["jobs"][0]["failures"] == 4
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_run_says_how_to_continue_and_leaves_no_process(
-    place: Path, sent: signal.Signals
+    folder: Path, sent: signal.Signals
 ) -> None:
-    process = begin(place, "jobs.toml", "--state", "s")
-    wait_until((place / "done-count").exists)
+    process = start_run(folder, "jobs.toml", "--state", "s")
+    wait_until((folder / "done-count").exists)
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "hesrpt: stopped; continue with: hesrpt run --state s --resume" in stderr
     assert "Traceback" not in stderr
-    assert_no_process_left(place)
-    done = run("run", "--state", "s", "--resume", cwd=place)
+    assert_no_process_remains(folder)
+    done = run("run", "--state", "s", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert {*(place / "done-count").read_text().split()} == {str(item) for item in range(30)}
+    assert {*(folder / "done-count").read_text().split()} == {str(item) for item in range(30)}
 
 
-def test_killed_run_loses_nothing_and_repeats_nothing(place: Path) -> None:
+def test_killed_run_loses_and_repeats_no_recorded_item(folder: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
     arguments = ["jobs.toml", "--state", "s"]
     for _ in range(3):
-        process = begin(place, *arguments)
+        process = start_run(folder, *arguments)
         time.sleep(rng.uniform(0.3, 1.6))
         process.kill()
         process.communicate()
-        assert_no_process_left(place)
-        if (place / "s" / "state.db").exists():
+        assert_no_process_remains(folder)
+        if (folder / "s" / "state.db").exists():
             # The jobs file is needed if the run was killed before the jobs were recorded.
             arguments = ["jobs.toml", "--state", "s", "--resume"]
-            finished = recorded_items(place)
+            finished = count_recorded_items(folder)
             assert finished <= 34
-    done = run("run", *arguments, cwd=place)
+    done = run("run", *arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert recorded_items(place) == 34
+    assert count_recorded_items(folder) == 34
     # Recorded items did not run again; only items running at a kill may have run twice.
-    ran = (place / "done-count").read_text().split()
+    ran = (folder / "done-count").read_text().split()
     assert {*ran} == {str(item) for item in range(30)}
     assert len(ran) <= 30 + 3 * 3
 
 
-def recorded_items(place: Path) -> int:
-    status = call("status", "s", "--json", cwd=place)
+def count_recorded_items(folder: Path) -> int:
+    status = call("status", "s", "--json", cwd=folder)
     return sum(job["done"] for job in json.loads(status.stdout)["jobs"]) if status.stdout else 0
 
 
-def test_python_results_survive_kills(place: Path) -> None:
+def test_python_results_survive_kills(folder: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    (place / "script.py").write_text(
+    (folder / "script.py").write_text(
         "import sys, time\n"
         "from pathlib import Path\n"
         "from hesrpt import Pool\n"
@@ -209,11 +209,11 @@ def test_python_results_survive_kills(place: Path) -> None:
         "    job = pool.map(work, range(60), name='work')\n"
         "    print(sum(result['square'] for result in job.results()))\n"
     )
-    environment = {**os.environ, "RUN_OF_TEST": str(place)}
+    environment = {**os.environ, "RUN_OF_TEST": str(folder)}
     for _ in range(2):
         process = subprocess.Popen(
             [sys.executable, "script.py"],
-            cwd=place,
+            cwd=folder,
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -221,10 +221,10 @@ def test_python_results_survive_kills(place: Path) -> None:
         time.sleep(rng.uniform(0.6, 1.4))
         process.kill()
         process.wait()
-        assert_no_process_left(place)
+        assert_no_process_remains(folder)
     done = subprocess.run(
         [sys.executable, "script.py"],
-        cwd=place,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -234,91 +234,91 @@ def test_python_results_survive_kills(place: Path) -> None:
     assert done.stdout == f"{sum(x * x for x in range(60))}\n"
 
 
-def test_submitted_jobs_join_the_run(place: Path) -> None:
-    (place / "more.toml").write_text(
+def test_submitted_jobs_join_the_run(folder: Path) -> None:
+    (folder / "more.toml").write_text(
         '[[job]]\nname = "more"\nitems = [1, 2]\ncommand = "echo {item} >> more"\n'
         '[[job]]\nname = "count"\nitems = [7]\ncommand = "true"\n'
     )
-    (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.2"))
-    process = begin(place, "jobs.toml", "--state", "s")
-    wait_until((place / "done-count").exists)
-    submitted = call("submit", "s", "more.toml", cwd=place)
+    (folder / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.2"))
+    process = start_run(folder, "jobs.toml", "--state", "s")
+    wait_until((folder / "done-count").exists)
+    submitted = call("submit", "s", "more.toml", cwd=folder)
     assert submitted.stdout == "submitted to s: more, count\n"
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "more: done" in out
     assert "count (2): done" in out
-    late = call("submit", "s", "more.toml", cwd=place)
+    late = call("submit", "s", "more.toml", cwd=folder)
     assert "no scheduler is running: they start when the run is resumed" in late.stdout
-    done = run("run", "--state", "s", "--resume", cwd=place)
+    done = run("run", "--state", "s", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout
     assert "count (3): done" in done.stdout
 
 
-def test_job_submitted_as_the_run_ends_is_run(place: Path) -> None:
-    (place / "more.toml").write_text('[[job]]\nname = "more"\nitems = [1]\ncommand = "true"\n')
+def test_job_submitted_as_the_run_ends_is_run(folder: Path) -> None:
+    (folder / "more.toml").write_text('[[job]]\nname = "more"\nitems = [1]\ncommand = "true"\n')
     first, second = (
         replace(spec, name=name)
-        for spec in read_jobs_file(place / "more.toml").jobs
+        for spec in read_jobs_file(folder / "more.toml").jobs
         for name in ("first", "second")
     )
-    state = place / "s"
+    state = folder / "s"
     waiting = [second]
 
     def display(pool: Pool) -> None:
         if waiting and all(job.state == "done" for job in pool.jobs):
-            submit_jobs(state, [waiting.pop()])  # the run has looked for new jobs for the last time
+            submit_jobs(state, [waiting.pop()])  # the run no longer looks for new jobs
 
     pool = run_jobs([first], RunOptions(servers=1, state=state), display)
-    assert [job.name for job in pool.jobs] == ["second"]  # of the run that was resumed for it
+    assert [job.name for job in pool.jobs] == ["second"]  # the run was resumed for the second job
     assert [(job.name, job.state) for job in read_status(state).jobs] == [
         ("first", "done"),
         ("second", "done"),
     ]
 
 
-def test_resumed_run_continues_a_renamed_job(place: Path) -> None:
+def test_resumed_run_continues_a_renamed_job(folder: Path) -> None:
     """A submitted job that shares its name with a finished one is resumed under its own name."""
-    (place / "jobs.toml").write_text('[[job]]\nname = "a"\nitems = [1]\ncommand = "true"\n')
-    (place / "more.toml").write_text(
+    (folder / "jobs.toml").write_text('[[job]]\nname = "a"\nitems = [1]\ncommand = "true"\n')
+    (folder / "more.toml").write_text(
         '[[job]]\nname = "a"\nitems = {range = [0, 40]}\n'
         'command = "echo {item} >> {job}-again; sleep 0.1"\n'
     )
-    assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=place).returncode == 0
-    call("submit", "s", "more.toml", cwd=place)
-    process = begin(place, "--state", "s", "--resume")
-    wait_until((place / "a-again").exists)
+    assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder).returncode == 0
+    call("submit", "s", "more.toml", cwd=folder)
+    process = start_run(folder, "--state", "s", "--resume")
+    wait_until((folder / "a-again").exists)
     process.kill()
     process.communicate()
-    assert_no_process_left(place)
-    done = run("run", "--state", "s", "--resume", cwd=place)
+    assert_no_process_remains(folder)
+    done = run("run", "--state", "s", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "a (2): done" in done.stdout
-    assert {*(place / "a-again").read_text().split()} == {str(item) for item in range(40)}
+    assert {*(folder / "a-again").read_text().split()} == {str(item) for item in range(40)}
 
 
-def test_resumed_run_with_its_jobs_file_repeats_nothing(place: Path) -> None:
-    process = begin(place, "jobs.toml", "--state", "s", "--policy", "fifo")
-    wait_until((place / "done-count").exists)
+def test_resumed_run_with_its_jobs_file_repeats_nothing(folder: Path) -> None:
+    process = start_run(folder, "jobs.toml", "--state", "s", "--policy", "fifo")
+    wait_until((folder / "done-count").exists)
     process.kill()
     process.communicate()
-    assert_no_process_left(place)
-    done = run("run", "jobs.toml", "--state", "s", "--resume", "--json", cwd=place)
+    assert_no_process_remains(folder)
+    done = run("run", "jobs.toml", "--state", "s", "--resume", "--json", cwd=folder)
     printed = json.loads(done.stdout)
     assert printed["policy"] == "fifo"
     assert {job["name"] for job in printed["jobs"]} <= {"count", "letters"}
-    assert len((place / "done-count").read_text().split()) <= 30 + 3
-    nothing = run("run", "--state", "s", "--resume", cwd=place)
+    assert len((folder / "done-count").read_text().split()) <= 30 + 3
+    nothing = run("run", "--state", "s", "--resume", cwd=folder)
     assert nothing.returncode == 0
     assert nothing.stdout == "all jobs in s have ended\n"
 
 
-def test_all_jobs_are_recorded_before_any_starts(place: Path) -> None:
+def test_all_jobs_are_recorded_before_any_starts(folder: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    (place / "jobs.toml").write_text(
+    (folder / "jobs.toml").write_text(
         "".join(
             f'[[job]]\nname = "j{n}"\nitems = [1]\ncommand = "echo {n} >> ran"\n'
             for n in range(100)
@@ -326,65 +326,65 @@ def test_all_jobs_are_recorded_before_any_starts(place: Path) -> None:
     )
     for attempt in range(3):
         state = f"s{attempt}"
-        process = begin(place, "jobs.toml", "--state", state)
-        while not (place / state / "state.db").exists():
+        process = start_run(folder, "jobs.toml", "--state", state)
+        while not (folder / state / "state.db").exists():
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.15))
         process.kill()
         process.communicate()
-        assert_no_process_left(place)
-        status = json.loads(call("status", state, "--json", cwd=place).stdout)
+        assert_no_process_remains(folder)
+        status = json.loads(call("status", state, "--json", cwd=folder).stdout)
         assert len(status["jobs"]) in (0, 100)
 
 
-def test_nested_run_leaves_no_process(place: Path) -> None:
-    (place / "inner.toml").write_text('[[job]]\nname = "i"\nitems = [1]\ncommand = "sleep 99"\n')
-    (place / "jobs.toml").write_text(
+def test_nested_run_leaves_no_process(folder: Path) -> None:
+    (folder / "inner.toml").write_text('[[job]]\nname = "i"\nitems = [1]\ncommand = "sleep 99"\n')
+    (folder / "jobs.toml").write_text(
         f'[[job]]\nname = "o"\nitems = [1]\ncommand = "{sys.executable} -m hesrpt run inner.toml"\n'
     )
-    process = begin(place, "jobs.toml")
-    wait_until(lambda: any("sleep 99" in process for process in leftovers(place)), 30)
+    process = start_run(folder, "jobs.toml")
+    wait_until(lambda: any("sleep 99" in process for process in find_processes(folder)), 30)
     process.kill()
     process.communicate()
-    assert_no_process_left(place)
+    assert_no_process_remains(folder)
 
 
-def test_item_with_a_null_character_fails_its_job(place: Path) -> None:
-    (place / "jobs.toml").write_text(
+def test_item_with_a_null_character_fails_its_job(folder: Path) -> None:
+    (folder / "jobs.toml").write_text(
         '[[job]]\nname = "nul"\nitems = ["a\\u0000b"]\ncommand = ["echo", "{item}"]\n'
     )
-    done = run("run", "jobs.toml", cwd=place)
+    done = run("run", "jobs.toml", cwd=folder)
     assert done.returncode == 1
     assert "nul: failed" in done.stdout
     assert "cannot be started" in done.stdout
 
 
-def test_second_run_on_a_state_directory_is_refused(place: Path) -> None:
+def test_second_run_on_a_state_directory_is_refused(folder: Path) -> None:
     wait_for_file = "while [ ! -e go ]; do sleep 0.05; done"
-    (place / "jobs.toml").write_text(JOBS.replace("sleep 0.05", wait_for_file))
-    process = begin(place, "jobs.toml", "--state", "s")
-    wait_until((place / "done-count").exists)
-    second = run("run", "--state", "s", "--resume", cwd=place)
-    (place / "go").touch()
+    (folder / "jobs.toml").write_text(JOBS.replace("sleep 0.05", wait_for_file))
+    process = start_run(folder, "jobs.toml", "--state", "s")
+    wait_until((folder / "done-count").exists)
+    second = run("run", "--state", "s", "--resume", cwd=folder)
+    (folder / "go").touch()
     assert second.returncode == 2
     assert second.stderr == "hesrpt: s: another scheduler is running on it\n"
     assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == 0
 
 
-def test_zero_servers_are_refused(place: Path) -> None:
-    done = run("run", "jobs.toml", "--servers", "0", cwd=place)
+def test_zero_servers_are_refused(folder: Path) -> None:
+    done = run("run", "jobs.toml", "--servers", "0", cwd=folder)
     assert done.returncode == 2
     assert "servers must be" in done.stderr
-    assert not (place / "done-count").exists()
+    assert not (folder / "done-count").exists()
 
 
-def test_nothing_starts_if_the_jobs_file_has_an_error(place: Path) -> None:
-    (place / "jobs.toml").write_text(JOBS + '[[job]]\nname = "x"\ncommand = "{nothing}"\n')
-    done = run("run", "jobs.toml", "--state", "s", cwd=place)
+def test_nothing_starts_if_the_jobs_file_has_an_error(folder: Path) -> None:
+    (folder / "jobs.toml").write_text(JOBS + '[[job]]\nname = "x"\ncommand = "{nothing}"\n')
+    done = run("run", "jobs.toml", "--state", "s", cwd=folder)
     assert done.returncode == 2
     assert done.stderr.startswith("hesrpt: jobs.toml:15: unknown placeholder {nothing}")
-    assert not (place / "done-count").exists()
-    assert not (place / "s").exists()
-    assert "JOBS.TOML is missing" in run("run", cwd=place).stderr
-    assert "cannot be read" in run("run", "none.toml", cwd=place).stderr
+    assert not (folder / "done-count").exists()
+    assert not (folder / "s").exists()
+    assert "JOBS.TOML is missing" in run("run", cwd=folder).stderr
+    assert "cannot be read" in run("run", "none.toml", cwd=folder).stderr

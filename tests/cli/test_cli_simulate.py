@@ -46,7 +46,7 @@ def test_compare_prints_json(tmp_path: Path) -> None:
     assert [row["policy"] for row in printed["policies"]] == ["hesrpt", "equi", "srpt"]
 
 
-def test_overload_is_one_line_on_standard_error(tmp_path: Path) -> None:
+def test_overload_warning_is_one_line_on_standard_error(tmp_path: Path) -> None:
     options = "--poisson 2000 --rate 50 --servers 4 --p 0.5 --policy srpt"
     done = call("simulate", *options.split(), cwd=tmp_path)
     assert done.stderr.startswith("hesrpt: warning: jobs arrive faster than")

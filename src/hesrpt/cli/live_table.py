@@ -1,4 +1,4 @@
-"""The table that follows jobs while they run."""
+"""The table that shows the progress of jobs while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hesrpt logs``: what the items of a job printed."""
+"""``hesrpt logs``: the output of a job's items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def logs(
             parser=parse_whole_number,
             metavar="ITEM",
             show_default=False,
-            help="Number of an item. By default all items.",
+            help="Number of an item. By default, all items.",
         ),
     ] = None,
 ) -> None:

@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 class _Command(TyperCommand):
-    """A command whose errors name its options instead of the arguments of the library."""
+    """A command whose errors name options (``--amdahl``) instead of Python arguments."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -105,7 +105,7 @@ def main() -> None:
         if not hasattr(error, "format_message"):
             raise
         message = error.format_message().replace("Value error, ", "")
-        # It is empty if the help was printed for lack of arguments.
+        # The message is empty if there were no arguments and the help was printed.
         sys.exit(_print_error(message) if message else 2)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose signature has the fields of each group in place of the group."""
+    """Return a command that takes the fields of each group as options of its own."""
     hints = get_type_hints(command, include_extras=True)
     groups, parameters = {}, []
     for name, parameter in inspect.signature(command).parameters.items():
@@ -113,11 +113,11 @@ class SpeedupOptions:
     ] = False
 
     def create(self) -> Speedup | None:
-        """Return the speedup, or None if the options describe none."""
+        """Return the chosen speedup, or None if there is none."""
         from hesrpt.readers import read_speedup
         from hesrpt.speedups import Amdahl, PowerLaw
 
-        chosen = _list_given(
+        chosen = _list_chosen(
             {"--p": self.p, "--amdahl": self.parallel_fraction, "--measured": self.measured}
         )
         if len(chosen) > 1:
@@ -148,7 +148,7 @@ _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The jobs to simulate: from a file, or drawn at random."""
+    """The jobs to simulate, from a file or drawn at random."""
 
     jobs: Annotated[
         Path | None,
@@ -207,13 +207,13 @@ class JobOptions:
 
     def create(self, speedup: Speedup | None, seed: int, replications: int = 1) -> list[Workload]:
         """Return one workload, or one for each replication of random jobs."""
-        chosen = _list_given(
+        chosen = _list_chosen(
             {"JOBS.CSV": self.jobs, "--pareto": self.pareto, "--poisson": self.poisson}
         )
         check_whole_number("replications", replications, minimum=1)
         if len(chosen) != 1:
-            but = f", not {' and '.join(chosen)}" if chosen else ""
-            raise InputError(f"choose one of JOBS.CSV, --pareto or --poisson{but}")
+            rejected = f", not {' and '.join(chosen)}" if chosen else ""
+            raise InputError(f"choose one of JOBS.CSV, --pareto or --poisson{rejected}")
         if self.poisson is not None and self.rate is None:
             raise InputError("--poisson needs --rate")
         if self.poisson is None and self.rate is not None:
@@ -254,7 +254,7 @@ class SimulationOptions:
 
 
 def read_jobs_file(path: Path, speedup: Speedup | None) -> Workload:
-    """Return the jobs in a file. Without a column p they need a speedup from the options."""
+    """Return the jobs in a file. If it has no column p, the options must choose a speedup."""
     from hesrpt.readers import read_jobs
 
     try:
@@ -267,5 +267,5 @@ def read_jobs_file(path: Path, speedup: Speedup | None) -> Workload:
         ) from error
 
 
-def _list_given(options: dict[str, object]) -> list[str]:
+def _list_chosen(options: dict[str, object]) -> list[str]:
     return [name for name, value in options.items() if value is not None]

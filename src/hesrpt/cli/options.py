@@ -12,7 +12,7 @@ from hesrpt.policies import POLICIES
 
 
 def parse_number(text: str) -> float:
-    """Return the number in a text, or raise an error that quotes the text."""
+    """Return the number that a text contains, or raise an error that quotes the text."""
     try:
         return float(text)
     except ValueError:
@@ -20,7 +20,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_whole_number(text: str) -> int:
-    """Return the whole number in a text, which may be written as 1e6."""
+    """Return the whole number that a text contains; 1e6 is accepted too."""
     try:
         return int(text)  # exact, however large
     except ValueError:
@@ -56,7 +56,7 @@ MaxServers = Annotated[
         parser=parse_number,
         metavar="K",
         rich_help_panel=SPEEDUP_PANEL,
-        help="Most servers that one job can use.",
+        help="Maximum number of servers that one job can use.",
     ),
 ]
 Seed = Annotated[int, typer.Option(parser=parse_whole_number, metavar="S", help="Random seed.")]
@@ -86,7 +86,7 @@ PlotFile = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=OUTPUT_PANEL,
-        help="Draw the result to a .png, .svg or .pdf file.",
+        help="Save a plot of the result as .png, .svg or .pdf.",
     ),
 ]
 CsvFile = Annotated[

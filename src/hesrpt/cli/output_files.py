@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_output_files(
     *, source: Path | None = None, figures: list[Path | None], others: list[Path | None]
 ) -> None:
-    """Raise an error if a file cannot be written, or would overwrite another or the source."""
+    """Raise an error if a file cannot be written or would overwrite the source or another file."""
     used = {source.resolve()} if source is not None else set()
     for figure in filter(None, figures):
         from hesrpt.plotting import check_figure_path
@@ -27,7 +27,7 @@ def check_output_files(
             continue  # a terminal or a pipe
         target = path.resolve()
         if target in used:
-            raise InputError(f"{path}: is used twice; choose another name")
+            raise InputError(f"{path}: is already used for another file; choose another name")
         used.add(target)
         folder = target.parent
         while path in figures and not folder.exists():
@@ -46,6 +46,6 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def print_locations(*paths: Path | None) -> None:
-    """Print where the files are."""
+    """Print the path of each file that was written."""
     for path in filter(None, paths):
         print(f"wrote {path}")

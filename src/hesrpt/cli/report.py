@@ -1,4 +1,4 @@
-"""``hesrpt report``: flow times of a run, next to those of other policies."""
+"""``hesrpt report``: the flow times of a run, and those that other policies would have achieved."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def run(
         typer.Option(
             parser=parse_whole_number,
             metavar="N",
-            help="Number of servers. By default the cores of this machine, or all that is free on "
-            "the cluster.",
+            help="Number of servers. By default, all cores of this machine, or all that are free "
+            "on the cluster.",
         ),
     ] = None,
     policy: Annotated[
@@ -42,13 +42,14 @@ def run(
         typer.Option(
             metavar="NAME",
             autocompletion=complete_policy,
-            help=f"One of {POLICY_NAMES}. By default the policy in the jobs file, or else hesrpt.",
+            help=f"One of {POLICY_NAMES}. By default, the policy in the jobs file, or else hesrpt.",
         ),
     ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Record every outcome in this directory, to resume after a crash."
+            metavar="DIR",
+            help="Record every result in this directory, so that the run can be resumed.",
         ),
     ] = None,
     resume: Annotated[
@@ -76,7 +77,8 @@ def run(
         typer.Option(
             metavar="NAME=N,…",
             rich_help_panel=_CLUSTER_PANEL,
-            help="What one server is on the cluster, for example CPU=4,GPU=0.5. By default CPU=1.",
+            help="Resources of one server on the cluster, for example CPU=4,GPU=0.5. By default, "
+            "CPU=1.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -107,7 +109,7 @@ def run(
         resources=None if resources is None else _parse_resources(resources),
     )
     console = create_console(stderr=as_json)
-    # Ray prints messages of the cluster to standard output: keep them out of the JSON.
+    # Ray prints the cluster's messages to standard output: keep them out of the JSON.
     redirect = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
         with redirect, LiveTable(console, quiet=as_json) as table:
@@ -116,8 +118,8 @@ def run(
         hint = ""
         if state is not None:
             cluster = {"--engine": engine, "--address": address, "--resources": resources}
-            given = [f" {option} {value}" for option, value in cluster.items() if value]
-            cluster_options = "".join(given) if engine != "local" else ""
+            options_given = [f" {option} {value}" for option, value in cluster.items() if value]
+            cluster_options = "".join(options_given) if engine != "local" else ""
             hint = f"; continue with: hesrpt run --state {state} --resume{cluster_options}"
         print(f"hesrpt: stopped{hint}", file=sys.stderr)
         raise typer.Exit(130) from None

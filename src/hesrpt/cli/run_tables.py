@@ -15,7 +15,7 @@ from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.predictions import simulate_alternatives
 from hesrpt.units import format_duration
 
-# Mention the start of the servers if it took longer than this, in seconds.
+# Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
 
 
@@ -80,4 +80,6 @@ def print_outcome(
     console.print()
     console.print(means)
     if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
-        console.print(f"all include {format_duration(wait)} until the first server was ready")
+        console.print(
+            f"all flow times include {format_duration(wait)} until the first server was ready"
+        )

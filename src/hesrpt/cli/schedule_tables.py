@@ -18,7 +18,7 @@ _MAX_NAME_WIDTH = 24
 def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
     """Print the allocation in each phase, the completion times, and the proof of optimality."""
     console = create_console(soft_wrap=True)
-    console.print("Servers of each job from the start of each phase, and when it ends:\n")
+    console.print("Servers of each job in each phase, and when the job ends:\n")
     console.print(_build_plan_table(plan, console.width))
     omitted = len(plan.workload) - _MAX_ROWS
     if omitted > 0:
@@ -76,7 +76,7 @@ def _describe_proof(plan: Plan, verified_gap: float | None) -> str:
     )
 
 
-# Metrics of a comparison, the most important first: the last are dropped in narrow terminals.
+# Metrics of a comparison, the most important first: narrow terminals show only the first ones.
 _METRICS = {
     "median_flow_time": "median",
     "p99_flow_time": "99%",
@@ -104,7 +104,9 @@ def print_simulation(simulation: Simulation) -> None:
     for column in ("", "mean", "median", "95%", "99%", "max"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for name, label in (("flow_time", "flow time"), ("slowdown", "slowdown")):
-        values = (metrics[f"{which}_{name}"] for which in ("mean", "median", "p95", "p99", "max"))
+        values = (
+            metrics[f"{statistic}_{name}"] for statistic in ("mean", "median", "p95", "p99", "max")
+        )
         table.add_row(label, *(f"{value:.5g}" for value in values))
     console.print(table)
     console.print()

@@ -1,4 +1,4 @@
-"""``hesrpt submit``: more jobs for a run."""
+"""``hesrpt submit``: adds jobs to a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def submit(
     state: StateDirectory,
     jobs: Annotated[Path, typer.Argument(metavar="JOBS.TOML", help="The jobs to add.")],
 ) -> None:
-    """Add jobs to a run, while it is running or for when it is resumed."""
+    """Add jobs to a run. If it is not running, they start when it is resumed."""
     from hesrpt.runtime.batch_run import submit_jobs
     from hesrpt.runtime.jobs_file import read_jobs_file
 

@@ -1,4 +1,4 @@
-"""What commands show on standard error while they work: progress and warnings."""
+"""The terminal: the console that commands print to, progress bars and warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """Return a console that prints names as they are, without guessing at colours or emoji."""
+    """Return a console that prints text literally, without highlighting or emoji codes."""
     from rich.console import Console
 
     return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)

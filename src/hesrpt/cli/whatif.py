@@ -49,7 +49,7 @@ def whatif(
         typer.Option(
             parser=parse_whole_number,
             metavar="N",
-            help="Number of servers. By default the number that the trace states.",
+            help="Number of servers. By default, the number in the trace.",
         ),
     ] = None,
     policies: Annotated[
@@ -57,7 +57,7 @@ def whatif(
         typer.Option(
             metavar="NAME,…",
             autocompletion=complete_policies,
-            help=f"Any of {POLICY_NAMES}. By default all that suit the trace.",
+            help=f"Any of {POLICY_NAMES}. By default, all that suit the trace.",
         ),
     ] = None,
     p: Annotated[
@@ -75,7 +75,8 @@ def whatif(
             "--speedups",
             metavar="CURVES.CSV",
             rich_help_panel=SPEEDUP_PANEL,
-            help="Draw the speedup of each job from these measured curves, instead of --p.",
+            help="Pick the speedup of each job at random from these measured curves, instead of "
+            "--p.",
         ),
     ] = None,
     max_servers: MaxServers = None,
@@ -87,7 +88,7 @@ def whatif(
         typer.Option(
             metavar="FROM..TO",
             rich_help_panel=_TRACE_PANEL,
-            help="Use a part of the trace: 10d..40d or 2024-05-01..2024-06-01.",
+            help="Use only a part of the trace: 10d..40d or 2024-05-01..2024-06-01.",
         ),
     ] = None,
     min_runtime: Annotated[
@@ -96,7 +97,7 @@ def whatif(
             parser=parse_number,
             metavar="SECONDS",
             rich_help_panel=_TRACE_PANEL,
-            help="Drop jobs that ran for less time.",
+            help="Drop jobs that ran for less than this.",
         ),
     ] = 0.0,
     load: Annotated[
@@ -114,7 +115,7 @@ def whatif(
             metavar="NAME",
             autocompletion=complete_format,
             rich_help_panel=_TRACE_PANEL,
-            help="Format of the trace: swf, sacct or csv. By default it is detected.",
+            help="Format of the trace: swf, sacct or csv. By default, it is detected.",
         ),
     ] = None,
     columns: Annotated[
@@ -140,8 +141,8 @@ def whatif(
         typer.Option(
             metavar="FILE",
             rich_help_panel=OUTPUT_PANEL,
-            help="Vary p, resize cost and size error, and draw where heSRPT stops paying off to a "
-            ".png, .svg or .pdf file.",
+            help="Vary p, resize cost and size error, and save a plot of where heSRPT stops paying "
+            "off as .png, .svg or .pdf.",
         ),
     ] = None,
     report: Annotated[
@@ -208,7 +209,7 @@ def whatif(
 
 
 def _split_powers(text: str) -> list[str | None]:
-    """Return the powers in a list. The commas of a distribution are its own."""
+    """Return the powers in a list. A distribution may contain commas, so it is not split."""
     if "(" in text or ":" in text:
         return [text]
     return [*split_list(text)] or [text]
