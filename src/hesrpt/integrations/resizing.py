@@ -1,4 +1,4 @@
-"""Decides whether to resize a job that must be restarted for it, and to how many servers.
+"""Decides whether to resize a job, which means restarting it, and to how many servers.
 
 Numbers in, a number out: this module does not know what runs the jobs. The caller asks about one
 job at a time. Every job keeps a minimum number of servers, and only free servers can be given away.

@@ -75,11 +75,11 @@ class Allocator:
         jobs = [job for job in all_jobs if job not in fixed]
         remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
         while jobs:
-            shares = self._ask_policy(jobs, remaining, max(free, 0), time)
-            is_saturated = shares >= np.array([job.max_servers for job in jobs])
+            plan = self._ask_policy(jobs, remaining, max(free, 0), time)
+            is_saturated = plan >= np.array([job.max_servers for job in jobs])
             if not is_saturated.any():
-                for job, share in zip(jobs, shares.tolist(), strict=True):
-                    job.planned = int(share)
+                for job, planned in zip(jobs, plan.tolist(), strict=True):
+                    job.planned = int(planned)
                 return
             # Ask again without the saturated jobs, to share out the servers they cannot use.
             for job in compress(jobs, is_saturated):
@@ -104,8 +104,8 @@ class Allocator:
             weights=np.array([job.spec.weight for job in jobs]),
             speedups=SpeedupVector.create(job.speedup for job in jobs),
         )
-        shares = self._bind_policy(state)(state)
-        return round_fairly(np.asarray(shares, dtype=np.float64), float(servers))
+        decision = self._bind_policy(state)(state)
+        return round_fairly(np.asarray(decision, dtype=np.float64), float(servers))
 
     def _bind_policy(self, state: State) -> Policy:
         """Return the policy bound to the jobs that share servers now."""

@@ -19,7 +19,7 @@ class LiveJob:
     spec: JobSpec
     source: Source
     submission: int | None = None  # the number of the journal's submission that it came from
-    is_new: bool = False  # whether it never resumes a job of the same name in the journal
+    is_new: bool = False  # whether it is distinct from a job of the same name in the journal
     number: int = 0  # in order of arrival
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
@@ -50,7 +50,7 @@ class LiveJob:
         return self.ended is not None
 
     def resume(self, record: JobRecord, done_items: frozenset[int]) -> None:
-        """Continue a job of the journal."""
+        """Continue from the record of an earlier run."""
         self.number, self.arrived = record.number, record.arrived
         self.done_before, self.done = done_items, len(done_items)
         self.seconds_before = record.item_seconds

@@ -1,4 +1,4 @@
-"""Building a trace from the jobs of a file, without the unusable ones, which are counted."""
+"""Building a trace from the jobs of a file: unusable jobs are dropped, and counted by reason."""
 
 from __future__ import annotations
 

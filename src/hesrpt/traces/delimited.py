@@ -37,7 +37,7 @@ def read_delimited(
 
 
 def _choose_csv_options(header: str) -> Mapping[str, Any]:
-    # Column names rarely contain any of these characters, so the most frequent one separates.
+    # Column names rarely contain these characters, so the most frequent one is the separator.
     return {"delimiter": max(",;\t|", key=header.count), "skipinitialspace": True}
 
 

@@ -1,4 +1,4 @@
-"""Reading traces that are tables with a header, as the output of sacct and CSV files are."""
+"""Reading traces that are tables with a header: the output of sacct, and CSV files."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _batch_rows(rows: Iterator[Row], parser: _RowParser, previous: int) -> Itera
         if not any(map(str.strip, cells)) or parser.is_header(cells):
             continue  # concatenated files repeat the header
         if len(cells) < width or any(cells[width:]) or (line > before + 1 and spans_lines(cells)):
-            # A stray quotation mark joins several lines into one row: each line counts as a job.
+            # A stray quotation mark joins several lines into one row: each counts as unreadable.
             for lost in range(before + 1, line + 1):
                 batch.add(lost, cells, is_readable=False)
         elif name_position is None or not is_part_of_job(cells[name_position]):

@@ -55,7 +55,7 @@ class Study:
     servers: int
     assumption: Assumption
     runs: dict[str, Simulation]  # by policy
-    notes: tuple[str, ...] = ()  # other sentences that readers should know
+    notes: tuple[str, ...] = ()  # sentences on options and caveats
 
     @cached_property
     def load(self) -> float:

@@ -120,7 +120,7 @@ class Guardian:
 
 
 def run_guardian(mark: str) -> None:
-    """Kill all processes that carry a mark once the scheduler is gone."""
+    """Once the scheduler is gone, kill all processes that carry a mark."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     sys.stdin.read()  # returns when the scheduler, which holds the other end open, is gone

@@ -27,11 +27,11 @@ _ROUNDING = 1e-6
 
 
 class OwnServers(NamedTuple):
-    """How many servers we have on a node, depending on how sure we are of them."""
+    """How many servers we have on a node, and how many of them Ray's report includes."""
 
     ready: int = 0
-    surely_reported: int = 0  # started long ago: Ray's report includes them
-    possibly_reported: int = 0  # Ray's report includes no more than these
+    surely_reported: int = 0  # started long ago, so the report includes them
+    possibly_reported: int = 0  # including those just started or stopped: an upper bound
 
 
 class _Request(NamedTuple):

@@ -93,7 +93,7 @@ class Fleet:
     # --- the cluster --------------------------------------------------------------------------
 
     def refresh(self, useful_servers: int) -> list[Batch]:
-        """Look at the cluster if that is due; return the batches that ran on dead nodes.
+        """Update the view of the cluster if it is old; return the batches that ran on dead nodes.
 
         ``useful_servers`` is how many servers the jobs could use.
         """
