@@ -83,7 +83,7 @@ def verify(plan: Plan) -> float:
 
 
 def _check_claim(plan: Plan) -> None:
-    """Check that the certificate is about these jobs and claims no more than it can prove."""
+    """Check that the certificate covers all jobs and that its completion order supports it."""
     certificate, jobs = plan.certificate, len(plan.workload)
     order = certificate.first_to_last
     if plan.objective not in COSTS:
@@ -137,7 +137,7 @@ def _check_values(plan: Plan) -> None:
     certificate = plan.certificate
     values = certificate.job_values
     if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
-        raise CertificateError("there must be a finite value of at least 0 for each job")
+        raise CertificateError("each job must have a finite value of at least 0")
     if plan.objective == "makespan":
         if isinstance(shared := plan.speedups.shared, PowerLaw):
             earned = float(max_power_law_earnings(values, shared.p, plan.servers)[-1])
@@ -153,15 +153,17 @@ def _check_values(plan: Plan) -> None:
     problems = (
         f"with {jobs} jobs present the servers can earn {float(earned)!r} per second, which is "
         f"more than the cost of {float(cost[jobs - 1])!r}"
-        for jobs, earned in _earnings(plan, present, cost * (1 + TOLERANCE))
+        for jobs, earned in _bound_each_phase(plan, present, cost * (1 + TOLERANCE))
         if earned > cost[jobs - 1] * (1 + TOLERANCE)
     )
     if (problem := next(problems, None)) is not None:
         raise CertificateError(problem)
 
 
-def _earnings(plan: Plan, present: IntArray, enough: FloatArray) -> Iterator[tuple[int, float]]:
-    """Yield the number of jobs of each phase, and a bound on its earnings per second."""
+def _bound_each_phase(
+    plan: Plan, present: IntArray, enough: FloatArray
+) -> Iterator[tuple[int, float]]:
+    """Yield the number of jobs in each phase, and a bound on the phase's earnings per second."""
     values = plan.certificate.job_values[present]
     if isinstance(shared := plan.speedups.shared, PowerLaw):
         earned = max_power_law_earnings(values, shared.p, plan.servers)

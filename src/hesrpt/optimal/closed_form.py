@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.optimal.closed_form_batch import compute_shares, own_part, solve_batch, sort_by_size
+from hesrpt.optimal.closed_form_batch import compute_shares, own_share, solve_batch, sort_by_size
 from hesrpt.speedups import PowerLaw
 from hesrpt.validation import (
     check_non_negative_vector,
@@ -97,7 +97,7 @@ def coefficients(m: int, p: float) -> FloatArray:
     p = _check_p(p)
     k = np.arange(1, check_whole_number("m", m, minimum=1) + 1, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        return k * own_part(np.log1p(-1 / k), p) ** (1 - p)
+        return k * own_share(np.log1p(-1 / k), p) ** (1 - p)
 
 
 def completion_times(sizes: ArrayLike, servers: float, p: float) -> FloatArray:
@@ -213,7 +213,7 @@ class _Block:
         return float(self.log_size - (1 - 1 / c) * own)
 
     def pool(self, later: _Block, p: float) -> _Block:
-        """Return one block in place of this one and the next in the list."""
+        """Return this block merged with the next one in the list."""
         log_size = p * float(np.logaddexp(self.log_size / p, later.log_size / p))
         return _Block(log_size, self.first, later.stop)
 

@@ -81,7 +81,7 @@ def _terms(
 
     ``log_ratio`` is log(W_{k−1}/W_k) and ``up_to`` is W_k.
     """
-    own = own_part(log_ratio, p)
+    own = own_share(log_ratio, p)
     with np.errstate(divide="ignore", under="ignore"):
         slowness = own**-p / servers**p
         own_time = slowness * x
@@ -115,7 +115,7 @@ def compute_shares(weights: FloatArray, p: float) -> FloatArray:
     """
     up_to = np.cumsum(weights)
     before = np.concatenate(([0.0], up_to[:-1]))
-    own = own_part(log_ratio_before(weights, up_to, before), p)
+    own = own_share(log_ratio_before(weights, up_to, before), p)
     shares: FloatArray = power_of_ratio(up_to, up_to[-1:], 1 / (1 - p)) * own
     return shares
 
@@ -130,7 +130,9 @@ def compute_shares_smallest_first(m: int, p: float) -> FloatArray:
     count = min(m, int(m * -np.expm1(-690 / c)) + 2)
     rank = np.arange(m, m - count, -1, dtype=np.float64)
     with np.errstate(divide="ignore", under="ignore"):
-        shares: FloatArray = np.exp(c * np.log1p((rank - m) / m)) * own_part(np.log1p(-1 / rank), p)
+        shares: FloatArray = np.exp(c * np.log1p((rank - m) / m)) * own_share(
+            np.log1p(-1 / rank), p
+        )
     return shares
 
 
@@ -143,7 +145,7 @@ def power_of_ratio(part: FloatArray, total: FloatArray, c: float) -> FloatArray:
     return power
 
 
-def own_part(log_ratio: FloatArray, p: float) -> FloatArray:
+def own_share(log_ratio: FloatArray, p: float) -> FloatArray:
     """Return b_k = 1 − (W_{k−1}/W_k)^c, given the logarithm of that ratio."""
     with np.errstate(under="ignore"):
         return -np.expm1(1 / (1 - p) * log_ratio)

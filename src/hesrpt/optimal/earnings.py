@@ -1,7 +1,7 @@
 """Bounds on what servers can earn per second if a unit of each job's work has a value.
 
-Certificates are verified with these bounds. In the end they rest on rates alone: the demand that a
-speedup computes is only a hint where to look.
+Certificates are verified with these bounds. Their proof uses only rates: the demand that a speedup
+computes merely suggests where to look.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def bound_earnings(
     """Return a bound on max Σ v_i s_i(n_i) over Σ n_i ≤ N.
 
     Every price gives a bound: the cost of all servers, plus the most that jobs can earn beyond the
-    price they pay. The bound is least at the right price, at which jobs demand exactly the servers
-    there are. The search starts at ``price`` and may stop as soon as the bound is below ``enough``.
+    price they pay. The bound is least at the right price, at which the jobs together demand exactly
+    N servers. The search starts at ``price`` and may stop once the bound is below ``enough``.
 
     ``value_before`` is the total value of jobs that are not listed. They must have the speedup of
     the first job and a value no greater than its value.
@@ -92,8 +92,8 @@ def bound_earnings(
     if least > close and bound_at(low)[0] < least:
         best = low
 
-    # So far we trusted the demand that speedups compute. From here on we trust rates alone.
-    def sure_bound_at(price: float) -> float:
+    # The search relied on the demand that speedups compute. The final bound uses rates only.
+    def rigorous_bound_at(price: float) -> float:
         prices, beyond_price, bound = price * price_of_work, np.full(len(values), inf), inf
         floor = _idle_profits(speedups, demand_at(price), prices, servers)
         for guess in (demand_at(price), None):
@@ -108,11 +108,11 @@ def bound_earnings(
                     return bound
         return bound
 
-    if (least := sure_bound_at(best)) > enough and best > 0:
+    if (least := rigorous_bound_at(best)) > enough and best > 0:
         # If the demand was found numerically, neither it nor the price is exact.
         nearby = best * (1 - 1e-6), best * (1 + 1e-6)
         found = minimize_scalar(
-            sure_bound_at, bounds=nearby, method="bounded", options={"xatol": 1e-14 * best}
+            rigorous_bound_at, bounds=nearby, method="bounded", options={"xatol": 1e-14 * best}
         )
         least = min(least, float(found.fun))
     return EarningsBound(least, best, int(np.count_nonzero(demand_at(best))))
@@ -126,9 +126,9 @@ _STEPS = 1e-5, 1e-3, 0.3, 0.01, 0.6, 1e-7
 def _idle_profits(
     speedups: SpeedupVector, demand: FloatArray, price: FloatArray, servers: float
 ) -> FloatArray:
-    """Return what jobs without demand would earn beyond the price, the best of some trials.
+    """Return the greatest profit of each job without demand, over a few numbers of servers to try.
 
-    Their bounds compare rates so close to 0 that rounding may hide a profit.
+    The bounds of such jobs compare rates so close to 0 that rounding may hide a profit.
     """
     idle = np.flatnonzero(demand == 0)
     profits = np.zeros(len(demand))
@@ -145,7 +145,7 @@ def _idle_profits(
 
 
 def _search_demand(speedups: SpeedupVector, price: FloatArray, servers: float) -> FloatArray:
-    """Return the most profitable of many numbers of servers, of every magnitude."""
+    """Return the most profitable number of servers on a grid of all magnitudes."""
     best, best_profit = np.zeros(len(price)), np.zeros(len(price))
     for part in np.geomspace(1e-40, 1.0, 401):
         trial = np.full(len(price), part * servers)
@@ -160,10 +160,10 @@ def _search_demand(speedups: SpeedupVector, price: FloatArray, servers: float) -
 def _bound_profits(
     speedups: SpeedupVector, guess: FloatArray, price: FloatArray, servers: float, step: float
 ) -> FloatArray:
-    """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N that is close if ``guess`` is.
+    """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, tight if ``guess`` is near the maximum.
 
-    It uses rates alone. The chord through two points of a concave function lies above the function
-    outside of them. So the function on an interval is bounded by the chords of its neighbours.
+    It uses only rates. Outside two points of a concave function, the chord through them lies above
+    the function. So the chords of the neighbouring intervals bound the function on an interval.
     """
     # Where the guess is 0, half of the points are 0 and the others are just above.
     sides = np.array([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]])

@@ -12,7 +12,7 @@ from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import SpeedupVector
 
-# Two completions this close, relative to the time since the start, are at the same time.
+# Two completions this close, relative to the time since the start, are simultaneous.
 _SAME_TIME = 1e-12
 
 
@@ -71,7 +71,7 @@ class ExecutionTimeline(Timeline):
         return compute_job_values(speedups, known.servers, weights, known, len(places))
 
     def _apply(self, due: int) -> None:
-        """Apply the first ``due`` changes, starting from those that are already applied."""
+        """Apply the first ``due`` changes, except those that have been applied already."""
         if due == 0 or due < self._applied:
             first = self.first_values
             self._changed = first.values.copy(), first.low_prices.copy(), first.high_prices.copy()
@@ -103,9 +103,9 @@ def execute(
 ) -> Execution:
     """Allocate servers by job values for an intended completion order, until all jobs have ended.
 
-    If the jobs do end in that order, the values hold to the end; ``ends_in_order`` says that they
-    are known to. Otherwise, whenever a job ends before its turn, the values from its place on are
-    computed again.
+    If the jobs do end in that order, the values stay valid to the end. ``ends_in_order`` states
+    that this is certain. Otherwise, whenever a job ends before its turn, the values from its place
+    on are computed again.
     """
     present = first_to_last[::-1]
     values = first_values = compute_job_values(speedups.take(present), servers, weights[present])

@@ -47,7 +47,7 @@ def minimise_makespan(
             makespan = _search_makespan(sizes, speedups, servers, shortest, times_alone.sum())
             held = speedups.inverse(sizes / makespan, servers)
     held = np.maximum(held, _FEWEST_SERVERS)
-    if held.sum() < servers * (1 - 1e-9):  # the slowest job sets the time, with all it can use
+    if held.sum() < servers * (1 - 1e-9):  # the slowest job alone determines the makespan
         values = np.zeros(len(sizes))
         values[slowest] = 1 / rate_alone[slowest]
         return MakespanOptimum(makespan, held, values)
@@ -95,7 +95,8 @@ class SwitchingTimeline(Timeline):
         self.always = np.floor(held)
         fraction = held - self.always
         if fraction.sum() > servers - self.always.sum():
-            # If rounding gave a job whole servers for the entire time, it must make room.
+            # Rounding left too few extra servers: turn a server that a job always holds into an
+            # extra one that it holds all the time.
             job = int(np.argmax(np.where(fraction == 0, self.always, 0.0)))
             if fraction[job] == 0 and self.always[job] >= 1:
                 self.always[job], fraction[job] = self.always[job] - 1, 1.0
@@ -103,7 +104,7 @@ class SwitchingTimeline(Timeline):
         # allocate a server that does not exist either.
         order = np.argsort(fraction)
         turns = np.minimum(np.cumsum(fraction[order]), servers - self.always.sum())
-        full = np.rint(turns)  # a turn that is full but for rounding is full
+        full = np.rint(turns)  # turns that are full up to rounding errors count as full
         turns = np.where((full >= 1) & (np.abs(turns - full) <= 1e-12 * full), full, turns)
         until, since = np.empty(len(held)), np.empty(len(held))
         until[order], since[order] = turns, np.concatenate(([0.0], turns[:-1]))

@@ -30,7 +30,7 @@ _FEW_JOBS = 5
 # Moving a job also changes the values of jobs that end earlier: noticeably for the next few if
 # speedups differ, hardly at all if all jobs share one.
 _HORIZON_MIXED, _HORIZON_SHARED = 8, 0
-# A job may move by this distance divided by the number of jobs, and by one place in any case.
+# A job may move by this many places divided by the number of jobs, but always by at least one.
 _REACH = 60
 _MAX_SWEEPS = 10
 # With hundreds of jobs, or speedups of many families, moving one job gains little and takes long to
@@ -170,9 +170,9 @@ def _move_jobs(batch: _Batch, start: IntArray) -> IntArray:
     reach = max(_REACH // len(order), 1)
     untried = np.ones(len(order) - 1, dtype=bool)
     trials, max_trials = 0, _MAX_TRIALS // batch.speedups.passes
-    for _ in range(_MAX_SWEEPS):  # with a limited horizon, moves may go round in circles
+    for _ in range(_MAX_SWEEPS):  # with a limited horizon, moves may repeat forever
         values: JobValues | None = None
-        known = 0  # the number of entries of `values` that hold for the present order
+        known = 0  # the number of entries of `values` that are valid for the current order
         for place in np.flatnonzero(untried).tolist():
             untried[place] = False
             for moved in _moves(order, place, reach):

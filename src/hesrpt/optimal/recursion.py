@@ -11,7 +11,7 @@ Phase k allocates servers as U_k(N) does. All work together then earns Σ v_i x_
 that ends the jobs in this order can cost less. This is linear-programming duality: v is the dual
 solution, and it is feasible because no phase earns more than it costs.
 
-Given v_1 … v_{k−1}, we search the minimum over the price λ of a server: at λ the jobs before k
+Given v_1 … v_{k−1}, we search for the minimum over the price λ of a server: at λ the jobs before k
 demand some servers, job k takes the rest, and λ is right if it is job k's marginal value of them.
 """
 
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, scalar
-from hesrpt.optimal.closed_form_batch import log_ratio_before, own_part
+from hesrpt.optimal.closed_form_batch import log_ratio_before, own_share
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
 # Two prices this close are the same price: jobs with marginal values between them are tied.
@@ -50,7 +50,7 @@ class JobValues:
     values: FloatArray
     low_prices: FloatArray
     high_prices: FloatArray
-    usable: FloatArray  # the most servers that each job can use
+    usable: FloatArray  # the number of servers that each job can use
     is_negligible: BoolArray  # whether a job's weight is negligible beside those before it
     is_rising: bool  # whether values are known to rise along the list
     max_slope: float  # if values rise, the demand is 0 at this price per value or above
@@ -93,8 +93,8 @@ def _count_unserved(values: FloatArray, price: float, max_slope: float) -> int:
 def _serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
     """Give each job its ``sure`` servers, and the rest to tied jobs up to their ``demand``.
 
-    Jobs that end first come first. If the sure servers alone exceed what there is, they are cut in
-    the same order.
+    Jobs that end first are served first. If the ``sure`` servers add up to more than there are,
+    the jobs that end last get fewer.
     """
     is_over = sure.sum() > servers
     base = np.zeros_like(sure) if is_over else sure
@@ -130,7 +130,7 @@ def compute_job_values(
     if isinstance(shared, PowerLaw):  # the solution of the recursion, as U_k(n) = W_k (n/N)^p
         p = shared.p
         before = np.concatenate(([0.0], cost[:-1]))
-        own = own_part(log_ratio_before(weights[known:], cost[known:], before[known:]), p)
+        own = own_share(log_ratio_before(weights[known:], cost[known:], before[known:]), p)
         values[known:] = own ** (1 - p) * cost[known:] / servers**p
         low[known:] = high[known:] = p * cost[known:] / servers
         is_negligible[:] = False
@@ -202,7 +202,7 @@ class _Phase:
         """
         if lowest == 0:
             offer = self.offer(0.0)
-            if offer.remaining >= self.usable:  # enough for everybody: servers are free
+            if offer.remaining >= self.usable:  # enough for all jobs: servers cost nothing
                 return offer.value, 0.0, 0.0
         if len(self.values) == 0:
             value = self.cost / float(self.speedup.rate(scalar(self.servers)))
@@ -213,12 +213,12 @@ class _Phase:
     def search(
         self, low: float, high: float, guess: float, steepness: float
     ) -> tuple[float, float, float]:
-        """Search the price by the secant method on logarithms, guarded by bisection.
+        """Search for the price by the secant method on logarithms, guarded by bisection.
 
         Neighbouring phases have similar prices and a similar growth of the error with the price.
         So the first guess and its correction are good, and two or three steps usually suffice.
         """
-        # The price of the phase before is known to this precision only.
+        # The price of the previous phase is known only to this precision.
         low, high = low * (1 - 4 * self.precision), high * (1 + 4 * self.precision)
         previous: tuple[float, float] | None = None
         self.steepness = steepness
@@ -269,16 +269,17 @@ class _Phase:
         The earnings of the jobs before k are linear in the servers they leave, between what they
         leave at the lower price and at the higher price. We use Newton's method on that line.
         """
-        fewest, most = self.offer(low).remaining if low > 0 else 0.0, self.offer(high)
-        value = most.value
-        taken = min(most.remaining, self.usable)
-        earned_at_most = most.earned + high * (most.remaining - taken)
+        fewest = self.offer(low).remaining if low > 0 else 0.0
+        at_high = self.offer(high)
+        value = at_high.value
+        taken = min(at_high.remaining, self.usable)
+        earned_by_others = at_high.earned + high * (at_high.remaining - taken)
         for _ in range(100 if value > 0 else 0):
             demand = float(self.speedup.demand(scalar(high / value), self.servers))
             demand = min(max(demand, fewest, 0.0), taken)
             if demand <= 0:
                 break
-            cost = self.cost - earned_at_most - high * (taken - demand)
+            cost = self.cost - earned_by_others - high * (taken - demand)
             better = cost / float(self.speedup.rate(scalar(demand)))
             if not better < value:
                 break

@@ -17,7 +17,7 @@ from hesrpt.speedups import PowerLaw
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan
 
-# The relative precision of times, after rounding in all phases before.
+# The relative precision of times, after rounding in all earlier phases.
 _CLOCK_PRECISION = 1e-14
 # If phases × jobs exceed this, only a sample of the phases and jobs is replayed. Under a power law,
 # the work of all jobs is then added up in closed form.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
 
-class _Memory:
+class _ValueCache:
     """The job values computed last. Values depend only on jobs that end later, so most stay."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Optimal(RankedPolicy):
     """
 
     objective: FlowObjective = "flow"
-    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False, compare=False)
+    _cache: _ValueCache = field(default_factory=_ValueCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)
@@ -85,7 +85,7 @@ class Optimal(RankedPolicy):
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
-        values = self._memory.values_by_rank(jobs, speedup, servers)
+        values = self._cache.values_by_rank(jobs, speedup, servers)
         return values.allocate(jobs)[1][::-1]
 
     def __call__(self, state: State) -> FloatArray:
@@ -96,7 +96,7 @@ class Optimal(RankedPolicy):
         rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
         # The last job to end comes first. Ties: the job that arrived first ends first.
         order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]
-        values = self._memory.values_of_list(
+        values = self._cache.values_of_list(
             state.jobs[order], weights[order], speedups.take(order), state.servers
         )
         start, allocation = values.allocate(len(order))
