@@ -1,8 +1,8 @@
 """Binding a policy to the jobs that it will serve: the one step between choosing and using it.
 
 Some policies have parameters that depend on the jobs, such as heSRPT's p. Binding fills in those
-that were left open and refuses jobs that the policy cannot serve. The simulator binds once for a
-workload, the live scheduler before each decision, since its jobs come and go.
+that the user did not set, and refuses jobs that the policy cannot serve. The simulator binds once
+for a workload; the live scheduler binds before each decision, since its jobs come and go.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def bind_policy(policy: AnyPolicy, facts: WorkloadFacts) -> AnyPolicy:
 
 
 class PolicyBinder:
-    """Binds one policy again and again, as the jobs that it serves change."""
+    """Binds one policy repeatedly, as the jobs that it serves change."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = self._bound = policy
@@ -74,7 +74,7 @@ class PolicyBinder:
     def bind(self, facts: WorkloadFacts) -> Policy:
         """Return the policy bound to these jobs.
 
-        As long as its parameters stay the same, so does the object, with all that it has computed.
+        While the parameters stay the same, this is the same object, so its cached results are kept.
         """
         bound = bind_policy(self.policy, facts)
         if bound is not self._bound and bound != self._bound:

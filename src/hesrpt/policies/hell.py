@@ -81,7 +81,7 @@ class Hell(RankedPolicy):
 def most_efficient(speedup: Speedup, servers: float) -> float:
     """Return the whole number k up to ``servers`` that maximises s(k)²/k, the largest of ties.
 
-    If there is only one server, or a part of one, it is that.
+    If ``servers`` is at most 1, the result is ``servers``.
     """
     if servers <= 1:
         return servers

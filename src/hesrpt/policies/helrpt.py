@@ -11,9 +11,9 @@ from hesrpt.policies.policy import Policy, State
 
 @dataclass(frozen=True)
 class HeLrpt(Policy):
-    """Each job gets the servers it needs for all jobs to end at the same time, and soon.
+    """Jobs get servers such that all of them end at the same time, as early as possible.
 
-    Under k^p, servers are in proportion to x^(1/p). Whole servers are rounded fairly.
+    Under k^p, a job's servers are proportional to x^(1/p). Whole servers are rounded fairly.
     """
 
     def __call__(self, state: State) -> FloatArray:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class HeSrpt(RankedPolicy):
     """The i-th largest of m jobs gets (i/m)^c − ((i−1)/m)^c of the servers, c = 1/(1 − p).
 
-    With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m. Without
-    ``p``, binding takes the p of the jobs' speedup. Servers that a job cannot use go to the others.
+    With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m. If ``p``
+    is None, binding takes it from the jobs' speedup. Servers that a job cannot use go to others.
 
-    Whole servers are assigned as :class:`~hesrpt.policies.Optimal` does, which is optimal too.
+    Whole servers are assigned by :class:`~hesrpt.policies.Optimal`, which is optimal too.
     """
 
     p: float | None = None
@@ -53,13 +53,13 @@ class HeSrpt(RankedPolicy):
         p = self.p
         if p is None and facts.speedups.exponent is None:
             p = facts.approximate_p
-        # A copy, with a memory of its own.
-        return replace(self, p=self._power(facts.speedups) if p is None else p)
+        # A copy, so that runs do not share a cache.
+        return replace(self, p=self._get_exponent(facts.speedups) if p is None else p)
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         if whole:
             return self._whole.row(jobs, servers, speedup, whole)
-        held = servers * compute_shares_smallest_first(jobs, self._power(speedup))
+        held = servers * compute_shares_smallest_first(jobs, self._get_exponent(speedup))
         if isinstance(speedup, PowerLaw):
             return held
         held = np.concatenate((held, np.zeros(jobs - len(held))))
@@ -68,7 +68,7 @@ class HeSrpt(RankedPolicy):
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
         if not isinstance(speedup, PowerLaw):
             return None
-        c = 1 / (1 - self._power(speedup))
+        c = 1 / (1 - self._get_exponent(speedup))
         m = np.arange(2, jobs + 1)
         held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
         with np.errstate(over="ignore"):
@@ -81,14 +81,16 @@ class HeSrpt(RankedPolicy):
             return self._whole(state)
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         smallest_first = np.argsort(state.remaining / weights, kind="stable")
-        shares = compute_shares(weights[smallest_first[::-1]], self._power(state.speedups))[::-1]
+        shares = compute_shares(weights[smallest_first[::-1]], self._get_exponent(state.speedups))[
+            ::-1
+        ]
         usable = usable_servers(state.speedups, state.servers, len(state))
         held = np.empty(len(state))
         held[smallest_first] = redistribute_excess(state.servers * shares, usable[smallest_first])
         return round_fairly(held, state.servers) if state.whole else held
 
-    def _power(self, speedups: Speedup | SpeedupVector) -> float:
-        """Return p, or if it is open the one that all jobs have in common."""
+    def _get_exponent(self, speedups: Speedup | SpeedupVector) -> float:
+        """Return ``p``; if it is None, return the exponent that all jobs have in common."""
         p = speedups.exponent if self.p is None else self.p
         if p is None:
             raise InputError(

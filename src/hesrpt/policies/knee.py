@@ -1,4 +1,4 @@
-"""KNEE: each job gets as many servers as still save a certain time."""
+"""KNEE: a job gets servers up to the point where one more would save too little time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
 
-# What estimate_alpha() takes of the α at which the knees add up to the servers.
+# estimate_alpha() returns this fraction of the α at which the knees add up to all servers.
 _FRACTION_OF_BALANCED = 0.25
 
 
@@ -35,7 +35,7 @@ class Knee(Policy):
     assigned. ``leftover`` says what happens to servers that are not assigned.
 
     Without ``alpha``, simulations search for the best one (:mod:`hesrpt.simulator.tuning`), as the
-    paper's authors did. The live scheduler, which cannot try, takes :func:`estimate_alpha`.
+    paper's authors did. The live scheduler cannot try values, so it uses :func:`estimate_alpha`.
     """
 
     alpha: float | None = None
@@ -70,11 +70,11 @@ class Knee(Policy):
 
 
 def estimate_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -> float:
-    """Return a good α without trials: a quarter of the one at which knees add up to the servers.
+    """Return a good α without trials: a quarter of the α at which knees add up to all servers.
 
-    With the latter, all jobs would run. With a lower α the smallest jobs get more servers, and the
-    largest wait. A quarter did well in simulations with Pareto sizes, whole servers, and p from 0.3
-    to 0.9: mean flow times were at most 5% above those of the best α, but 26% with 20 jobs and
+    At that α all jobs would run. With a lower α the smallest jobs get more servers, and the largest
+    wait. A quarter did well in simulations with Pareto sizes, whole servers, and p from 0.3 to 0.9:
+    mean flow times were at most 5% above those of the best α, except for 26% with 20 jobs and
     p = 0.9.
 
     >>> from hesrpt import PowerLaw
@@ -87,7 +87,10 @@ def estimate_alpha(sizes: FloatArray, speedups: SpeedupVector, servers: float) -
     usable = usable_servers(speedups, servers, len(sizes))
 
     def saving(held: FloatArray) -> FloatArray:
-        """Return the time that one more server would save each job: its knee is there at α."""
+        """Return the time that one more server would save each job.
+
+        If α is this time, the job's knee is at ``held``.
+        """
         return sizes * speedups.slope_before(held) / speedups.rate(held) ** 2
 
     # The highest α limits each knee to an equal share; the lowest lets it reach all servers.

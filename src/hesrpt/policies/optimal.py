@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class _ValueCache:
-    """The job values computed last. Values depend only on jobs that end later, so most stay."""
+    """The most recent job values.
+
+    The value of a job depends only on jobs that end later, so most values can be reused.
+    """
 
     def __init__(self) -> None:
         self.key: tuple[Speedup, float] | None = None
@@ -58,12 +61,12 @@ class _ValueCache:
 
 @dataclass(frozen=True)
 class Optimal(RankedPolicy):
-    """Servers by marginal value: each server goes where it earns the most.
+    """Allocates servers by marginal value: each server goes where it earns the most.
 
     Jobs are listed by the time they would take alone on all servers, divided by their weight. Their
     values follow from the planner's recursion. If all jobs share one speedup and are present from
-    the start, the mean flow time (or other ``objective``) is optimal. Later arrivals are not
-    foreseen.
+    the start, the mean flow time (or other ``objective``) is optimal. The policy does not
+    anticipate later arrivals.
     """
 
     objective: FlowObjective = "flow"
@@ -81,7 +84,7 @@ class Optimal(RankedPolicy):
         return self.objective == "flow"
 
     def bind(self, facts: WorkloadFacts) -> Optimal:
-        return replace(self)  # a copy, with a memory of its own
+        return replace(self)  # a copy, so that runs do not share a cache
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup

@@ -42,7 +42,7 @@ class Policy(ABC):
     class adds a name, and a step that binds the policy to the jobs it will serve.
     """
 
-    #: Decide again after this many seconds, even if no job has arrived or left.
+    #: Decide again after this many seconds, even if no job has arrived or ended.
     review_every: float | None = None
 
     @property
@@ -57,7 +57,7 @@ class Policy(ABC):
     def bind(self, facts: WorkloadFacts) -> Self:
         """Return the policy ready to serve these jobs; raise an InputError if it cannot.
 
-        A policy with parameters that depend on the jobs fills them in here, if they are open. One
-        that remembers what it has computed returns a copy, since several runs may share it.
+        A policy whose parameters depend on the jobs fills in those that are not set. A policy that
+        caches results returns a copy, because several runs may share the original.
         """
         return self

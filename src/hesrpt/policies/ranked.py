@@ -13,7 +13,7 @@ from hesrpt.speedups import Speedup, SpeedupVector
 
 
 class RowFactors(NamedTuple):
-    """The factors by which the other jobs' servers and rates grow when the smallest of m leaves.
+    """The factors by which servers and rates of the others grow when the smallest of m jobs leaves.
 
     Entry m of each array is for m jobs; 0 means that there is no common factor.
     """
@@ -32,7 +32,7 @@ class RankedPolicy(Policy):
 
     @property
     def is_ranked(self) -> bool:
-        """Whether the rows define the policy. With some parameters, they may not."""
+        """Whether the rows define the policy, which may depend on its parameters."""
         return True
 
     def ranks_by_size(self, whole: bool) -> bool:
@@ -44,7 +44,7 @@ class RankedPolicy(Policy):
         """Return the servers of the jobs by rank; jobs beyond the end of the row get none."""
 
     def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
-        """Return the number of jobs from which on rows no longer change: further jobs wait."""
+        """Return the number of jobs at which rows stop changing, because all further jobs wait."""
         return None
 
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:

@@ -28,7 +28,7 @@ PolicyLike: TypeAlias = str | Policy | RigidDiscipline | Callable[[State], Float
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """A policy with a name: how to create it, and how to show it."""
+    """A registered policy: how to create it, and how to show it in figures and tables."""
 
     create: Callable[[], Policy | RigidDiscipline]
     title: str  # for people, as the literature writes it
@@ -74,7 +74,7 @@ class _CallablePolicy(Policy):
 
 
 def get_title(policy: str) -> str:
-    """Return the title of a policy in figures and tables, which is its name if it has no entry.
+    """Return the title of a policy in figures and tables; an unregistered policy keeps its name.
 
     >>> get_title("hesrpt"), get_title("my own policy")
     ('heSRPT', 'my own policy')
@@ -83,7 +83,7 @@ def get_title(policy: str) -> str:
 
 
 def get_policy(policy: PolicyLike) -> Policy | RigidDiscipline:
-    """Return the policy with a name; return a policy as it is, and any other callable as a policy.
+    """Return the policy of this name; wrap a callable that is not a policy yet.
 
     >>> get_policy("equi")
     Equi()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class RigidDiscipline:
     """Decides when jobs start, but not on how many servers: no job is ever resized or stopped.
 
-    The simulator knows how to run each of them (:mod:`hesrpt.simulator.backfilling`).
+    Disciplines are simulated by :mod:`hesrpt.simulator.backfilling`.
     """
 
     @property
@@ -26,7 +26,7 @@ class RigidDiscipline:
         return type(self).__name__.lower()
 
     def bind(self, facts: WorkloadFacts) -> Self:
-        """Return the discipline itself, if every job can start at some time."""
+        """Return the discipline; raise an InputError if some job could never start."""
         requested = facts.requested
         if requested is None:
             raise InputError(

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rounded(Policy):
-    """A policy with its shares rounded, for when its own whole servers take long to compute.
+    """A policy with its shares rounded, for policies that are slow to allocate whole servers.
 
-    It returns the shares: simulator and scheduler round all decisions if servers are whole.
+    It returns unrounded shares: simulator and scheduler round all decisions if servers are whole.
     """
 
     policy: Policy

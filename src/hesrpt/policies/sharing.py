@@ -1,4 +1,4 @@
-"""Sharing out servers: limits, leftovers and rounding, which several policies have in common."""
+"""Limits, leftover servers and rounding, which several policies have in common."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROUNDING = 1e-12
 
 
 def usable_servers(speedup: Speedup | SpeedupVector, servers: float, jobs: int) -> FloatArray:
-    """Return how many of ``servers`` each job can use: beyond that, more would not speed it up."""
+    """Return how many of ``servers`` each job can use: more would not make it faster."""
     return speedup.demand(np.zeros(jobs), servers)
 
 
 def redistribute_excess(held: FloatArray, usable: FloatArray) -> FloatArray:
-    """Give what some jobs cannot use to the others, in proportion to what these hold.
+    """Give servers that some jobs cannot use to the others, in proportion to what those hold.
 
-    If the others hold nothing (large jobs do when p is near 1), the first of them get the excess.
+    If the others hold nothing (as large jobs do if p is near 1), the first of them get the excess.
     """
     while np.any(over := held > usable):
         excess = float(np.sum(held[over] - usable[over]))
@@ -42,7 +42,7 @@ def check_leftover_rule(rule: str) -> None:
 
 
 def assign_leftover(held: FloatArray, servers: float, rule: Leftover) -> FloatArray:
-    """Hand out the unassigned servers by a rule; ``held`` lists the smallest job first."""
+    """Assign the leftover servers by a rule; ``held`` lists the smallest job first."""
     unassigned = servers - float(held.sum())
     # With a small p, even 1e-14 servers would give a job a noticeable speed.
     if unassigned <= ROUNDING * servers:
@@ -55,9 +55,10 @@ def assign_leftover(held: FloatArray, servers: float, rule: Leftover) -> FloatAr
 
 
 def round_fairly(held: FloatArray, servers: float) -> FloatArray:
-    """Round to whole servers: all shares down, then up again where rounding took the most.
+    """Round all shares down, then give one server more to the jobs that lost the most.
 
-    Ties go to the job that arrived first. The sum is that of the shares, rounded down.
+    The result adds up to the sum of the shares, rounded down. Ties go to the job that arrived
+    first.
     """
     whole = np.floor(held + 1e-9)
     missing = int(min(np.floor(float(held.sum()) + 1e-9), servers) - whole.sum())
