@@ -361,17 +361,17 @@ def test_a_policy_is_reviewed_as_often_as_it_asks() -> None:
     ("policy", "message"),
     [
         (lambda s: s.remaining * np.nan, "policy <lambda> at time 0 returned nan for job 0"),
-        (lambda s: s.remaining - 5, "returned -4.0 for job 0 of the 2 .* at least 0 expected"),
-        (lambda s: s.remaining[:1], r"returned an array of shape \(1,\) for 2 jobs"),
+        (lambda s: s.remaining - 5, "returned -4.0 for job 0 of the 2 .* must return at least 0"),
+        (lambda s: s.remaining[:1], r"shape \(1,\), but must return one number for each of the 2"),
         (lambda s: s.remaining * 100, "assigns 300.0 servers, but there are 4.0"),
         (lambda s: s.remaining * 0, "serves none of the remaining jobs, and never will"),
         (
             lambda s: np.where(s.remaining == s.remaining.max(), 0, 1.0) * (len(s) > 1),
             "at time 1 serves none",
         ),
-        (lambda s: ["1", "2"], "an array of numbers expected"),
-        (lambda s: "all", "returned 'all', an array of numbers expected"),
-        (lambda s: None, "returned None, an array of numbers expected"),
+        (lambda s: ["1", "2"], "must return an array of numbers"),
+        (lambda s: "all", "returned 'all', but must return an array of numbers"),
+        (lambda s: None, "returned None, but must return an array of numbers"),
     ],
 )
 def test_impossible_decisions_are_rejected(policy: object, message: str) -> None:

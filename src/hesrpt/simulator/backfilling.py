@@ -139,7 +139,7 @@ def _find_start_times(
 def _insert(
     running: IntArray, count: int, job: int, starts: FloatArray, estimate: FloatArray
 ) -> int:
-    """Insert a job into the running ones by its estimated end; return their new number."""
+    """Insert a job into the running jobs by its estimated end; return their new number."""
     end = starts[job] + estimate[job]
     place = count
     while place > 0 and starts[running[place - 1]] + estimate[running[place - 1]] > end:

@@ -34,7 +34,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Mapping[str, Simulation]):
-    """The simulations of several policies; ``comparison["equi"]`` is the first one of EQUI."""
+    """The simulations of several policies.
+
+    ``comparison["equi"]`` is the simulation of EQUI, on the first workload if there are several.
+    """
 
     simulations: dict[str, tuple[Simulation, ...]]
     confidence: float
@@ -123,8 +126,8 @@ def compare(
     """Simulate several policies on the same jobs, on all cores.
 
     ``workload`` may be a list of replications; results then have confidence intervals. ``progress``
-    is called after each simulation with the number done and the number of all. For the other
-    options see :func:`simulate`.
+    is called after each simulation with the number done and the total number. For the other options
+    see :func:`simulate`.
 
     >>> from hesrpt import PowerLaw, Workload, compare
     >>> compare(Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
@@ -165,7 +168,7 @@ def compare(
 def _label_policies(
     policies: Sequence[Policy | RigidDiscipline],
 ) -> dict[str, Policy | RigidDiscipline]:
-    """Return the policies by name; those with the name of an earlier one are numbered."""
+    """Return the policies by name; a name that occurs again gets a number."""
     labelled: dict[str, Policy | RigidDiscipline] = {}
     seen = Counter[str]()
     for policy in policies:

@@ -1,13 +1,13 @@
 """The event loop, compiled. It knows jobs, clocks and rates, but neither policies nor speedups.
 
-It runs from event to event: arrivals, departures, reviews. Servers are assigned again at each one.
-If a decision depends only on the number of jobs, it is a row of a table, and the loop goes on by
-itself. If the row is missing, or the decision depends on more, the loop returns to its caller, who
-provides it and calls again.
+It runs from event to event: arrivals, departures, reviews. Each event leads to a new decision on
+the servers of all jobs. If decisions depend only on the number of jobs, the loop reads them from a
+table of rows. If a row is missing, or if decisions depend on more, the loop returns to its caller,
+which provides the row or decision and calls again.
 
 One virtual clock drives all jobs, and a job ends when that clock reaches its target. Under some
 policies a departure changes all rates by the same factor. Then only the pace of the clock changes,
-which takes the same time however many jobs stay.
+at a cost that does not depend on the number of jobs.
 
 All compiled functions stay in this file: numba's cache does not notice changes in other modules.
 """
@@ -22,7 +22,7 @@ from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Rows, Settings
 
 # Why the loop has returned.
 DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, PHASES_FULL, TOO_MANY_SERVERS = range(8)
-# Stages of a decision: something has happened, the list of jobs is up to date, the caller has
+# Stages of a decision: an event has happened, the list of jobs is up to date, the caller has
 # decided, the servers are assigned.
 CHANGED, LISTED, OFFERED, DECIDED = range(4)
 
@@ -141,10 +141,10 @@ def _run_by_factors(
     events, allocations = state.events, state.allocations
     now, virtual_time, pace = state.now, state.virtual_time, state.pace
     held_factor, job_seconds = state.held_factor, state.job_seconds
-    busy, busy_since = 0.0, state.now  # seconds in which servers were held, before the last pause
+    busy, busy_since = 0.0, state.now  # busy time before the system was last empty; its start since
     # Look the row up again now and then, so that rounding errors do not accumulate.
     fewest = state.present_at_decision // 2 if state.present_at_decision > MANY else 0
-    # Waiting jobs would hold next to nothing, until half of the running ones have left.
+    # Jobs without servers would hold next to nothing until half of the running jobs have left.
     all_run = state.running_at_decision == state.present_at_decision
     fewest_running = 0 if all_run else state.running_at_decision // 2
     last_arrival = state.events + max(1000, 4 * state.present_at_decision)
@@ -219,7 +219,7 @@ def _run_by_factors(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _update_remaining(jobs: Jobs, state: LoopState) -> None:
-    """Work out what remains of the jobs that have run since the last decision."""
+    """Compute what remains of the jobs that have run since the last decision."""
     for place in range(state.present - state.running, state.present):
         job = jobs.present[place]
         # The target of a paused job includes its pause, in which no work is done.
@@ -230,7 +230,7 @@ def _update_remaining(jobs: Jobs, state: LoopState) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _remove_ended(jobs: Jobs, state: LoopState) -> None:
-    """Take the jobs that end now out of the list."""
+    """Remove the jobs that end now from the list."""
     first = state.present - state.running
     due = state.virtual_time + SAME_TIME * (state.now / state.pace + state.virtual_time)
     staying = first
@@ -250,7 +250,7 @@ def _remove_ended(jobs: Jobs, state: LoopState) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _admit(jobs: Jobs, state: LoopState, sorted_by_size: bool) -> None:
-    """Put the jobs that have arrived into the list: at its end, or in their place by size."""
+    """Add the jobs that have arrived to the list: at its end, or in their place by size."""
     admitted = state.admitted
     new = state.arrived - admitted
     old = state.present
@@ -281,7 +281,7 @@ def _admit(jobs: Jobs, state: LoopState, sorted_by_size: bool) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sort(jobs: Jobs, present: int) -> None:
-    """Sort the list by estimated size, largest first. It is nearly sorted: by insertion."""
+    """Sort the list by estimated size, largest first, by insertion: it is nearly sorted."""
     for place in range(1, present):
         job = jobs.present[place]
         size = jobs.remaining[job] * jobs.estimate[job]
@@ -330,7 +330,7 @@ def _assign_servers(
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_cost: float) -> None:
-    """Give a job its servers. If their number has changed, it stands still for a while."""
+    """Give a job its servers. If their number has changed, it pauses for ``resize_cost``."""
     wait = 0.0
     if resize_cost > 0.0 and held > 0.0:
         if jobs.started[job] != 0 and abs(held - jobs.held[job]) > 1e-12 * held:

@@ -10,7 +10,7 @@ from hesrpt.arrays import FloatArray, IntArray
 
 
 class Jobs(NamedTuple):
-    """The jobs; arrays are in the order of the workload unless they say otherwise."""
+    """The jobs; arrays are in the order of the workload unless stated otherwise."""
 
     arrivals: FloatArray
     remaining: FloatArray  # work that remained at the last decision
@@ -20,7 +20,7 @@ class Jobs(NamedTuple):
     rate: FloatArray  # per unit of virtual time, since the last decision
     held: FloatArray  # servers, since the last decision
     started: IntArray  # whether the job has ever held servers
-    paused_until: FloatArray  # a job stands still for a while when its servers change
+    paused_until: FloatArray  # the end of the pause that follows a change of servers
     by_arrival: IntArray  # the jobs as they arrive; of simultaneous ones, the largest first
     present: IntArray  # the jobs in the system, at the front of this array
     offered: FloatArray  # the caller's decision: the servers of the jobs present …
@@ -51,7 +51,7 @@ class Phases(NamedTuple):
 
 
 class Settings(Protocol):
-    """What stays the same during a run."""
+    """Settings, which stay the same during a run."""
 
     by_rank: bool  # decisions come from the table of rows, not from the caller
     uniform: bool  # all jobs present run at the same rate
@@ -94,7 +94,7 @@ def create_record(fields: type[Settings | LoopState], **values: float) -> Any:
     """Return an array of one record with these fields, zero unless given.
 
     Compiled code reads and writes the fields of its entry as attributes. It is an array because
-    numba takes ten times as long to accept a record.
+    passing a record to compiled code takes numba ten times as long.
     """
     kinds = {"bool": np.bool_, "int": np.int64, "float": np.float64}
     record = np.zeros(1, [(name, kinds[kind]) for name, kind in fields.__annotations__.items()])

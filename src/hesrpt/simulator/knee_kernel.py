@@ -1,7 +1,7 @@
-"""KNEE under k^p, compiled: completion times only, to try very many values of α.
+"""KNEE under k^p, compiled: completion times only, for trying very many values of α.
 
-It does what :class:`hesrpt.policies.Knee` does in the simulator, thirty times as fast. Under k^p a
-job's knee grows with its remaining size, so that the list of jobs stays sorted.
+The result is that of simulating :class:`hesrpt.policies.Knee`, thirty times as fast. Under k^p a
+job's knee grows with its remaining size, so a list sorted by size is also sorted by knee.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def completion_times(
     rule: int,
     max_flow_time: float,
 ) -> FloatArray:
-    """Return when each job ends; never, if the total flow time exceeds ``max_flow_time``."""
+    """Return completion times; all infinite if the total flow time exceeds ``max_flow_time``."""
     remaining = sizes.copy()
     ends = np.full(sizes.size, np.inf)
     present = np.empty(sizes.size, dtype=np.int64)
@@ -106,7 +106,7 @@ def _assign_servers(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sort(present: IntArray, remaining: FloatArray, jobs: int) -> None:
-    """Sort the list by remaining size, smallest first. It is nearly sorted: by insertion."""
+    """Sort the list by remaining size, smallest first, by insertion: it is nearly sorted."""
     for place in range(1, jobs):
         job, before = present[place], place - 1
         while before >= 0 and remaining[present[before]] > remaining[job]:

@@ -1,7 +1,7 @@
-"""One policy simulated on one workload, from event to event.
+"""Simulates one policy on one workload, from event to event.
 
 The loop itself is compiled (:mod:`hesrpt.simulator.kernel`). When it needs a row or a decision, it
-returns to its caller here, who asks the policy and lets the loop go on.
+returns to its caller here, which asks the policy and continues the loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Run:
-    """All that determines a simulation, checked and bound."""
+    """Everything that determines a simulation: checked arguments and a bound policy."""
 
     workload: Workload
     servers: float
@@ -70,7 +70,7 @@ def run_loop(
     stop_at: float = inf,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Simulate up to the end or up to a time."""
+    """Simulate until all jobs have ended or until ``stop_at``."""
     return _Loop(run, recording, stop_at).execute(progress)
 
 
@@ -88,8 +88,8 @@ class _Loop:
         self.weights = np.ones(jobs) if workload.weights is None else workload.weights
         self.speedups = workload.speedups.tabulate(run.servers)
         # Arrays that this run does not use take no space.
-        resized = jobs if run.resize_cost > 0 else 1
-        asked = jobs if self.ranked is None else 1
+        pauses = jobs if run.resize_cost > 0 else 1
+        decisions = jobs if self.ranked is None else 1
         self.jobs = Jobs(
             arrivals=np.array(workload.arrival_times),
             remaining=np.array(workload.sizes),
@@ -98,14 +98,14 @@ class _Loop:
             target=np.empty(jobs),
             rate=np.empty(jobs),
             held=np.zeros(jobs),
-            started=np.zeros(resized, dtype=np.int64),
-            paused_until=np.zeros(resized),
+            started=np.zeros(pauses, dtype=np.int64),
+            paused_until=np.zeros(pauses),
             by_arrival=_arrival_order(workload.arrivals, self.seen_sizes, by_size),
             present=np.empty(jobs, dtype=np.int64),
-            offered=np.empty(asked),
-            offered_rate=np.empty(asked),
+            offered=np.empty(decisions),
+            offered_rate=np.empty(decisions),
         )
-        # Otherwise a job may overtake one that is smaller than it seems, or that stands still.
+        # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
         factors, constant_from = None, None
         if self.ranked is not None and (speedup := self.speedups.shared) is not None:
@@ -134,7 +134,7 @@ class _Loop:
             max_events=_EVENTS_AT_A_TIME,
         )
         self.state = create_record(LoopState, pace=1.0, held_factor=1.0, next_review=review_every)
-        # Views of the fields that each decision needs: looking them up by name takes longer.
+        # Views of the fields that each decision needs: looking them up by name is slower.
         self._stage, self._present = self.state["stage"], self.state["present"]
         self._now = self.state["now"]
 
@@ -229,11 +229,11 @@ class _Loop:
             raise
         held = np.asarray(decision)
         if held.dtype.kind not in "fiub":
-            raise self._error(f"returned {decision!r}, an array of numbers expected")
+            raise self._error(f"returned {decision!r}, but must return an array of numbers")
         if held.shape != remaining.shape:
             raise self._error(
-                f"returned an array of shape {held.shape} for {present} jobs, one number each "
-                "expected"
+                f"returned an array of shape {held.shape}, but must return one number for each of "
+                f"the {present} jobs"
             )
         self._check(held)
         if run.whole:
@@ -241,7 +241,7 @@ class _Loop:
         elif held.dtype.kind != "f":
             held = held.astype(np.float64)
         np.maximum(held, 0.0, out=jobs.offered[:present])  # rounding errors may be negative
-        # Asking a shared speedup directly saves a microsecond.
+        # Calling a shared speedup directly saves a microsecond.
         rate = speedups.rate if speedups.shared is None else speedups.shared.rate
         jobs.offered_rate[:present] = rate(jobs.offered[:present])
         self._stage[0] = kernel.OFFERED
@@ -253,7 +253,7 @@ class _Loop:
             place = int(np.argmax(bad))
             raise self._error(
                 f"returned {float(held[place])!r} for job {place} of the {len(held)} in the "
-                "system, a number of at least 0 expected"
+                "system, but must return at least 0"
             )
 
     def _error(self, problem: str) -> PolicyError:

@@ -13,7 +13,7 @@ from hesrpt.workload import Workload
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Starting processes takes seconds. It pays if Python policies must serve this many jobs in all.
+# Starting processes takes seconds. It pays off if Python policies serve at least this many jobs.
 _MIN_JOBS_FOR_PROCESSES = 100_000
 # A policy without a compiled trial is tuned by this many simulations.
 _TRIALS = 100
@@ -30,7 +30,7 @@ class Replication:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it runs without asking the policy at each event."""
+        """Whether it runs without calling the policy at each event."""
         is_rigid = isinstance(self.policy, RigidDiscipline)
         return is_rigid or as_ranked(self.policy, self.workload.speedups) is not None
 
@@ -52,11 +52,10 @@ class Replication:
 def run_simulations(
     replications: Mapping[Key, Replication], progress: Callable[[int, int], None] | None = None
 ) -> dict[Key, Simulation]:
-    """Run simulations on all cores; ``progress`` is called with the number done and of all.
+    """Run simulations on all cores; ``progress`` is called with the number done and the total.
 
-    The compiled loop releases the interpreter's lock, so that threads keep all cores busy. Python
-    policies, which are asked at each event, would run in one thread at a time: many of them run in
-    processes.
+    The compiled loop releases the interpreter's lock, so threads keep all cores busy. Policies that
+    are called at each event hold the lock, so long simulations of these run in processes.
     """
     done = 0
 
@@ -67,12 +66,12 @@ def run_simulations(
             progress(done, len(replications))
 
     longest_first = sorted(replications, key=lambda key: -replications[key].jobs)
-    asked = [key for key in replications if not replications[key].is_compiled]
-    jobs = sum(replications[key].jobs for key in asked)
-    uses_processes = len(asked) > 1 and jobs >= _MIN_JOBS_FOR_PROCESSES
+    interpreted = [key for key in replications if not replications[key].is_compiled]
+    jobs = sum(replications[key].jobs for key in interpreted)
+    uses_processes = len(interpreted) > 1 and jobs >= _MIN_JOBS_FOR_PROCESSES
     simulations = run_tasks(
         {key: replications[key].run for key in longest_first},
-        in_threads={key for key in replications if not uses_processes or key not in asked},
+        in_threads={key for key in replications if not uses_processes or key not in interpreted},
         on_done=count,
     )
     # Simulations from another process have a copy of the workload.

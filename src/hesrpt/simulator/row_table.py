@@ -13,7 +13,7 @@ _MAX_ENTRIES = 1 << 24
 
 
 class RowTable:
-    """Rows are added as the loop asks for them; ``rows`` is what it reads."""
+    """A table that grows as the loop asks for rows, which it reads from ``rows``."""
 
     def __init__(self, jobs: int, factors: RowFactors | None, constant_from: int | None) -> None:
         self._entries = 0
@@ -42,8 +42,8 @@ class RowTable:
         end = self._entries + len(held)
         self.rows.held[self._entries : end] = held
         self.rows.rate[self._entries : end] = rate
-        equal: int | slice = jobs
+        same: int | slice = jobs  # the numbers of jobs that have this row
         if self._constant_from is not None and jobs >= self._constant_from:
-            equal = slice(self._constant_from, None)
-        self.rows.start[equal], self.rows.length[equal] = self._entries, len(held)
+            same = slice(self._constant_from, None)
+        self.rows.start[same], self.rows.length[same] = self._entries, len(held)
         self._entries = end

@@ -57,7 +57,7 @@ class Simulation(Schedule):
 
 @dataclass(frozen=True)
 class RigidRun:
-    """All that determines a simulation of a rigid discipline, checked and bound."""
+    """Everything that determines a simulation of a rigid discipline, checked and bound."""
 
     workload: Workload
     servers: float
@@ -90,13 +90,13 @@ def simulate(
     whole
         Whether jobs get only whole servers.
     resize_cost
-        The seconds for which a job stands still when its servers change, except at its start.
+        The seconds for which a job pauses when its number of servers changes, except at its start.
     size_error
-        The policy sees each size times exp(``size_error`` · Z), with Z normal.
+        The policy sees each size times exp(``size_error`` · Z), with Z standard normal.
     seed
         The random seed of the size errors.
     progress
-        Called now and then with the number of jobs that have arrived and the number of all jobs.
+        Called now and then with the number of jobs that have arrived and the total number of jobs.
 
     >>> from hesrpt import PowerLaw, Workload, simulate
     >>> simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=10, policy="equi").mean_flow_time
@@ -164,7 +164,7 @@ def create_run(
 
 
 def execute_run(run: Run | RigidRun, progress: Progress | None = None) -> Simulation:
-    """Simulate a run, without a warning about overload."""
+    """Simulate a run, without warning about overload."""
     if isinstance(run, RigidRun):
         from hesrpt.simulator.backfilling import find_start_times
 
@@ -190,7 +190,7 @@ def execute_run(run: Run | RigidRun, progress: Progress | None = None) -> Simula
 def record_rigid_jobs(
     workload: Workload, servers: float, starts: FloatArray, policy: str
 ) -> Simulation:
-    """Return the schedule of jobs that hold the servers they ask for from start to end."""
+    """Return the schedule of rigid jobs with these start times."""
     from hesrpt.simulator.backfilling import run_times
     from hesrpt.simulator.timelines import RigidTimeline
 

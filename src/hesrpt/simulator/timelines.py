@@ -19,7 +19,7 @@ _MAX_ALLOCATIONS = 20_000_000
 
 
 class SimulatedTimeline(Timeline):
-    """The phases of a simulation: it is run again to record them, with the same result."""
+    """The phases of a simulation, which is run again to record them when they are needed."""
 
     def __init__(self, run: Run, outcome: Outcome) -> None:
         self.run = run

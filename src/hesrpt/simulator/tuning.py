@@ -1,4 +1,4 @@
-"""Finding the best parameter of a policy, KNEE's α, by simulating many values."""
+"""Tuning KNEE: finding the best α by simulating many values."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _CLOSE = 1e-3
 
 
 def needs_tuning(policy: object) -> TypeGuard[Knee]:
-    """Return whether a policy has an open parameter that simulations can choose."""
+    """Return whether a policy has a parameter that was not set and that simulations can tune."""
     return isinstance(policy, Knee) and policy.alpha is None
 
 
 def tune_knee(
     policy: Knee, workload: Workload, servers: float, *, whole: bool = False, values: int = 100
 ) -> Knee:
-    """Return KNEE with the α that gives the least mean flow time, as the paper's authors did.
+    """Return KNEE with the α that gives the least mean flow time, as the paper's authors chose it.
 
-    First ``values`` values are tried over the range in which α makes a difference, then finer grids
-    around the best one.
+    The search tries ``values`` values over the range in which α makes a difference, then finer
+    grids around the best one.
 
     >>> from hesrpt import PowerLaw
     >>> tuned = tune_knee(Knee(), Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
@@ -66,7 +66,7 @@ def has_compiled_trial(policy: Knee, workload: Workload, whole: bool) -> bool:
 
 
 def create_compiled_trial(policy: Knee, workload: Workload, servers: float, whole: bool) -> Trial:
-    """Return a compiled trial, for jobs with :func:`has_compiled_trial`."""
+    """Return a compiled trial. It requires :func:`has_compiled_trial`."""
     arrivals, p = workload.arrival_times, workload.speedups.exponent
     assert p is not None
     by_arrival = np.lexsort((workload.sizes, arrivals))
