@@ -69,7 +69,7 @@ def save_advantages(
     policies: Mapping[str, PolicyLike],
     is_logarithmic: bool = False,
 ) -> None:
-    """Draw how much better than EQUI policies are, over the values of one assumption."""
+    """Draw the advantage of policies over EQUI, against the values of one assumption."""
     tasks = {
         (policy, value): partial(simulate_batches, chosen, create_setting(value))
         for policy, chosen in {**policies, "equi": "equi"}.items()

@@ -17,8 +17,9 @@ FOLDER = "reference/api/"
 INDEX = """\
 # Python API
 
-`import hesrpt` offers the names below. The pages of this section describe them, and further names
-of submodules. They are generated from the docstrings: `help(hesrpt.plan)` prints the same text.
+`import hesrpt` offers the names below. The pages of this section describe them, and other public
+names in submodules. They are generated from the docstrings: `help(hesrpt.plan)` prints the same
+text.
 
 | name | description |
 |---|---|
@@ -48,7 +49,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Put the generated pages where the navigation names their folder."""
+    """Replace the folder in the navigation with the pages generated for it."""
     pages: list[Any] = [FOLDER + "index.md"]
     pages += [{title: FOLDER + file} for title, (file, _) in PAGES.items()]
     _replace_folder(config.nav or [], pages)
@@ -120,7 +121,7 @@ def _is_defined_in(value: object, module_name: str) -> bool:
 
 
 def _summarise(value: object) -> str:
-    """Return the first paragraph of a docstring in one line, as a table needs it."""
+    """Return the first paragraph of a docstring as one line of a table."""
     text = (inspect.getdoc(value) or "").partition("\n\n")[0]
     plain = re.sub(r":\w+:`~?(\w+\.)*(\w+)`", r"`\2`", text)  # a role becomes a code word
     return " ".join(plain.split()).replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""Generates the page of the command line from the commands themselves."""
+"""Generates the command line reference from the commands themselves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hesrpt.cli.main import app
 INTRODUCTION = """\
 # Command line
 
-`hesrpt COMMAND --help` prints what this page says of a command, since both are generated from the
-code. `hesrpt --install-completion` lets your shell complete commands, options and names of policies
-and jobs. A mistake on the command line prints one line on standard error and ends with exit code 2.
+This page shows what `hesrpt COMMAND --help` prints: both are generated from the code. `hesrpt
+--install-completion` lets your shell complete commands, options and the names of policies and jobs.
+If a command line is invalid, hesrpt prints one line to standard error and exits with code 2.
 """
 
 
@@ -62,7 +62,7 @@ def _format_code(text: str) -> str:
 
 
 def _format_cell(text: str) -> str:
-    """Return text as it may stand in a cell of a table."""
+    """Return text on one line, with the characters escaped that a table cell cannot contain."""
     plain = " ".join(text.split())
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("*", "&#42;")):
         plain = plain.replace(character, entity)

@@ -2,7 +2,7 @@
 
 Docstrings use Sphinx roles (:class:`Name`), which editors and readers of `help()` know, and end in
 doctests without a heading. Here a role becomes a link to the API page, if the name is on one, and
-doctests become an Examples section. The comment of an attribute (`#:` above it, or `#` behind it)
+doctests become an Examples section. The comment of an attribute (`#:` above it, or `#` after it)
 becomes its docstring.
 """
 
@@ -42,19 +42,19 @@ def _find_comment(attribute: griffe.Attribute) -> str:
         return ""
     lines = attribute.lines_collection[attribute.filepath]
     first = attribute.lineno - 1
-    behind = lines[first].partition("  # ")[2]
+    trailing = lines[first].partition("  # ")[2]
     above: list[str] = []
     while first > 0 and (line := lines[first - 1].strip()).startswith("#:"):
         above.insert(0, line.removeprefix("#:").strip())
         first -= 1
-    text = " ".join(above) or behind
+    text = " ".join(above) or trailing
     if not text or text.startswith(("noqa", "type:")):
         return ""
     return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def _add_examples_heading(text: str) -> str:
-    """Begin an Examples section at the first paragraph that holds a doctest."""
+    """Start an Examples section at the first paragraph that contains a doctest."""
     if _EXAMPLES in text or ">>>" not in text:
         return text
     paragraphs = re.split(r"\n\n", text)

@@ -1,4 +1,4 @@
-"""Generates the page of policies from their registry."""
+"""Generates the list of policies from their registry."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ INTRODUCTION = """\
 
 Each of these names works in `simulate(…, policy=…)`, `compare(…, policies=[…])` and
 `hesrpt whatif`. All except the rigid disciplines ({rigid}) also work in `Pool(policy=…)` and
-`hesrpt run`. A policy that does not fit the jobs is refused with the reason. The colour is the one
-that all figures use.
+`hesrpt run`. A policy that does not fit the jobs is refused, with the reason. All figures
+use the colour shown.
 
 [Write your own policy](../how-to/write-a-policy.md) shows how to pass a function instead of a name.
 [Contributing](../contributing.md#add-a-policy) shows how to add a name to the registry from which

@@ -1,4 +1,4 @@
-"""Makes pages of files outside docs/: CONTRIBUTING.md, CHANGELOG.md and the examples."""
+"""Turns files outside docs/ into pages: CONTRIBUTING.md, CHANGELOG.md and the examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = {".py": "python", ".toml": "toml", ".csv": "text", ".swf": "text"}
-LONGEST = 60  # lines of a data file that are shown
+MAX_LINES = 60  # of a data file, before it is cut off
 
 #: Files of the repository and the pages they become.
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
@@ -46,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Let links to files outside docs/ lead to the pages made of them."""
+    """Redirect links to files outside docs/ to the pages generated from them."""
     sources = {page: file for file, page in PAGES.items()}
     here = posixpath.dirname(sources.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
 
@@ -64,7 +64,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
 
 def _format_listing(file: str, text: str) -> str:
     lines = text.splitlines()
-    if Path(file).suffix not in (".py", ".toml") and len(lines) > LONGEST:
-        lines = [*lines[:LONGEST], "…"]
+    if Path(file).suffix not in (".py", ".toml") and len(lines) > MAX_LINES:
+        lines = [*lines[:MAX_LINES], "…"]
     language = LANGUAGES[Path(file).suffix]
     return f"# {file}\n\n```{language}\n" + "\n".join(lines) + "\n```\n"
