@@ -1,8 +1,8 @@
 """The quality of plans without a proof: speedups differ, or weights disagree with sizes.
 
 The best schedule of a small batch is found by brute force, with a convex or linear program for each
-completion order. It is compared with the plan, and with the order of time alone from which the
-planner starts.
+completion order. It is compared with the plan, and with the plan for the
+order from which the planner starts: each job's time alone on all servers, divided by its weight.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def draw_kinked(rng: np.random.Generator, jobs: int) -> list[Speedup]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A kind of random batches, and how to find their best schedules."""
+    """A kind of random batch, and how to find its best schedule."""
 
     title: str
     draw: Callable[[np.random.Generator, int], list[Speedup]]
@@ -105,8 +105,8 @@ SETTINGS = [
 
 def compare_with_best_schedules(console: Console, batches: int = 60, seed: int = 0) -> None:
     """Show how far plans exceed the best schedules of small batches."""
-    heads = "speedups", "jobs", "case", "batches", "plan: worst", "mean", "time alone: worst"
-    table = Table(*heads, "mean", box=None)
+    headers = "speedups", "jobs", "case", "batches", "plan: worst", "mean", "time alone: worst"
+    table = Table(*headers, "mean", box=None)
     counts = {3: batches, 4: batches, 5: max(batches // 5, 1)}
     for setting, (jobs, count), case in product(SETTINGS, counts.items(), CASES):
         rng = np.random.default_rng([seed, jobs])
@@ -127,7 +127,7 @@ def compare_with_best_schedules(console: Console, batches: int = 60, seed: int =
 def _compute_excess(
     rng: np.random.Generator, setting: Setting, batch: int, jobs: int, case: str
 ) -> tuple[float, float]:
-    """Return by how much a batch's plan, and its plan by time alone, exceed the best schedule."""
+    """Return how far the plan, and the plan for the starting order, exceed the best schedule."""
     sizes = rng.pareto(1.5, jobs) + 1 if batch % 2 else rng.uniform(0.1, 1, jobs)
     servers = float(rng.choice(setting.servers))
     speedups = setting.draw(rng, jobs)

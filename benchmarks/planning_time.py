@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.convex_programs import amdahl_cones, minimise_cost, root_cones
-from benchmarks.timing import best_time, peak_memory
+from benchmarks.timing import measure_best_time, measure_peak_memory
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
 from hesrpt.objectives import Objective
@@ -30,8 +30,8 @@ def compare_with_sort(console: Console, jobs: int = 10_000_000) -> None:
         def make_plan(x: FloatArray = x, objective: Objective = objective) -> object:
             return plan(Workload(x, PowerLaw(0.5)), 1_000_000, objective=objective)
 
-        sort = best_time(lambda x=x: np.argsort(x))  # type: ignore[misc]
-        seconds, arrays = best_time(make_plan), peak_memory(make_plan) / x.nbytes
+        sort = measure_best_time(lambda x=x: np.argsort(x))  # type: ignore[misc]
+        seconds, arrays = measure_best_time(make_plan), measure_peak_memory(make_plan) / x.nbytes
         console.print(
             f"k^0.5, {jobs:,} jobs, {name}: {seconds / sort:.2f} times np.argsort of the same "
             f"array ({seconds:.2f} s, {sort:.2f} s; target 3), "
@@ -48,8 +48,8 @@ def compare_with_convex_solver(console: Console, jobs: int = 100, servers: float
     ):
         workload = Workload(x, speedup)
         optimum = minimise_cost(x, np.ones(jobs), servers, cones)
-        solver_time = best_time(lambda c=cones: minimise_cost(x, np.ones(jobs), servers, c))  # type: ignore[misc]
-        time = best_time(lambda w=workload: plan(w, servers), repeats=10)  # type: ignore[misc]
+        solver_time = measure_best_time(lambda c=cones: minimise_cost(x, np.ones(jobs), servers, c))  # type: ignore[misc]
+        time = measure_best_time(lambda w=workload: plan(w, servers), repeats=10)  # type: ignore[misc]
         difference = plan(workload, servers).total_flow_time / optimum - 1
         console.print(
             f"{name}, {jobs} jobs: {solver_time / time:,.0f} times faster than CVXPY "
@@ -72,7 +72,9 @@ def measure_growth(console: Console) -> None:
         before = None
         for jobs, servers in cases:
             workload = Workload(draw_sizes(jobs), speedup)
-            seconds = best_time(lambda w=workload, n=servers, h=whole: plan(w, n, whole=h), 1)  # type: ignore[misc]
+            seconds = measure_best_time(
+                lambda w=workload, n=servers, h=whole: plan(w, n, whole=h), 1
+            )  # type: ignore[misc]
             ratio = "" if before is None else f"{seconds / before:.1f}"
             cells = (name, f"{jobs:,}", f"{servers:,.0f}", "yes" if whole else "")
             table.add_row(*cells, f"{seconds:.3f}", ratio)

@@ -58,26 +58,26 @@ def measure_throughput(
         plain: Any = ray.remote(_run_items)
         batches = [list(range(k, k + _BATCH)) for k in range(0, items, _BATCH)]
 
-        def by_ray() -> None:
+        def run_on_plain_ray() -> None:
             ray.get([plain.remote(batch) for batch in batches])
 
         ratios = []
         for _ in range(rounds):
             ray.get([plain.remote([0]) for _ in range(servers)])  # start Ray's workers
             began = time.perf_counter()
-            by_ray()
-            alone = time.perf_counter() - began
+            run_on_plain_ray()
+            plain_seconds = time.perf_counter() - began
             time.sleep(1.0)
             with Pool(servers, engine="ray") as pool:
                 _warm_up(pool, servers)
                 began = time.perf_counter()
                 pool.map(_run_item, range(items), name="items").wait()
-                ours = time.perf_counter() - began
-            ratios.append(alone / ours)
+                our_seconds = time.perf_counter() - began
+            ratios.append(plain_seconds / our_seconds)
     console.print(
         f"{items:,} items of {_SECONDS * 1000:g} ms on {servers} servers: {min(ratios):.0%} to "
-        f"{max(ratios):.0%} of Ray's own throughput with batches of {_BATCH}, in the median "
-        f"{statistics.median(ratios):.0%} (target: 90%)"
+        f"{max(ratios):.0%} of Ray's own throughput with batches of {_BATCH}, with a median "
+        f"of {statistics.median(ratios):.0%} (target: 90%)"
     )
 
 

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.timing import best_time
+from benchmarks.timing import measure_best_time
 from hesrpt import Pool, PowerLaw
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.events import ItemFinished, JobArrived, Tick
@@ -25,7 +25,7 @@ def run_item(number: int) -> int:
 
 
 def measure_throughput(console: Console) -> None:
-    """Compare the throughput of items of 10 ms on 2 servers with concurrent.futures."""
+    """Compare the throughput of 10 ms items on 2 servers with that of concurrent.futures."""
     ratios = []
     for _ in range(3):
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
@@ -46,14 +46,14 @@ def measure_throughput(console: Console) -> None:
 
 
 def measure_decisions(console: Console) -> None:
-    """Show how long a decision takes with more and more jobs."""
-    table = Table("jobs", "shared p", "own p each", "an item ends", box=None)
+    """Show how long a decision takes as the number of jobs grows."""
+    table = Table("jobs", "same p", "different p", "item finished", box=None)
     for jobs in (10, 100, 1000, 10_000):
         cells = []
-        for own in (False, True):
-            core = _create_core(jobs, own)
-            cells.append(best_time(partial(_review, core), 5))
-        core = _create_core(jobs, own=False)
+        for has_own_powers in (False, True):
+            core = _create_core(jobs, has_own_powers)
+            cells.append(measure_best_time(partial(_review, core), 5))
+        core = _create_core(jobs, has_own_powers=False)
         name, active = next((n, job) for n, job in core.jobs.items() if job.in_flight)
         first = next(iter(active.in_flight))
         began = time.perf_counter()
@@ -67,11 +67,11 @@ def _review(core: Core) -> None:
     core.handle(Tick(core.planned_at + 2.0))
 
 
-def _create_core(jobs: int, own: bool) -> Core:
+def _create_core(jobs: int, has_own_powers: bool) -> Core:
     core = Core(64)
     arrivals = []
     for job in range(jobs):
-        p = 0.3 + 0.6 * job / jobs if own else 0.5
+        p = 0.3 + 0.6 * job / jobs if has_own_powers else 0.5
         spec = JobSpec(name=str(job), items=100, size=float(job + 1), speedup=PowerLaw(p))
         arrivals.append(JobArrived(0.0, spec))
     core.handle(*arrivals)

@@ -11,7 +11,7 @@ import simpy
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.timing import best_time
+from benchmarks.timing import measure_best_time
 from hesrpt import Amdahl, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import PolicyLike, State
@@ -22,7 +22,7 @@ def simulate_with_hesrpt(workload: Workload) -> float:
 
 
 def simulate_with_simpy(workload: Workload) -> float:
-    """Return the mean flow time of processor sharing in SimPy; arrivals interrupt the server."""
+    """Return the mean flow time of processor sharing in SimPy: arrivals interrupt the server."""
     assert workload.arrivals is not None
     sizes, times = workload.sizes.tolist(), workload.arrivals.tolist()
     flow_times = [0.0] * len(sizes)
@@ -68,7 +68,7 @@ def simulate_with_simpy(workload: Workload) -> float:
 def simulate_with_ciw(workload: Workload) -> float:
     """Return the mean flow time at Ciw's processor-sharing node.
 
-    Its ``number_of_servers`` is the most jobs that may share the one server.
+    Its ``number_of_servers`` limits how many jobs may share the one server.
     """
     assert workload.arrivals is not None
     gaps = np.diff(workload.arrivals, prepend=0.0).tolist()
@@ -89,10 +89,10 @@ def compare_with_simulators(console: Console, jobs: int = 20_000, load: float = 
     simulate_with_hesrpt(workload.head(100))  # compile first
     mean = simulate_with_hesrpt(workload)
     # Runs of milliseconds are noisy, so repeat them for about as long as one SimPy run takes.
-    time = best_time(lambda: simulate_with_hesrpt(workload), repeats=50)
+    time = measure_best_time(lambda: simulate_with_hesrpt(workload), repeats=50)
     for name, flow, target in (("SimPy", simulate_with_simpy, 50), ("Ciw", simulate_with_ciw, 150)):
         means: list[float] = []
-        theirs = best_time(lambda f=flow, m=means: m.append(f(workload)))  # type: ignore[misc]
+        theirs = measure_best_time(lambda f=flow, m=means: m.append(f(workload)))  # type: ignore[misc]
         difference = abs(means[0] / mean - 1)
         console.print(
             f"equal shares, {jobs:,} jobs, load {load:g}: {theirs / time:,.0f} times faster than "
@@ -107,7 +107,7 @@ def in_proportion(state: State) -> FloatArray:
 
 
 def measure_event_rate(console: Console, servers: float = 64.0) -> None:
-    """Show how many events per second a compiled policy and a plain function allow."""
+    """Show how many events per second a compiled policy and a plain function achieve."""
     cases: list[tuple[str, PolicyLike, float, int, int]] = [
         ("hesrpt", "hesrpt", 44.0, 500_000, 1_000_000),
         ("a policy in plain Python", in_proportion, 30.0, 20_000, 50_000),
@@ -116,7 +116,7 @@ def measure_event_rate(console: Console, servers: float = 64.0) -> None:
         workload = Workload.poisson(rate, jobs, speedup=PowerLaw(0.5))
         simulate(workload.head(100), servers, policy)  # compile first
         simulation = simulate(workload, servers, policy)
-        seconds = best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
+        seconds = measure_best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
         console.print(
             f"k^0.5, {servers:g} servers, {jobs:,} jobs, {simulation.mean_jobs:.1f} in the system, "
             f"{name}: {simulation.events / seconds:,.0f} events per second (target {target:,})"
@@ -124,16 +124,16 @@ def measure_event_rate(console: Console, servers: float = 64.0) -> None:
 
 
 def measure_growth(console: Console, servers: float = 1000.0) -> None:
-    """Show how the time for a batch grows with its jobs, compared with a sort."""
-    heads = "policy", "jobs", "seconds", "times the row before", "np.argsort: seconds"
-    table = Table(*heads, "times the row before", box=None)
+    """Show how the time for a batch grows with the number of jobs, compared with a sort."""
+    headers = "policy", "jobs", "seconds", "times the row before", "np.argsort: seconds"
+    table = Table(*headers, "times the row before", box=None)
     workloads = [Workload.pareto(10**e, speedup=PowerLaw(0.5)) for e in (4, 5, 6)]
-    sorts = [best_time(lambda w=w: np.argsort(w.sizes)) for w in workloads]  # type: ignore[misc]
+    sorts = [measure_best_time(lambda w=w: np.argsort(w.sizes)) for w in workloads]  # type: ignore[misc]
     for policy in ("hesrpt", "equi", "srpt"):
         simulate(workloads[0].head(100), servers, policy)  # compile first
         before: tuple[float, float] | None = None
         for workload, sort in zip(workloads, sorts, strict=True):
-            seconds = best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
+            seconds = measure_best_time(lambda w=workload, p=policy: simulate(w, servers, p))  # type: ignore[misc]
             ratios = ("", "") if before is None else (seconds / before[0], sort / before[1])
             our_ratio, sort_ratio = (ratio if ratio == "" else f"{ratio:.1f}" for ratio in ratios)
             cells = (policy, f"{len(workload):,}", f"{seconds:.4f}", our_ratio)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import perf_counter
 
 
-def best_time(call: Callable[[], object], repeats: int = 3) -> float:
-    """Return the time of the shortest of several runs, in seconds; it is disturbed the least."""
+def measure_best_time(call: Callable[[], object], repeats: int = 3) -> float:
+    """Return the time of the fastest of several runs, in seconds: it contains the least noise."""
     times = []
     for _ in range(repeats):
         start = perf_counter()
@@ -17,8 +17,8 @@ def best_time(call: Callable[[], object], repeats: int = 3) -> float:
     return min(times)
 
 
-def peak_memory(call: Callable[[], object]) -> int:
-    """Return the peak of the memory that a call allocates, in bytes."""
+def measure_peak_memory(call: Callable[[], object]) -> int:
+    """Return the peak memory that a call allocates, in bytes."""
     tracemalloc.start()
     try:
         call()

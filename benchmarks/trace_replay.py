@@ -14,7 +14,7 @@ from hesrpt.whatif import run_study
 
 
 def _make_trace(jobs: int, machine_servers: int = 256, load: float = 0.7) -> Trace:
-    """Return a synthetic trace: log-normal run times, powers of two of servers."""
+    """Return a synthetic trace: log-normal run times, numbers of servers that are powers of two."""
     rng = np.random.default_rng(1)
     servers = rng.choice(
         [1, 2, 4, 8, 16, 32, 64], jobs, p=[0.28, 0.14, 0.16, 0.18, 0.13, 0.08, 0.03]
@@ -23,7 +23,7 @@ def _make_trace(jobs: int, machine_servers: int = 256, load: float = 0.7) -> Tra
     span = float(servers @ runtimes) / machine_servers / load
     submit_times = np.sort(rng.uniform(0, span, jobs))
     return Trace(
-        source="made up",
+        source="synthetic",
         submit_times=submit_times - submit_times[0],
         runtimes=runtimes,
         servers=servers.astype(np.float64),

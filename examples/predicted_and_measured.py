@@ -1,7 +1,7 @@
 """Compare the live scheduler with its prediction, on items that follow k^p exactly.
 
 While k items of a job run, each of them runs at k^(p−1) of full speed, so the job as a whole runs
-k^p times as fast as with one item at a time. The items of a job count themselves in a shared file.
+k^p times as fast as with one item at a time. A shared file counts the running items of each job.
 
 Run it: python examples/predicted_and_measured.py
 """
@@ -20,9 +20,9 @@ from hesrpt import Pool, PowerLaw, Workload, plan, simulate
 
 
 class Setting(NamedTuple):
-    """Jobs with these numbers of items, on a number of servers."""
+    """The jobs to run, and the servers to run them on."""
 
-    items: dict[str, int]
+    items: dict[str, int]  # the number of items of each job
     seconds: float  # of work in each item, on one server
     p: float
     servers: int
@@ -54,7 +54,7 @@ class Item:
 
 
 class Barrier:
-    """An item that ends when as many of its kind run as there are servers."""
+    """An item that waits until such an item runs on every server."""
 
     def __init__(self, counter: Path, servers: int) -> None:
         self.counter, self.servers = str(counter), servers

@@ -1,8 +1,9 @@
 """Compare heSRPT's shares in Ray Tune with the equal shares of Tune's own DistributeResources.
 
 Three trials of different lengths share the CPUs of a private Ray cluster. An iteration takes one
-second on one CPU and 1/k^p seconds on k CPUs. Resizing a trial takes Tune two or three seconds, in
-which the trial stands still. heSRPT resizes only if this saves time, which is part of its gain.
+second on one CPU and 1/k^p seconds on k CPUs. Tune takes two or three seconds to resize a trial,
+during which the trial makes no progress. heSRPT resizes a trial only if this saves time, which is
+part of its gain.
 
 Run it: python examples/ray_tune.py [equal | hesrpt] [--json]
 """
