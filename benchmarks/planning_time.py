@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -72,9 +74,7 @@ def measure_growth(console: Console) -> None:
         before = None
         for jobs, servers in cases:
             workload = Workload(draw_sizes(jobs), speedup)
-            seconds = measure_best_time(
-                lambda w=workload, n=servers, h=whole: plan(w, n, whole=h), 1
-            )  # type: ignore[misc]
+            seconds = measure_best_time(partial(plan, workload, servers, whole=whole), 1)
             ratio = "" if before is None else f"{seconds / before:.1f}"
             cells = (name, f"{jobs:,}", f"{servers:,.0f}", "yes" if whole else "")
             table.add_row(*cells, f"{seconds:.3f}", ratio)
