@@ -1,4 +1,4 @@
-"""Figures of the paper show medians with their spread, and p at its true places."""
+"""Figures of the paper show medians with their spread, and p on a linear axis."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_mean_flow_times_are_dots_with_lines_over_the_sets(table: FlowTimeTable)
     panels = paper_figures.draw_mean_flow_times(table).axes
     assert [axes.get_title() for axes in panels] == ["p = 0.05", "p = 0.9", "p = 0.99"]
     for axes, p in zip(panels, POWERS, strict=True):
-        assert not axes.patches  # no bars, whose feet would be arbitrary
+        assert not axes.patches  # no bars: on a logarithmic axis their baseline would be arbitrary
         dots = [line for line in axes.get_lines() if len(np.asarray(line.get_xdata())) == 1]
         assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == pytest.approx(
             [2 * p, 6 * p]
@@ -42,13 +42,13 @@ def test_mean_flow_times_are_dots_with_lines_over_the_sets(table: FlowTimeTable)
         assert [text.get_text() for text in axes.texts] == ["1.000", "3.00"]
 
 
-def test_panels_of_mean_flow_times_have_one_scale(table: FlowTimeTable) -> None:
+def test_panels_of_mean_flow_times_share_one_scale(table: FlowTimeTable) -> None:
     panels = paper_figures.draw_mean_flow_times(table).axes
     spans = [axes.get_xlim()[1] / axes.get_xlim()[0] for axes in panels]
     assert spans == pytest.approx([spans[0]] * len(panels))
 
 
-def test_ratios_lie_at_the_true_places_of_p(table: FlowTimeTable) -> None:
+def test_ratios_are_drawn_over_a_linear_p_axis(table: FlowTimeTable) -> None:
     (axes,) = paper_figures.draw_ratios(table).axes
     assert axes.get_xscale() == "linear"
     lines = {str(line.get_label()): line for line in axes.get_lines()}
@@ -58,7 +58,7 @@ def test_ratios_lie_at_the_true_places_of_p(table: FlowTimeTable) -> None:
     assert spreads == {(1, 1), (2, 5)}
 
 
-def test_flow_times_by_load_leave_overloaded_policies_out() -> None:
+def test_line_of_a_policy_ends_where_it_is_overloaded() -> None:
     rows = [
         {
             "p": 0.5,

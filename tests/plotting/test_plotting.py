@@ -25,8 +25,8 @@ from hesrpt.policies.registry import POLICIES
 from hesrpt.traces.trace import RECORDED
 
 
-def stack_tops(axes: Axes) -> list[float]:
-    """Return the greatest height of each area of a stack."""
+def get_stack_tops(axes: Axes) -> list[float]:
+    """Return the height of the top of each area of a stack."""
     return [
         float(np.asarray(area.get_paths()[0].vertices)[:, 1].max()) for area in axes.collections
     ]
@@ -48,9 +48,9 @@ def test_few_jobs_are_drawn_as_lines_over_their_servers(speedup: Speedup, whole:
         assert sizes[0] == best.workload.sizes[job]
         assert sizes[-1] == pytest.approx(0, abs=1e-9)
         assert times[-1] == pytest.approx(best.completion_times[job])
-    assert stack_tops(below)[-1] == pytest.approx(500)
+    assert get_stack_tops(below)[-1] == pytest.approx(500)
     # The job that ends first is at the bottom, with the servers that it holds.
-    assert stack_tops(below)[0] == pytest.approx(best.servers_at(0.0)[first_to_last[0]])
+    assert get_stack_tops(below)[0] == pytest.approx(best.servers_at(0.0)[first_to_last[0]])
 
 
 def test_many_jobs_are_stacked_in_groups() -> None:
@@ -58,7 +58,7 @@ def test_many_jobs_are_stacked_in_groups() -> None:
     above, below, key = plan(Workload(sizes, PowerLaw(0.5)), 64).plot().axes
     assert not above.get_lines()
     assert len(above.collections) == len(below.collections) == 20
-    assert stack_tops(above)[-1] == pytest.approx(sizes.sum())
+    assert get_stack_tops(above)[-1] == pytest.approx(sizes.sum())
     assert key.get_ylabel() == "5,000 jobs in order of completion, 20 groups"
 
 
@@ -150,7 +150,7 @@ def test_log_axes_have_plain_ticks_at_any_length(
     assert ticks == pytest.approx(expected)
 
 
-def test_powers_lie_at_their_true_places() -> None:
+def test_axis_of_p_is_linear_with_a_tick_at_each_power() -> None:
     axes = Figure().subplots()
     use_power_axis(axes, [0.05, 0.9, 0.99])
     assert axes.get_xscale() == "linear"
@@ -170,13 +170,13 @@ def test_saved_figure_carries_its_description(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_plot_saves_to_the_path_given(tmp_path: Path) -> None:
+def test_plot_saves_to_the_given_path(tmp_path: Path) -> None:
     path = tmp_path / "plan.svg"
     plan(Workload([2, 1], PowerLaw(0.5)), 4).plot(str(path))
     assert "<svg" in path.read_text()
 
 
-def test_unknown_format_is_refused() -> None:
+def test_unknown_format_is_rejected() -> None:
     with pytest.raises(InputError, match=r"a figure must end in \.pdf, \.png, \.svg, got 'x\.gif'"):
         check_figure_path("x.gif")
 

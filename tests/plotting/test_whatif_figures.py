@@ -22,7 +22,7 @@ def test_overview_shows_flow_times_of_all_policies_and_jobs_of_some(study: Study
     assert len(jobs.get_lines()) == 4
 
 
-def test_flow_times_end_with_all_jobs(study: Study) -> None:
+def test_distribution_of_flow_times_covers_all_jobs(study: Study) -> None:
     (axes,) = whatif_figures.draw_flow_times(study).axes
     for line, run in zip(axes.get_lines(), study.runs.values(), strict=True):
         assert np.asarray(line.get_xdata())[-1] == pytest.approx(run.flow_times.max())
@@ -37,7 +37,7 @@ def test_size_classes_are_dots_side_by_side(study: Study) -> None:
     assert not axes.patches
 
 
-def test_servers_have_a_panel_for_each_policy(study: Study) -> None:
+def test_servers_over_time_have_a_panel_for_each_policy(study: Study) -> None:
     panels = whatif_figures.draw_servers_over_time(study).axes
     assert [axes.get_title("left") for axes in panels] == [
         "as recorded",

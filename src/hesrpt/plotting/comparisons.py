@@ -1,4 +1,4 @@
-"""The figure of a comparison: how policies do on the same jobs, relative to the best of them."""
+"""Figures of comparisons: how policies perform on the same jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hesrpt.plotting.style import (
 )
 from hesrpt.simulator import Comparison
 
-# Curves of flow times are drawn through this many points at either end.
+# Each end of a curve of flow times is drawn through this many points.
 _POINTS = 400
 
 
@@ -38,7 +38,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
 
 
 def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
-    """Draw a dot for each policy, with a line from its lowest to its highest ratio of any set."""
+    """Draw a dot for each policy, with a line that spans its ratios on all sets of jobs."""
     means = {
         policy: np.array([run.mean_flow_time for run in runs])
         for policy, runs in comparison.simulations.items()
@@ -70,7 +70,8 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     highest = max(float((times / best).max()) for times in means.values())
     lowest = min(float((times / best).min()) for times in means.values())
     room = max(highest / lowest, 1.25)
-    axes.set_xlim(lowest / room**0.06, highest * room**0.2)  # the last number stands on the right
+    # Leave room for the numbers to the right of the dots.
+    axes.set_xlim(lowest / room**0.06, highest * room**0.2)
     axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(means)), [styles[policy].title for policy in means])
     axes.set_ylim(len(means) - 0.5, -0.7)
@@ -109,10 +110,10 @@ def draw_advantages(
     label: str,
     is_logarithmic: bool = False,
 ) -> Figure:
-    """Draw how much longer jobs take under EQUI than under other policies, over some value.
+    """Draw the ratio of mean flow times under EQUI and under other policies, over some value.
 
-    ``times`` has the mean flow times of several batches under EQUI and under the policy, by policy
-    and value. A line through each dot spans the batches.
+    For each policy and value, ``times`` has the mean flow times of several batches under EQUI and
+    under the policy. A line through each dot spans the batches.
     """
     figure = Figure(figsize=(PANEL_WIDTH + 0.8, 3.0), layout="constrained")
     axes = figure.subplots()

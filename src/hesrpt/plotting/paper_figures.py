@@ -1,4 +1,4 @@
-"""Figures of the reproduced paper that compare policies: over p, over the load, and on curves.
+"""The paper's figures that compare policies: over p, over the load, and on measured curves.
 
 A dot is a median or a mean, and the line through it spans the lowest and the highest of the sets of
 jobs (or streams of arrivals) that it was computed from.
@@ -43,7 +43,7 @@ _MARGIN = 1.5
 def draw_mean_flow_times(table: FlowTimeTable) -> Figure:
     """Draw the mean flow time of each policy, in one panel for each p (Fig. 4).
 
-    Every panel begins at heSRPT and spans the same ratio, so that distances can be compared.
+    Every panel starts just below heSRPT and spans the same ratio, so that distances are comparable.
     """
     figure = Figure(figsize=(FULL_WIDTH, 2.5), layout="constrained")
     panels = figure.subplots(1, len(table.powers), sharey=True)

@@ -1,4 +1,4 @@
-"""Saving figures as PNG, SVG or PDF, with the description of how each was made in its metadata."""
+"""Saving figures as PNG, SVG or PDF, with metadata that describe how each was made."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def save_figure(figure: Figure, path: str | Path, description: str = "") -> None
         metadata["Subject" if suffix == ".pdf" else "Description"] = description
     data = io.BytesIO()
     with warnings.catch_warnings(), rc_context(RC_PARAMS):
-        # The font lacks some scripts: their letters are drawn as boxes.
+        # The font lacks some scripts. Matplotlib draws their letters as boxes, and warns.
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(data, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
     write_bytes(target, data.getvalue(), create_folder=True)

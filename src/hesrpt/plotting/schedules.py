@@ -22,7 +22,7 @@ _MAX_LINES = 6
 _MAX_GROUPS = 20
 # Longer names of jobs are cut off.
 _MAX_NAME = 20
-# A schedule of many jobs is drawn at this many times at most, one of few jobs at ten times as many.
+# Many jobs are drawn at this many points in time at most, fewer jobs at ten times as many.
 _MAX_TIMES = 300
 _MANY_JOBS = 2000
 
@@ -31,12 +31,12 @@ _MANY_JOBS = 2000
 def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     """Draw the remaining sizes over time, and below them how the servers are shared.
 
-    A few jobs are drawn as one line each. More of them are stacked, so that the upper edge is the
-    remaining size of all jobs; more than twenty are drawn in groups of jobs that end one after the
+    Up to six jobs are drawn as one line each. More are stacked, so that the upper edge is the
+    remaining size of all jobs. More than twenty are drawn in groups of jobs that end one after the
     other.
 
-    The times of a plan or a simulation have the unit in which the sizes were given. ``in_seconds``
-    says that they are seconds, as in a real run, and labels the axes with units.
+    The times of a plan or a simulation have the unit in which the sizes were given. With
+    ``in_seconds`` they are seconds, as in a real run, and the axes are labelled with units.
     """
     scale, unit = choose_time_unit(schedule.makespan) if in_seconds else (1.0, "")
     by_completion = np.argsort(schedule.completion_times, kind="stable")
@@ -60,7 +60,7 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
     what = f"remaining {size}" + (", all jobs" if is_stacked else "")
     above.set_ylabel(f"{what}\n(seconds on one server)" if in_seconds else what)
     above.set_ylim(bottom=0)
-    # Two lines leave room for the legend.
+    # A title on two lines leaves room for the legend.
     above.set_title(_describe(schedule, in_seconds).replace(", ", "\n", 1), loc="left")
 
     held = np.array([_sum_groups(schedule.servers_at(time), groups) for time in times[:-1]]).T
@@ -115,7 +115,7 @@ def _shorten(name: str) -> str:
 
 
 def _choose_times(schedule: Schedule) -> FloatArray:
-    """Return the times to draw: 0, arrivals, and ends of phases and jobs, or a selection."""
+    """Return the times to draw: 0, arrivals, ends of phases and jobs, or a sample of them."""
     limit = _MAX_TIMES if len(schedule.workload) > _MANY_JOBS else 10 * _MAX_TIMES
     ends = schedule.timeline.sample_ends(limit)
     known = [np.zeros(1), ends, np.array([schedule.makespan])]

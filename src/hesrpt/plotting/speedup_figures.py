@@ -1,4 +1,4 @@
-"""Figures of speedup curves: power laws, and measured curves with the laws that fit them best."""
+"""Figures of speedup curves: power laws, and measured curves with fitted laws."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw_power_laws(powers: Sequence[float], servers: FloatArray) -> Figure:
 
 @with_house_style
 def draw_fitted_power_laws(powers: Mapping[str, float], servers: FloatArray) -> Figure:
-    """Draw the power laws that were fitted to applications, without the points (Fig. 2)."""
+    """Draw power laws that were fitted to applications, without the measured points (Fig. 2)."""
     figure = Figure(figsize=(PANEL_WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()
     for (name, p), colour in zip(powers.items(), _choose_shades(len(powers)), strict=True):
@@ -70,7 +70,7 @@ def draw_fitted_power_laws(powers: Mapping[str, float], servers: FloatArray) -> 
 
 @with_house_style
 def draw_measured_curves(curves: Sequence[FittedCurve]) -> Figure:
-    """Draw measured speedups with the laws that fit them best, in one panel for each."""
+    """Draw each measured curve with the laws fitted to it, in a panel of its own."""
     columns = min(4 if len(curves) > 6 else 3, len(curves))
     lines = ceil(len(curves) / columns)
     figure = Figure(figsize=(FULL_WIDTH, 1.85 * lines + 0.6), layout="constrained")
@@ -104,7 +104,7 @@ def _draw_measured_curve(axes: Axes, fitted: FittedCurve) -> None:
     axes.plot(servers, speedups, "o", color="black", markersize=3)
     _use_binary_log_scales(axes)
     lowest = min(float(speedups[speedups > 0].min(initial=1.0)), 1.0)
-    # The labels stand above the curve.
+    # Leave room for the labels above the curve.
     axes.set_ylim(lowest * 0.8, max(float(speedups.max()), 1.0) ** 1.35 * 2.0)
     axes.annotate(
         "\n".join(labels) or "does not grow",

@@ -24,7 +24,7 @@ FULL_WIDTH, PANEL_WIDTH = 7.0, 4.8
 #: Lines that show a reference value.
 REFERENCE_COLOUR = "#666666"
 
-# The ratio of the ends of a logarithmic axis that is short, and of one that is long.
+# The ends of a short logarithmic axis differ by less than this factor, those of a long one by more.
 _SHORT_AXIS, _LONG_AXIS = 4.0, 800.0
 
 # Text is 7 to 9 points high at the size at which a figure is printed.
@@ -59,7 +59,7 @@ class Style:
 
     @property
     def line_options(self) -> dict[str, Any]:
-        """Return the options of ``Axes.plot`` for a line of this policy."""
+        """The options of ``Axes.plot`` for a line of this policy."""
         return {
             "color": self.colour,
             "marker": self.marker,
@@ -69,7 +69,7 @@ class Style:
         }
 
 
-# Wide and pale, since a simulated discipline may agree with the record.
+# Wide and pale, so that a simulated policy that agrees with the record stays visible on top of it.
 _RECORDED_STYLE = Style(RECORDED, "#B5B5B5", "X", width=3.5)
 # For policies that are not in the registry, such as a user's own.
 _OTHER_COLOURS = ("#7F6A00", "#5A3E8E", "#3B7A57", "#C46210")
@@ -96,7 +96,7 @@ def get_style(policy: str) -> Style:
 
 
 def with_house_style(draw: Callable[P, Result]) -> Callable[P, Result]:
-    """Decorate a function that draws: it uses the project's fonts, grid and line widths."""
+    """Decorate a drawing function, so that it uses the project's fonts, grid and line widths."""
 
     @wraps(draw)
     def draw_in_style(*args: P.args, **options: P.kwargs) -> Result:
@@ -142,7 +142,7 @@ def use_power_axis(axes: Axes, powers: Sequence[float]) -> None:
 
 
 def align_crowded_labels(axes: Axes, distance: float = 0.12) -> None:
-    """Move the labels of ticks that are close to each other on the x axis apart."""
+    """Move tick labels on the x axis apart if they are close to each other."""
     low, high = axes.get_xlim()
     ticks = list(axes.get_xticks())
     for place, (tick, label) in enumerate(zip(ticks, axes.get_xticklabels(), strict=True)):
@@ -168,5 +168,5 @@ def format_ratio(ratio: float) -> str:
 
 
 def escape_text(text: str) -> str:
-    """Return text that matplotlib prints as it is, without reading ``$`` as mathematics."""
+    """Escape ``$``, so that matplotlib does not read the text as mathematics."""
     return text.replace("$", r"\$")

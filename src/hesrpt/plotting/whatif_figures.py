@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Curves are drawn through this many points.
 _POINTS = 600
-# Labels of an axis of times, by seconds.
+# Tick labels of a time axis, by seconds.
 _TIME_LABELS = {
     1: "1 s",
     10: "10 s",
@@ -42,7 +42,7 @@ _TIME_LABELS = {
 }
 # Figures over time show only these policies: more lines would hide each other.
 _SHOWN_OVER_TIME = (RECORDED, "easy", "equi", "hesrpt")
-_SWEPT_LABELS = {
+_SWEEP_LABELS = {
     "p": "p of the speedup $k^p$",
     "resize_cost": "cost of a resize (s)",
     "size_error": "size error (σ of ln size)",
@@ -97,7 +97,7 @@ def draw_servers_over_time(study: Study) -> Figure:
         axes.set_ylim(0, study.servers)
         axes.set_yticks([0, study.servers / 2, study.servers])
         axes.margins(x=0)
-    panels[-1].set_xlabel(_time_label(study))
+    panels[-1].set_xlabel(_format_time_label(study))
     figure.supylabel("servers in use", fontsize="medium")
     return figure
 
@@ -128,19 +128,19 @@ def draw_size_classes(study: Study) -> Figure:
 
 @with_house_style
 def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
-    """Draw flow times under other policies relative to heSRPT, as assumptions get worse."""
+    """Draw flow times under other policies relative to heSRPT, as one assumption varies."""
     figure = Figure(figsize=(FULL_WIDTH, 3.0), layout="constrained")
-    panels = figure.subplots(1, len(_SWEPT_LABELS), sharey=True)
+    panels = figure.subplots(1, len(_SWEEP_LABELS), sharey=True)
     others = [name for name in sensitivity.points[0].flow_times if name != "hesrpt"]
     gains = [point.gain(other) for point in sensitivity.points for other in others]
     low, high = min(*gains, 0.8) / 1.1, max(*gains, 1.25) * 1.1
-    for axes, (what, label) in zip(panels, _SWEPT_LABELS.items(), strict=True):
-        points = sensitivity.select(what)
+    for axes, (assumption, label) in zip(panels, _SWEEP_LABELS.items(), strict=True):
+        points = sensitivity.select(assumption)
         values = [point.value for point in points]
         for other in others:
             ratios = [point.gain(other) for point in points]
             axes.plot(values, ratios, **get_style(other).line_options)
-        if what == "resize_cost":
+        if assumption == "resize_cost":
             axes.set_xscale("symlog", linthresh=1)
             axes.set_xticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
         use_log_scale(axes)
@@ -156,7 +156,7 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
     )
     panels[0].set_ylabel("mean flow time\nrelative to heSRPT")
     add_legend_below(figure, panels[0])
-    figure.suptitle(f"Assumed where not swept: {sensitivity.study.assumption.text}")
+    figure.suptitle(f"Assumed unless varied: {sensitivity.study.assumption.text}")
     return figure
 
 
@@ -201,12 +201,12 @@ def _draw_jobs(axes: Axes, study: Study) -> None:
             linewidth=max(style.width - 0.3, 1),
             drawstyle="steps-post",
         )
-    axes.set(xlabel=_time_label(study), ylabel="jobs in the system")
+    axes.set(xlabel=_format_time_label(study), ylabel="jobs in the system")
     axes.set_ylim(bottom=0)
 
 
 def _average_servers(run: Simulation) -> tuple[FloatArray, FloatArray]:
-    """Return the middle of each of many equal intervals, and the mean servers in use in it."""
+    """Return the middles of equal intervals, and the mean number of servers in use in each."""
     ends = run.timeline.ends
     busy = np.concatenate(
         ([0.0], np.cumsum(np.diff(ends, prepend=0.0) * run.timeline.total_servers()))
@@ -220,5 +220,5 @@ def _choose_unit(study: Study) -> TimeUnit:
     return choose_time_unit(float(study.trace.submit_times[-1]))
 
 
-def _time_label(study: Study) -> str:
+def _format_time_label(study: Study) -> str:
     return f"time since the start of the trace ({_choose_unit(study).symbol})"
