@@ -25,7 +25,7 @@ def test_better_law_is_found(speedups: tuple[float, ...], better: str) -> None:
     assert fit.get_row()["better"] == better
 
 
-def test_superlinear_and_single_points_can_be_fitted() -> None:
+def test_superlinear_curves_and_single_points_can_be_fitted() -> None:
     superlinear = fit_curve(Curve("cache", (1.0, 2.0, 4.0), (1.0, 2.5, 7.0)))
     assert superlinear.power_law is not None
     assert superlinear.power_law.p == pytest.approx(1)

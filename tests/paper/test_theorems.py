@@ -84,20 +84,22 @@ def test_wrong_optimum_is_detected(
 
 
 @pytest.mark.parametrize(
-    ("power", "costs_time"), [(0.5, True), (0.999, True), (1.0, False), (2, False)]
+    ("power", "takes_longer"), [(0.5, True), (0.999, True), (1.0, False), (2, False)]
 )
-def test_alternating_costs_time_only_under_concave_speedups(power: float, costs_time: bool) -> None:
+def test_alternating_takes_longer_only_under_concave_speedups(
+    power: float, takes_longer: bool
+) -> None:
     def total(sizes: FloatArray) -> float:
         return float(np.sum(np.arange(1, len(sizes) + 1) * -np.sort(-sizes)))
 
     for case, rng in generate_cases(3, 50, 6):
         speedup = SimpleNamespace(rate=lambda servers: servers**power)
         shares = rng.dirichlet(np.full(case.jobs, 3.0))
-        result = theorems.costs_time_to_alternate(
+        result = theorems.takes_longer_to_alternate(
             case,
             speedup,  # type: ignore[arg-type]
             shares,
             total,
             rng,
         )
-        assert result == costs_time
+        assert result == takes_longer

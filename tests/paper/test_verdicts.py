@@ -55,5 +55,5 @@ def test_deviations_are_printed_as_powers_of_ten() -> None:
 
 
 def test_claim_without_cases_does_not_hold() -> None:
-    assert verdicts.find_equality([], 1.0, "nothing").verdict is DIFFERS
-    assert verdicts.find_exceptions(0, 0, "nothing").verdict is DIFFERS
+    assert verdicts.summarise_deviations([], 1.0, "nothing").verdict is DIFFERS
+    assert verdicts.summarise_exceptions(0, 0, "nothing").verdict is DIFFERS

@@ -20,6 +20,7 @@ from hesrpt.workload import Workload
 
 #: Work that arrives per server and unit of time.
 LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+#: The values of p.
 POWERS = (0.5, 0.9)
 SERVERS, STREAMS = 64, 3
 #: KNEE's α is the best one for this many jobs at the start of the first stream.
@@ -58,13 +59,13 @@ def simulate_load(p: float, load: float, jobs: int, seeds: range) -> list[Row]:
 def _simulate(policy: str, stream: Workload) -> tuple[float, bool]:
     """Return the mean flow time, and whether the policy is overloaded."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OverloadWarning)  # the rows say it
+        warnings.simplefilter("ignore", OverloadWarning)  # the rows report overload
         run = simulate(stream, SERVERS, policy, whole=True)
     return run.mean_flow_time, run.is_overloaded
 
 
 def _simulate_knee(knee: Knee, stream: Workload) -> tuple[float, bool]:
-    """Return the same for KNEE, with the compiled loop that tunes it."""
+    """Return the same for KNEE, simulated by the compiled loop that also tunes it."""
     run_compiled = tuning.create_compiled_trial(
         replace(knee, alpha=None), stream, SERVERS, whole=True
     )

@@ -42,8 +42,8 @@ def exhibit_three_jobs() -> Exhibit:
     ):
         shares = planned.servers_at(time) / THREE_SERVERS
         rows += [
-            {"time": time, "job": name, "size": size, "remaining": left, "share": share}
-            for name, size, left, share in zip(
+            {"time": time, "job": name, "size": size, "remaining": work, "share": share}
+            for name, size, work, share in zip(
                 names, THREE_JOBS, remaining.tolist(), shares.tolist(), strict=True
             )
         ]
@@ -71,7 +71,7 @@ class FlowTimeTable:
     has_paper_size: bool = True
 
     def select_first(self, sets: int) -> FlowTimeTable:
-        """Return the table of the first few sets."""
+        """Return the table of the first ``sets`` sets."""
         return FlowTimeTable(
             times={
                 p: {policy: values[:sets] for policy, values in by_policy.items()}
@@ -147,9 +147,9 @@ def simulate_sets(
 _NOTE = (
     "A dot is the median over the sets, as in the paper; its line spans the lowest and the highest "
     "set. HELL allocates whole servers: for p < 1/2 its efficiency ratio has no maximum over "
-    "fractions of a server. HELL and KNEE serve each job once and leave the remaining servers "
-    "idle, which comes closest to the paper's numbers. KNEE uses the best of more than 100 values "
-    "of α for each set."
+    "fractions of a server. HELL and KNEE give servers to each job once and leave the rest idle: "
+    "this variant comes closest to the paper's numbers. KNEE uses the best of more than "
+    "100 values of α for each set."
 )
 
 
@@ -165,8 +165,9 @@ def exhibit_comparison(table: FlowTimeTable, settings: Settings) -> Exhibit:
         name="fig4_comparison",
         title="Figure 4: five policies compared",
         sentence=(
-            f"heSRPT has the lowest mean flow time in {cases}. The highest ratio to it is "
-            f"{format_ratio(worst_ratio)}, of {get_title(worst_policy)} at p = {worst_p:g}."
+            f"heSRPT has the lowest mean flow time in {cases}. The worst case is "
+            f"{get_title(worst_policy)} at p = {worst_p:g}, with "
+            f"{format_ratio(worst_ratio)} times the mean flow time of heSRPT."
         ),
         figure=paper_figures.draw_mean_flow_times(table),
         rows=table.rows(settings.get_seeds()),
@@ -181,13 +182,13 @@ def exhibit_ratios(table: FlowTimeTable, settings: Settings) -> Exhibit:
         min((table.ratio(p, policy), policy) for policy in table.competitors) for p in table.powers
     ]
     best = ", ".join(
-        f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above it)"
+        f"{get_title(policy)} at p = {p:g} ({abs(ratio - 1):.1%} above heSRPT)"
         for p, (ratio, policy) in zip(table.powers, closest, strict=True)
     )
     return Exhibit(
         name="fig4_ratios",
         title="Figure 4 as ratios to the optimum",
-        sentence=f"The policy closest to heSRPT is {best}.",
+        sentence=f"The best competitor is {best}.",
         figure=paper_figures.draw_ratios(table),
         rows=table.rows(settings.get_seeds()),
         parameters=get_parameters(settings),

@@ -17,7 +17,7 @@ from hesrpt._version import __version__
 from hesrpt.readers import Curve
 from hesrpt.validation import check_whole_number
 
-#: Called with the number of steps done, the number of all steps, and the name of the last one.
+#: Called with the amount of work done, the total amount, and the kind of the last step.
 Progress: TypeAlias = Callable[[int, int, str], None]
 Row: TypeAlias = dict[str, Any]
 
@@ -27,7 +27,7 @@ POWERS = (0.05, 0.3, 0.5, 0.9, 0.99)
 COMPARED_POLICIES = ("hesrpt", "srpt", "equi", "hell", "knee")
 #: The shape of the paper's Pareto distribution of sizes.
 SHAPE = 1.5
-#: What data files state as the seed of a computation without chance.
+#: Data files state this instead of a seed if a computation is not random.
 NOT_RANDOM = "not random"
 
 
@@ -80,7 +80,7 @@ class Exhibit:
 
     @property
     def description(self) -> str:
-        """What the metadata of the files say."""
+        """The description in the metadata of the files."""
         provenance = "; ".join(f"{name}: {value}" for name, value in self._provenance.items())
         return f"{self.title}. {self.sentence} {provenance}"
 
@@ -98,7 +98,7 @@ class Exhibit:
 def save_page(figure: Figure, stem: Path, description: str) -> None:
     """Write a figure as PNG and as SVG."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # the layout is done, and takes long
+    figure.set_layout_engine("none")  # the layout is done, and doing it again would take long
     for suffix in ("png", "svg"):
         plotting.save_figure(figure, stem.with_name(f"{stem.name}.{suffix}"), description)
 

@@ -17,7 +17,7 @@ from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, Speedup, fit_power_law
 from hesrpt.workload import Workload
 
-#: Sets of jobs in these figures.
+#: The number of sets of jobs in these figures.
 SETS = 3
 # The p that heSRPT uses for a curve that does not grow with the servers.
 _NO_GROWTH = 1e-3
@@ -26,7 +26,7 @@ _MAX_NAMED_CURVES = 12
 _TITLES = {"hesrpt": "heSRPT with a fitted p", "equi": "EQUI", "srpt": "SRPT"}
 
 
-def count_few_servers(settings: Settings) -> int:
+def choose_few_servers(settings: Settings) -> int:
     """Return a number of servers far below the number of jobs."""
     return max(settings.jobs // 8, 1)
 
@@ -35,7 +35,7 @@ def exhibit_whole_servers(
     divisible: FlowTimeTable, whole: FlowTimeTable, few: FlowTimeTable, settings: Settings
 ) -> Exhibit:
     """Return the comparison of Fig. 4 with whole servers, and with fewer servers than jobs."""
-    few_servers, sets = count_few_servers(settings), settings.get_seeds(SETS)
+    few_servers, sets = choose_few_servers(settings), settings.get_seeds(SETS)
     rows: list[Row] = [
         {"N": servers, "whole": is_whole} | row
         for servers, is_whole, table in (
@@ -55,7 +55,7 @@ def exhibit_whole_servers(
     del parameters["N"]
     return Exhibit(
         name="beyond_whole_servers",
-        title="Whole servers, and few of them",
+        title="Whole servers, and fewer servers than jobs",
         sentence=(
             f"On {settings.servers:,} servers, allocating whole servers changes a ratio by at most "
             f"{change:.1%}. On {few_servers} servers, jobs take {min(equi):.2f} to {max(equi):.2f} "
@@ -79,7 +79,7 @@ def exhibit_whole_servers(
 
 
 def exhibit_amdahl(settings: Settings) -> Exhibit:
-    """Return how much heSRPT with a fitted p loses if jobs follow Amdahl's law."""
+    """Show how much heSRPT with a fitted p loses if jobs follow Amdahl's law."""
     fractions = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
     servers, jobs, sets = 1000.0, 100, settings.get_seeds(SETS)
     fitted_at = np.geomspace(1, servers, 11)
@@ -114,7 +114,7 @@ def exhibit_amdahl(settings: Settings) -> Exhibit:
 
 
 def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -> Exhibit:
-    """Return how much heSRPT with a fitted p loses if jobs follow a measured curve."""
+    """Show how much heSRPT with a fitted p loses if jobs follow a measured curve."""
     servers, jobs, sets = 64.0, 20, settings.get_seeds(SETS)
     rows: list[Row] = []
     for fit in fits:
@@ -149,7 +149,7 @@ def exhibit_measured_speedups(fits: Sequence[FittedCurve], settings: Settings) -
 def _compare_with_optimum(
     speedup: Speedup, p: float, servers: float, jobs: int, seeds: range
 ) -> list[Row]:
-    """Return each policy's mean flow time relative to the optimum, if heSRPT believes in ``p``."""
+    """Return each policy's mean flow time relative to the optimum; heSRPT assumes ``p``."""
     policies: dict[str, PolicyLike] = {"hesrpt": HeSrpt(p=p), "equi": "equi", "srpt": "srpt"}
     batches = [Workload.pareto(jobs, shape=SHAPE, seed=seed, speedup=speedup) for seed in seeds]
     best: FloatArray = np.array([plan(batch, servers).mean_flow_time for batch in batches])

@@ -13,7 +13,7 @@ from hesrpt.workload import Workload
 
 
 class Case:
-    """A random number of jobs from the largest to the smallest, of servers, and a random p."""
+    """Random jobs from the largest to the smallest, a random number of servers and a random p."""
 
     def __init__(self, rng: np.random.Generator, max_jobs: int) -> None:
         self.jobs = int(rng.integers(2, max_jobs + 1))
@@ -35,7 +35,7 @@ class Case:
 def generate_cases(
     seed: int, count: int, max_jobs: int
 ) -> Iterator[tuple[Case, np.random.Generator]]:
-    """Yield random cases, each with the generator for other random choices of a check."""
+    """Yield random cases, each with the generator that draws further random values."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         yield Case(rng, max_jobs), rng

@@ -7,8 +7,8 @@ concave in d and y. The least flow time is therefore a convex program:
     min Σ_k k d_k    with    Σ_k d_k s(y_ik/d_k) ≥ x_i   and   Σ_i y_ik ≤ N d_k.
 
 The barrier method solves it: Newton's method minimises t cost − Σ log(slack) for growing t. At each
-minimum, the cost exceeds the optimum by at most the number of constraints divided by t. A search
-that does not come close enough raises an error.
+minimum, the cost exceeds the optimum by at most the number of constraints divided by t. If the
+search does not come close enough to the optimum, it raises an error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def optimise(
         if nearer is None:
             break  # rounding errors prevent further progress
         point, t = nearer, t * _GROWTH
-        gap = 2 * len(point) / t / float(program.cost @ point)  # there are fewer constraints
+        # There are at most 2 len(point) constraints.
+        gap = 2 * len(point) / t / float(program.cost @ point)
     if gap > _MAX_GAP:
         raise ArithmeticError(f"the optimiser is stuck {gap:.1g} from the optimum")
     scale = float(np.sum(sizes)) / program.full_speed

@@ -30,7 +30,7 @@ class Reproduction:
     claims: list[Claim]
 
     def claim(self, name: str) -> Claim:
-        """Return the claim with a name."""
+        """Return the claim with this name."""
         for claim in self.claims:
             if claim.name == name:
                 return claim
@@ -38,7 +38,7 @@ class Reproduction:
         raise InputError(f"no claim named {name!r}; choose one of: {known}")
 
     def exhibit(self, name: str) -> Exhibit:
-        """Return the exhibit with a name."""
+        """Return the exhibit with this name."""
         for exhibit in self.exhibits:
             if exhibit.name == name:
                 return exhibit
@@ -114,7 +114,7 @@ def reproduce(
     return Reproduction(settings=settings, exhibits=exhibits, claims=claims)
 
 
-# Figures beside the pages of measured curves.
+# The number of figures, not counting the pages of measured curves.
 _SINGLE_FIGURES = 9
 # Roughly how long a task of each kind takes, for the progress bar.
 _DURATIONS = {
@@ -148,7 +148,7 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
     systems = {
         "divisible": (settings.servers, False, settings.get_seeds()),
         "whole": (settings.servers, True, few_seeds),
-        "few": (extensions.count_few_servers(settings), True, few_seeds),
+        "few": (extensions.choose_few_servers(settings), True, few_seeds),
     }
     comparisons = {
         (name, p): partial(evaluation.simulate_sets, p, servers, whole, settings.jobs, seeds)

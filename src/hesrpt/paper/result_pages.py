@@ -25,8 +25,8 @@ The paper *heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes* by B. B
 M. Harchol-Balter answers this question. Its policy **heSRPT** gives every job some servers, and
 shorter jobs more. The paper compares it with **SRPT** (the shortest job gets all servers), **EQUI**
 (all jobs get equal shares) and two heuristics: **HELL** (the job with the best ratio of efficiency
-to remaining time comes first) and **KNEE** (each job gets servers as long as one more server saves
-it at least a time α; the best α is searched for). A second policy, **heLRPT**, minimises the
+to remaining time comes first) and **KNEE** (a job gets one more server as long as this saves it at
+least a time α; we search for the best α). A second policy, **heLRPT**, minimises the
 *makespan*, the time at which the last job ends.
 
 This page shows the figures of the paper, some figures beyond it, and every statement of the paper
@@ -136,7 +136,7 @@ def format_cell(value: object) -> str:
 
 
 def _remove_old_pages(directory: Path, exhibit: Exhibit) -> None:
-    """Remove the pages of an earlier run that had more of them."""
+    """Remove the surplus pages of an earlier run that had more of them."""
     for suffix in ("png", "svg"):
         for old in directory.glob(f"{exhibit.name}_[0-9]*.{suffix}"):
             if old.stem not in exhibit.pages:

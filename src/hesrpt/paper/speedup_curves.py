@@ -1,4 +1,4 @@
-"""Speedup curves: power laws (Fig. 1), and the laws that fit measured speedups best (Fig. 2)."""
+"""Speedup curves: power laws (Fig. 1), and laws fitted to measured speedups (Fig. 2)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PUBLISHED = tuple(
 )
 
 _POWERS_SHOWN = (0.05, 0.3, 0.5, 0.7, 0.9, 1.0)
-#: Measured curves on one page.
+#: The number of measured curves on one page.
 CURVES_PER_PAGE = 24
 
 
@@ -153,7 +153,7 @@ def exhibit_measured_curves(fits: Sequence[FittedCurve], source: str) -> Exhibit
     )
     return Exhibit(
         name="fig2_measured",
-        title="Figure 2 for other curves: measured speedups and the laws that fit them best",
+        title="Figure 2 with other measurements: speedups and fitted laws",
         sentence=sentence,
         figure=first,
         further_pages=further,

@@ -12,13 +12,13 @@ from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
-    find_exceptions,
     judge_about,
     judge_at_least,
     judge_close,
     judge_excess,
     judge_magnitude,
     judge_which,
+    summarise_exceptions,
 )
 from hesrpt.paper.evaluation import FlowTimeTable
 from hesrpt.paper.speedup_curves import FittedCurve
@@ -28,16 +28,16 @@ from hesrpt.policies.registry import get_title
 _SIMILAR = 0.1
 # The rounding error of a ratio.
 _ROUNDING = 1e-9
-_OTHER_SIZE = "this run has other numbers of jobs and servers than the paper"
+_OTHER_SIZE = "this run does not have the paper's numbers of jobs and servers"
 
 
 def _get_reason(table: FlowTimeTable, reason: str = "our sets of jobs are not the paper's") -> str:
-    """Return the likeliest reason of a difference."""
+    """Return the likeliest reason for a difference."""
     return reason if table.has_paper_size else _OTHER_SIZE
 
 
 def _check_excess(table: FlowTimeTable, policy: str, p: float, theirs: float) -> Finding:
-    """Compare how much worse than heSRPT a policy is with the paper's percentage."""
+    """Compare a policy's excess over heSRPT with the paper's percentage."""
     ours = table.ratio(p, policy)
     return Finding(
         computed=f"{ours - 1:.1%} above the optimum; the paper says {theirs - 1:.0%}",
@@ -64,7 +64,7 @@ def check_best_everywhere(table: FlowTimeTable) -> Finding:
     """heSRPT is better than every competitor in every case."""
     ratios = [table.ratio(p, policy) for p in table.powers for policy in table.competitors]
     exceptions = sum(ratio < 1 - _ROUNDING for ratio in ratios)
-    finding = find_exceptions(
+    finding = summarise_exceptions(
         exceptions, len(ratios), f"ratios to heSRPT, of which the lowest is {min(ratios):.6f}"
     )
     return replace(finding, possible_reason=_get_reason(table))
@@ -136,7 +136,7 @@ def check_hell_like_srpt(table: FlowTimeTable) -> Finding:
     alike = sum(abs(ratio - 1) <= _SIMILAR for ratio in ratios.values())
     return Finding(
         computed=f"within 10% of SRPT at {alike} of {len(ratios)} values of p (holds if at more "
-        "than half of them, roughly if at one or two)",
+        "than half of them, roughly if at any of them)",
         verdict=judge_which(alike > len(ratios) / 2, alike > 0),
         rule="which",
         values={"alike": alike} | _name_powers(ratios),
@@ -207,7 +207,7 @@ def check_at_least_thirty_percent(table: FlowTimeTable) -> Finding:
     each = all(worst >= 1.3 for worst in _get_worst_ratios(table).values())
     return Finding(
         computed=f"by at least 30% in {enough} of {len(ratios)} cases, and by at least 100% in "
-        f"{much_more} (holds if by 30% in all cases, roughly if each competitor has one such case)",
+        f"{much_more} (holds if by 30% in all cases, roughly if each competitor has such a case)",
         verdict=judge_which(enough == len(ratios), each and much_more > 0),
         rule="which",
         values={"enough": enough, "much_more": much_more, "cases": len(ratios)},
@@ -223,8 +223,8 @@ def check_thirty_percent_once(table: FlowTimeTable) -> Finding:
     worst = _get_worst_ratios(table)
     policy = min(worst, key=lambda policy: worst[policy])
     return Finding(
-        computed=f"the competitor with the best worst case is {get_title(policy)}, "
-        f"{worst[policy] - 1:.1%} above heSRPT",
+        computed=f"the competitor with the mildest worst case is {get_title(policy)}, "
+        f"which is then {worst[policy] - 1:.1%} above heSRPT",
         verdict=judge_at_least(worst[policy] - 1, 0.3),
         rule="at least",
         values={"ours": worst[policy] - 1, "theirs": 0.3},
@@ -240,8 +240,9 @@ def check_arrivals(ratios: Mapping[tuple[float, float], float]) -> Finding:
     times = f"{ratios[worst]:.2f} times that" if isfinite(ratios[worst]) else "infinite (overload)"
     return Finding(
         computed="its mean flow time is at most 5% above that of the best other policy in "
-        f"{good} of {len(ratios)} cases of p and load; at worst it is {times}, at p = {worst[0]:g} "
-        f"and load {worst[1]:g} (holds if at most 5% above in all cases, roughly if in most)",
+        f"{good} of {len(ratios)} combinations of p and load; at worst it is {times}, at "
+        f"p = {worst[0]:g} and load {worst[1]:g} (holds if at most 5% above in all cases, "
+        "roughly if in most)",
         verdict=judge_which(good == len(ratios), good > len(ratios) / 2),
         rule="which",
         values={

@@ -11,9 +11,9 @@ from hesrpt.optimal import closed_form
 from hesrpt.paper.claims.verdicts import (
     Finding,
     claim_of,
-    find_equality,
-    find_exceptions,
     get_deviation,
+    summarise_deviations,
+    summarise_exceptions,
 )
 from hesrpt.paper.random_cases import generate_cases
 from hesrpt.policies import HeSrpt
@@ -25,7 +25,7 @@ _TOLERANCE = 1e-9
 
 @claim_of("Proof of the Lemma on T^P")
 def check_constant_twin(seed: int) -> Finding:
-    """If shares never grew, completions would be 1/s(θ_1 + … + θ_k) times as far apart."""
+    """With constant shares, times between completions would be 1/s(θ_1 + … + θ_k) times as long."""
     deviations = []
     for case, _ in generate_cases(seed, 25, 20):
         shares = closed_form.shares(case.jobs, case.p)
@@ -33,7 +33,7 @@ def check_constant_twin(seed: int) -> Finding:
         twins = case.sizes / (shares * case.servers) ** case.p
         real, twin = (-np.diff(times, append=0.0) for times in (ends, twins))
         deviations.append(get_deviation(twin[:-1] * np.cumsum(shares)[:-1] ** case.p, real[:-1]))
-    return find_equality(
+    return summarise_deviations(
         deviations, 1e-6, "simulated completion times, with growing and with constant shares"
     )
 
@@ -48,7 +48,7 @@ def check_relaxed_bound(seed: int) -> Finding:
         relaxed = closed_form.flow_time_of_constants(order, constants, case.servers, case.p)
         best = closed_form.best_in_order(order, case.servers, case.p).total_flow_time
         exceptions += relaxed > best * (1 + _TOLERANCE)
-    return find_exceptions(
+    return summarise_exceptions(
         exceptions, _CASES, "the formula and the best schedules for random orders of up to 8 jobs"
     )
 
@@ -62,21 +62,21 @@ def check_first_order(seed: int) -> Finding:
         constants = closed_form.scale_free_constants(case.jobs, case.p)[1:]
         derivative = k * (1 + constants) ** (case.p - 1)
         deviations.append(get_deviation(derivative, (k - 1) * constants ** (case.p - 1)))
-    return find_equality(
+    return summarise_deviations(
         deviations, _TOLERANCE, "k s'(1 + ω) and (k − 1) s'(ω) for k ≥ 2 and random p"
     )
 
 
 @claim_of("Proof of Theorem 5")
 def check_second_order(seed: int) -> Finding:
-    """T^P has a minimum there: its second derivative is positive."""
+    """At ω, T^P has a minimum: its second derivative is positive."""
     exceptions = 0
     for case, _ in generate_cases(seed, _CASES, 100):
         k, p = np.arange(2, case.jobs + 1), case.p
         constants = closed_form.scale_free_constants(case.jobs, p)[1:]
         bend = p * (p - 1) * (k * (1 + constants) ** (p - 2) - (k - 1) * constants ** (p - 2))
         exceptions += not np.all(bend > 0)
-    return find_exceptions(exceptions, _CASES, "random p and up to 100 jobs")
+    return summarise_exceptions(exceptions, _CASES, "random p and up to 100 jobs")
 
 
 @claim_of("Appendix C")
@@ -86,7 +86,7 @@ def check_constants_increase(seed: int) -> Finding:
     for case, _ in generate_cases(seed, _CASES, 1000):
         constants = closed_form.scale_free_constants(case.jobs, case.p)
         exceptions += not np.all(np.diff(constants) > 0)
-    return find_exceptions(exceptions, _CASES, "random p and up to 1,000 jobs")
+    return summarise_exceptions(exceptions, _CASES, "random p and up to 1,000 jobs")
 
 
 @claim_of("Appendix C")
@@ -95,7 +95,7 @@ def check_coefficients_increase(seed: int) -> Finding:
     exceptions = 0
     for case, _ in generate_cases(seed, _CASES, 1000):
         exceptions += not np.all(np.diff(closed_form.coefficients(case.jobs, case.p)) > 0)
-    return find_exceptions(exceptions, _CASES, "random p and up to 1,000 jobs")
+    return summarise_exceptions(exceptions, _CASES, "random p and up to 1,000 jobs")
 
 
 @claim_of("Appendix C")
@@ -107,6 +107,6 @@ def check_coefficients_formula(seed: int) -> Finding:
         constants = closed_form.scale_free_constants(case.jobs, case.p)
         as_defined = k * (1 + constants) ** case.p - (k - 1) * constants**case.p
         deviations.append(get_deviation(as_defined, (k**c - (k - 1) ** c) ** (1 - case.p)))
-    return find_equality(
+    return summarise_deviations(
         deviations, _TOLERANCE, "this formula and the definition, for up to 50 jobs"
     )

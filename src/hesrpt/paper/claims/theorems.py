@@ -28,11 +28,11 @@ from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
-    find_equality,
-    find_exceptions,
     format_deviation,
     get_deviation,
     judge_exact,
+    summarise_deviations,
+    summarise_exceptions,
 )
 from hesrpt.paper.random_cases import Case, generate_cases
 from hesrpt.paper.reference_optimiser import optimise
@@ -41,11 +41,11 @@ from hesrpt.simulator import simulate
 from hesrpt.speedups import Amdahl, PowerLaw, Speedup
 from hesrpt.workload import Workload
 
-# The number of random cases in checks that run the optimiser, and in those that use formulas only.
+# The numbers of random cases: in checks that run the optimiser, and in checks of formulas only.
 _FEW, _MANY = 25, 1000
 # Tolerances. Near a flat optimum, shares and lengths of phases are less certain than the cost.
 _SHARE_TOLERANCE, _COST_TOLERANCE, _FORMULA_TOLERANCE = 1e-5, 1e-6, 1e-9
-_ALTERNATING = "shares that alternate around the optimal ones until the first job ends cost time"
+_ALTERNATING = "it takes longer to alternate around the optimal shares until the first job ends"
 
 
 # --- makespan ---------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def check_equal_completion(seed: int) -> Finding:
             order = rng.permutation(case.sizes)
             optimum = optimise(order, PowerLaw(case.p), case.servers, makespan=True)
             between.append(float(optimum.durations[1:].sum() / optimum.durations.sum()))
-    return find_equality(
+    return summarise_deviations(
         between,
         _SHARE_TOLERANCE,
         "fraction of the makespan after the first job ends, in numerical optima",
@@ -78,7 +78,7 @@ def check_makespan_allocation(seed: int) -> Finding:
         deviations.append(float(np.abs(optimum.shares[0] - shares).max()))
         run = simulate(case.workload, case.servers, "helrpt")
         deviations.append(get_deviation(run.completion_times, optimum.cost))
-    return find_equality(
+    return summarise_deviations(
         deviations,
         _SHARE_TOLERANCE,
         "shares in numerical optima, and completion times of heLRPT in simulations",
@@ -115,7 +115,9 @@ def check_long_jobs_favoured(seed: int) -> Finding:
     exceptions = 0
     for case, _ in generate_cases(seed, _MANY, 20):
         exceptions += bool(np.any(np.diff(closed_form.makespan_shares(case.sizes, case.p)) >= 0))
-    return find_exceptions(exceptions, _MANY, "the formula for random batches of up to 20 jobs")
+    return summarise_exceptions(
+        exceptions, _MANY, "the formula for random batches of up to 20 jobs"
+    )
 
 
 # --- flow time --------------------------------------------------------------------------------
@@ -131,8 +133,8 @@ def check_constant_allocation(seed: int) -> Finding:
         def total(sizes: FloatArray, case: Case = case) -> float:
             return closed_form.total_flow_time(sizes, case.servers, case.p)
 
-        exceptions += not costs_time_to_alternate(case, speedup, shares, total, rng)
-    return find_exceptions(exceptions, _MANY, _ALTERNATING)
+        exceptions += not takes_longer_to_alternate(case, speedup, shares, total, rng)
+    return summarise_exceptions(exceptions, _MANY, _ALTERNATING)
 
 
 @claim_of("Section 4.3")
@@ -148,19 +150,19 @@ def check_constant_for_concave(seed: int) -> Finding:
             return plan(Workload(sizes, speedup), case.servers).total_flow_time
 
         if np.count_nonzero(shares > 1e-6) > 1:  # otherwise one job holds all servers
-            exceptions += not costs_time_to_alternate(case, speedup, shares, total, rng)
+            exceptions += not takes_longer_to_alternate(case, speedup, shares, total, rng)
             tried += 1
-    return find_exceptions(exceptions, tried, f"{_ALTERNATING}, under Amdahl's law")
+    return summarise_exceptions(exceptions, tried, f"{_ALTERNATING}, under Amdahl's law")
 
 
-def costs_time_to_alternate(
+def takes_longer_to_alternate(
     case: Case,
     speedup: Speedup,
     shares: FloatArray,
     total: Callable[[FloatArray], float],
     rng: np.random.Generator,
 ) -> bool:
-    """Return whether it costs time to alternate around some shares until the first job ends.
+    """Return whether it takes longer to alternate around some shares until the first job ends.
 
     On average, every job holds its share during that time. Afterwards the schedule is optimal:
     ``total`` returns the least total flow time for the remaining sizes.
@@ -198,7 +200,7 @@ def check_scaling(seed: int) -> Finding:
         fast = simulate(case.workload, case.servers, policy)
         speed = (1 - unused) ** case.p
         deviations.append(get_deviation(slow.total_flow_time * speed, fast.total_flow_time))
-    return find_equality(
+    return summarise_deviations(
         deviations,
         _FORMULA_TOLERANCE,
         "simulations of heSRPT, EQUI and SRPT on some of the servers",
@@ -217,7 +219,7 @@ def check_scale_free(seed: int) -> Finding:
             ]
             if len(parts) > 1:
                 changes.append(float(np.ptp(parts)))
-    return find_equality(
+    return summarise_deviations(
         changes,
         _SHARE_TOLERANCE,
         "changes of these ratios between phases, in numerical optima for random orders",
@@ -236,7 +238,7 @@ def check_flow_time_of_order(seed: int) -> Finding:
         formula = closed_form.flow_time_of_constants(order, constants, case.servers, case.p)
         optimum = optimise(order, PowerLaw(case.p), case.servers)
         deviations.append(get_deviation(formula, optimum.cost))
-    return find_equality(
+    return summarise_deviations(
         deviations, _COST_TOLERANCE, "the formula and numerical optima for random orders"
     )
 
@@ -258,7 +260,7 @@ def check_shortest_first(seed: int) -> Finding:
             optimum = optimise(np.array(order), speedup, case.servers)
             exceptions += optimum.cost < shortest * (1 - _COST_TOLERANCE)
             orders += 1
-    return find_exceptions(
+    return summarise_exceptions(
         exceptions, orders, "all orders of up to 5 jobs, by formula and by numerical optima"
     )
 
@@ -277,7 +279,7 @@ def check_size_invariant(seed: int) -> Finding:
             for x in (case.sizes, other)
         )
         deviations += [float(np.abs(one[m] - two[m]).max()) for m in one.keys() & two.keys() - {1}]
-    return find_equality(
+    return summarise_deviations(
         deviations,
         _SHARE_TOLERANCE,
         "shares in numerical optima of two batches with different sizes",
@@ -292,7 +294,7 @@ def check_optimal_allocation(seed: int) -> Finding:
         for share in optimise(case.sizes, PowerLaw(case.p), case.servers).shares_in_long_phases:
             formula = closed_form.shares(len(share), case.p)
             deviations.append(float(np.abs(share - formula).max()))
-    return find_equality(
+    return summarise_deviations(
         deviations, _SHARE_TOLERANCE, "the formula and shares in all phases of numerical optima"
     )
 
@@ -304,7 +306,7 @@ def check_total_by_simulation(seed: int) -> Finding:
     for case, _ in generate_cases(seed, _MANY, 100):
         run = simulate(case.workload, case.servers, HeSrpt(p=case.p))
         deviations.append(get_deviation(run.total_flow_time, case.total_flow_time))
-    return find_equality(
+    return summarise_deviations(
         deviations, _FORMULA_TOLERANCE, "the formula and simulations of up to 100 jobs"
     )
 
@@ -316,7 +318,7 @@ def check_total_by_optimiser(seed: int) -> Finding:
     for case, _ in generate_cases(seed, _FEW, 4):
         optimum = optimise(case.sizes, PowerLaw(case.p), case.servers)
         deviations.append(get_deviation(optimum.cost, case.total_flow_time))
-    return find_equality(deviations, _COST_TOLERANCE, "the formula and numerical optima")
+    return summarise_deviations(deviations, _COST_TOLERANCE, "the formula and numerical optima")
 
 
 @claim_of("Section 3.1, Appendix C")
@@ -326,7 +328,7 @@ def check_short_jobs_favoured(seed: int) -> Finding:
     for case, _ in generate_cases(seed, _MANY, 100):
         share = closed_form.shares(case.jobs, case.p)
         exceptions += not (share[0] > 0 and bool(np.all(np.diff(share) > 0)))
-    return find_exceptions(exceptions, _MANY, "the formula for random p and up to 100 jobs")
+    return summarise_exceptions(exceptions, _MANY, "the formula for random p and up to 100 jobs")
 
 
 #: All checks of theorems, lemmas and steps of proofs, in the order of the paper.

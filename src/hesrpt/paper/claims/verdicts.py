@@ -40,15 +40,15 @@ RULES = {
     "printed": "a printed number. It holds within half a unit of the last printed digit, and "
     "roughly within 10%",
     "about": "an approximate number. It holds within 10%, and roughly within 25%",
-    "excess": "a policy is some percentage worse. It holds if our percentage is within a fifth of "
-    "the stated one, and roughly if it is within a half",
+    "excess": "a policy is worse by a percentage. It holds if our percentage differs from the "
+    "stated one by at most a fifth of it, and roughly if it differs by at most half of it",
     "magnitude": "an order of magnitude. It holds within a factor of 3.2, and roughly within 5.6",
     "close": "'close to optimal' or 'nearly optimal'. It holds if the mean flow time is at most 5% "
     "above the optimum, and roughly if it is at most 10% above",
-    "at least": "a lower limit. It holds if our number reaches it, and roughly if it reaches 90% "
-    "of it",
-    "which": "a statement about which one or how many. The row says when it holds and when it "
-    "holds roughly",
+    "at least": "a lower bound. It holds if our number reaches the bound, and roughly if it "
+    "reaches 90% of the bound",
+    "which": "a statement that names one of several, or counts them. The row says when it holds "
+    "and when it holds roughly",
 }
 
 
@@ -60,7 +60,7 @@ class Finding:
     verdict: Verdict
     rule: str
     values: Mapping[str, float]
-    possible_reason: str = ""  # the likeliest reason of a difference
+    possible_reason: str = ""  # the likeliest reason for a difference
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Claim(Finding):
 
 
 def claim_of(where: str) -> Callable[[Callable[P, Finding]], Callable[P, Claim]]:
-    """Turn a function that checks a statement of the paper into one that returns a claim.
+    """Decorate a function that checks a statement of the paper, so that it returns a claim.
 
     ``where`` is the statement's place in the paper. The statement itself is the docstring of the
     function, and the claim's name is that of the function without ``check_``.
@@ -120,8 +120,8 @@ def get_deviation(ours: FloatArray | float, theirs: FloatArray | float) -> float
     return float(np.max(np.abs(np.asarray(ours) / np.asarray(theirs) - 1)))
 
 
-def find_equality(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
-    """Return the finding about quantities that must be equal; without cases it differs."""
+def summarise_deviations(deviations: Sequence[float], tolerance: float, what: str) -> Finding:
+    """Return the finding about quantities that must be equal. Without cases, it is DIFFERS."""
     largest = max(deviations, default=float("nan"))
     return Finding(
         computed=f"{what}: {len(deviations):,} cases, deviations {format_deviation(largest)}",
@@ -131,8 +131,8 @@ def find_equality(deviations: Sequence[float], tolerance: float, what: str) -> F
     )
 
 
-def find_exceptions(exceptions: int, cases: int, what: str) -> Finding:
-    """Return the finding about a statement on all cases; without cases it differs."""
+def summarise_exceptions(exceptions: int, cases: int, what: str) -> Finding:
+    """Return the finding about a statement on all cases. Without cases, it is DIFFERS."""
     return Finding(
         computed=f"{what}: {exceptions} exceptions in {cases:,} cases",
         verdict=judge_always(exceptions, cases) if cases else Verdict.DIFFERS,
@@ -186,7 +186,7 @@ def judge_close(ratio: float) -> Verdict:
 
 
 def judge_at_least(ours: float, theirs: float) -> Verdict:
-    """Judge a lower limit."""
+    """Judge a lower bound."""
     return _judge(-ours, -theirs, -0.9 * theirs)
 
 
@@ -202,7 +202,7 @@ def _judge(badness: float, holds: float, roughly: float) -> Verdict:
 
 
 def format_deviation(deviation: float) -> str:
-    """Return a deviation as a power of ten that it is below: its digits are noise."""
+    """Return a power of ten that a deviation is below: its digits are noise."""
     if not deviation < 1:
         return f"{deviation:.3g}"
     steps = next((n for n in range(1, 14) if deviation > 10.0**-n), 14)

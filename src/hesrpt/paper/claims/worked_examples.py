@@ -12,11 +12,11 @@ from hesrpt.paper.claims.verdicts import (
     Claim,
     Finding,
     claim_of,
-    find_exceptions,
     format_deviation,
     judge_exact,
     judge_printed,
     judge_which,
+    summarise_exceptions,
 )
 from hesrpt.paper.evaluation import THREE_JOBS, THREE_P, THREE_SERVERS
 from hesrpt.paper.random_cases import generate_cases
@@ -42,7 +42,7 @@ def check_concave_below_linear(seed: int) -> Finding:
         speedup = PowerLaw(p)
         below = bool(np.all(speedup.rate(k[1:]) < k[1:]))
         exceptions += not (below and bool(np.all(np.diff(speedup.slope(k)) < 0)))
-    return find_exceptions(
+    return summarise_exceptions(
         exceptions, len(powers), "values of p from 0.01 to 0.99, up to 1,000,000 servers"
     )
 
@@ -143,7 +143,7 @@ def check_three_jobs(seed: int) -> Finding:
         computed=f"jobs of sizes {', '.join(f'{size:g}' for size in THREE_JOBS)} end at times "
         f"{', '.join(f'{end:.3f}' for end in planned.completion_times)}; "
         f"{'all' if shared else 'not all'} of them hold servers until they end "
-        "(holds if they end shortest first and all hold servers, roughly if they end so)",
+        "(holds if they end shortest first and all hold servers, roughly if only the former)",
         verdict=judge_which(in_order and shared, in_order),
         rule="which",
         values={"in_order": in_order, "shared": shared},
@@ -195,21 +195,23 @@ def check_efficiency(seed: int) -> Finding:
             for policy in (Equi(), HeSrpt(p=case.p), Srpt())
         )
         exceptions += not equi > he > srpt
-    return find_exceptions(
-        exceptions, _CASES, "total service rates for random p and up to 100 jobs"
+    return summarise_exceptions(
+        exceptions, _CASES, "the total speed of all jobs, for random p and up to 100 jobs"
     )
 
 
 @claim_of("Section 4.3")
 def check_short_jobs_favoured_by_others(seed: int) -> Finding:
-    """The optimum favours short jobs under other speedups, too."""
+    """The optimum also favours short jobs under other speedups."""
     exceptions, batches = 0, 200
     for case, rng in generate_cases(seed, batches, 6):
         speedup = Amdahl(float(rng.uniform(0.5, 0.99)))
         servers = float(rng.uniform(10, 100))
         held = plan(Workload(case.sizes, speedup), servers).servers_at(0.0)
         exceptions += not np.all(np.diff(held) >= -1e-9 * servers)
-    return find_exceptions(exceptions, batches, "first phases of proven plans under Amdahl's law")
+    return summarise_exceptions(
+        exceptions, batches, "first phases of proven plans under Amdahl's law"
+    )
 
 
 #: All checks, in the order of the paper.
