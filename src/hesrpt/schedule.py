@@ -1,4 +1,4 @@
-"""Schedules: who held how many servers when, who ended when, and the metrics of both.
+"""Schedules: how many servers each job held when, when each job ended, and the metrics of both.
 
 A plan, a simulation and a real run all result in a :class:`Schedule`. Every table, figure and
 report reads schedules and nothing else.
@@ -90,7 +90,7 @@ class Phase:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
-    """A schedule: who held how many servers when, and who ended when."""
+    """A schedule: how many servers each job held when, and when each job ended."""
 
     workload: Workload
     servers: float

@@ -22,28 +22,28 @@ MEASURED = Measured([1, 2, 4, 8, 16], [1, 1.9, 3.1, 4.0, 3.5])
 class Tampered(Timeline):
     """The timeline of a plan with one phase changed."""
 
-    def __init__(self, true: Timeline, change: Callable[[FloatArray], FloatArray]) -> None:
-        self.true, self.change, self.ends = true, change, true.ends
+    def __init__(self, original: Timeline, change: Callable[[FloatArray], FloatArray]) -> None:
+        self.original, self.change, self.ends = original, change, original.ends
 
     def servers(self, phase: int) -> FloatArray:
-        held = self.true.servers(phase)
+        held = self.original.servers(phase)
         return self.change(held) if phase == 1 else held
 
 
-def with_certificate(true: Plan, **changes: object) -> Plan:
-    return replace(true, certificate=replace(true.certificate, **changes))  # type: ignore[arg-type]
+def with_certificate(original: Plan, **changes: object) -> Plan:
+    return replace(original, certificate=replace(original.certificate, **changes))  # type: ignore[arg-type]
 
 
-def with_timeline(true: Plan, change: Callable[[FloatArray], FloatArray]) -> Plan:
-    return replace(true, timeline=Tampered(true.timeline, change))
+def with_timeline(original: Plan, change: Callable[[FloatArray], FloatArray]) -> Plan:
+    return replace(original, timeline=Tampered(original.timeline, change))
 
 
-def scale_value(true: Plan, job: int, factor: float) -> Plan:
-    values = true.certificate.values_in_order.copy()
+def scale_value(original: Plan, job: int, factor: float) -> Plan:
+    values = original.certificate.values_in_order.copy()
     values[job] *= factor
-    bound = float(values @ true.workload.sizes[true.certificate.first_to_last])
+    bound = float(values @ original.workload.sizes[original.certificate.first_to_last])
     return with_certificate(
-        true, values_in_order=values, lower_bound=bound, gap=true.cost / bound - 1
+        original, values_in_order=values, lower_bound=bound, gap=original.cost / bound - 1
     )
 
 
@@ -51,7 +51,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a value too high": (lambda p: scale_value(p, 1, 1.001), "servers can earn"),
     "a value too low": (lambda p: scale_value(p, 1, 0.99), "claims to be proven, but has a gap"),
     "a negative value": (lambda p: scale_value(p, 1, -1), "at least 0"),
-    "an undefined value": (lambda p: scale_value(p, 1, float("nan")), "must be a finite value"),
+    "an undefined value": (lambda p: scale_value(p, 1, float("nan")), "must have a finite value"),
     "a wrong bound": (
         lambda p: with_certificate(p, lower_bound=p.certificate.lower_bound * 1.01),
         "job values give a bound",
@@ -94,16 +94,16 @@ TAMPERINGS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 def test_tampered_plan_is_rejected(
     speedup: Speedup, tamper: Callable[[Plan], Plan], message: str
 ) -> None:
-    true = plan(Workload(SIZES, speedup), 10)
-    assert verify(true) < 1e-12
+    original = plan(Workload(SIZES, speedup), 10)
+    assert verify(original) < 1e-12
     with pytest.raises(CertificateError, match=message):
-        verify(tamper(true))
+        verify(tamper(original))
 
 
 def test_fractions_of_servers_are_rejected_in_a_whole_plan() -> None:
-    true = plan(Workload(SIZES, PowerLaw(0.5)), 10, whole=True)
+    original = plan(Workload(SIZES, PowerLaw(0.5)), 10, whole=True)
     with pytest.raises(CertificateError, match="fractions of servers"):
-        verify(with_timeline(true, lambda n: n * 0.99))
+        verify(with_timeline(original, lambda n: n * 0.99))
 
 
 def test_unproven_plan_cannot_claim_to_be_proven() -> None:
@@ -123,12 +123,12 @@ def test_unproven_plan_cannot_claim_to_be_proven() -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_wrong_bound_on_the_makespan_is_rejected(whole: bool) -> None:
-    true = plan(Workload(SIZES, PowerLaw(0.5)), 10, objective="makespan", whole=whole)
-    verify(true)
+    original = plan(Workload(SIZES, PowerLaw(0.5)), 10, objective="makespan", whole=whole)
+    verify(original)
     with pytest.raises(CertificateError, match="more than 1"):
-        verify(scale_value(true, 0, 1.5))
+        verify(scale_value(original, 0, 1.5))
     with pytest.raises(CertificateError, match="claims to be proven, but has a gap"):
-        verify(scale_value(true, 0, 0.5))
+        verify(scale_value(original, 0, 0.5))
 
 
 @pytest.mark.parametrize("objective", ["flow", "slowdown", "makespan"])
@@ -139,19 +139,19 @@ def test_large_plan_is_verified_by_sample(objective: Objective) -> None:
 
 def test_tampered_large_plan_is_rejected() -> None:
     sizes = np.random.default_rng(0).pareto(1.5, 30_000) + 1
-    true = plan(Workload(sizes, PowerLaw(0.3)), 1000)
+    original = plan(Workload(sizes, PowerLaw(0.3)), 1000)
     with pytest.raises(CertificateError, match="ends at"):
-        verify(replace(true, completion_times=true.completion_times * 0.999))
+        verify(replace(original, completion_times=original.completion_times * 0.999))
     with pytest.raises(CertificateError, match="servers can earn"):
-        verify(scale_value(true, 15_000, 1.1))
+        verify(scale_value(original, 15_000, 1.1))
     # Delay one job as much as another is advanced.
-    times, ends = true.completion_times.copy(), true.timeline.ends.copy()
-    order = true.certificate.first_to_last
+    times, ends = original.completion_times.copy(), original.timeline.ends.copy()
+    order = original.certificate.first_to_last
     shift = 0.4 * (ends[20_001] - ends[20_000])
     for place, sign in ((20_000, 1), (20_002, -1)):
         ends[place] += sign * shift
         times[order[place]] = ends[place]
-    shifted = replace(true, timeline=copy(true.timeline), completion_times=times)
+    shifted = replace(original, timeline=copy(original.timeline), completion_times=times)
     shifted.timeline.ends = ends
     with pytest.raises(CertificateError, match="units of work"):
         verify(shifted)
@@ -192,7 +192,7 @@ def test_forged_proof_for_shortest_first_is_rejected() -> None:
     sizes = np.array([3.0, 2.0, 1.0])
     speed = float(np.log(11.0))
     ends = np.cumsum(sizes[::-1]) / speed
-    true = plan(Workload(sizes, np.log1p), 10)
+    original = plan(Workload(sizes, np.log1p), 10)
 
     class OneByOne(Timeline):
         def servers(self, phase: int) -> FloatArray:
@@ -203,27 +203,27 @@ def test_forged_proof_for_shortest_first_is_rejected() -> None:
     values = np.array([3.0, 2.0, 1.0]) / speed
     cost = float(ends.sum())
     forged = replace(
-        true,
+        original,
         workload=Workload(sizes, ExclusiveDemand()),
         completion_times=ends[::-1].copy(),
         timeline=timeline,
         certificate=replace(
-            true.certificate, values_in_order=values, lower_bound=cost, gap=0.0, proven=True
+            original.certificate, values_in_order=values, lower_bound=cost, gap=0.0, proven=True
         ),
     )
-    assert cost > true.total_flow_time * 1.05
+    assert cost > original.total_flow_time * 1.05
     with pytest.raises(CertificateError, match="servers can earn"):
         verify(forged)
 
 
 def test_unknown_objective_is_rejected() -> None:
-    true = plan(Workload(SIZES, PowerLaw(0.5)), 10)
+    original = plan(Workload(SIZES, PowerLaw(0.5)), 10)
     with pytest.raises(CertificateError, match="unknown objective 'fun'"):
-        verify(replace(true, objective="fun"))  # type: ignore[arg-type]
+        verify(replace(original, objective="fun"))  # type: ignore[arg-type]
 
 
 def test_later_arrivals_are_rejected() -> None:
-    true = plan(Workload(SIZES, PowerLaw(0.5)), 10)
+    original = plan(Workload(SIZES, PowerLaw(0.5)), 10)
     later = Workload(SIZES, PowerLaw(0.5), arrivals=[0, 0, 0, 1])
     with pytest.raises(CertificateError, match="must be present at time 0"):
-        verify(replace(true, workload=later))
+        verify(replace(original, workload=later))

@@ -29,7 +29,7 @@ def test_power_laws(sizes: FloatArray, p: float, servers: float, objective: Obje
     assert (held >= 0).all()
     assert abs(best.certificate.gap) < 1e-9
     assert verify(best) < 1e-9
-    # No job is faster than alone on all servers, and all jobs are no slower than one by one.
+    # No job ends sooner than it would alone, and the batch takes no longer than one by one.
     alone = sizes / servers**p
     assert (best.completion_times >= alone * (1 - 1e-9)).all()
     assert best.makespan <= alone.sum() * (1 + 1e-9)
@@ -70,14 +70,14 @@ def test_other_speedups(
     st.booleans(),
 )
 def test_weights_of_every_magnitude(jobs: FloatArray, speedup: Speedup, whole: bool) -> None:
-    """Rounding may hide the weight of a job beside the others, but never the job."""
+    """A weight may be lost in rounding beside the others, but its job is still planned."""
     sizes, weights = jobs.T
     best = plan(Workload(sizes, speedup, weights=weights), 16, objective="weighted", whole=whole)
     assert np.isfinite(best.completion_times).all()
     assert verify(best) >= -1e-8
 
 
-def test_a_weight_that_hides_the_other() -> None:
+def test_weight_that_vanishes_beside_another() -> None:
     heavy = Workload([1, 1], PowerLaw(1e-6), weights=[1, 1e24])
     assert abs(verify(plan(heavy, 10, objective="weighted"))) < 1e-9
 

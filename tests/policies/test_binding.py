@@ -1,4 +1,4 @@
-"""Binding policies to jobs: open parameters, approximations, and binding again."""
+"""Binding policies to jobs: missing parameters, approximations, and repeated binding."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from hesrpt.policies.knee import estimate_alpha
 from hesrpt.speedups import SpeedupVector
 
 
-def facts(*speedups: Speedup, approximate_p: float | None = None) -> WorkloadFacts:
+def create_facts(*speedups: Speedup, approximate_p: float | None = None) -> WorkloadFacts:
     workload = Workload(np.arange(1.0, len(speedups) + 1), list(speedups))
     return describe_workload(workload, servers=8, approximate_p=approximate_p)
 
 
 def test_hesrpt_takes_the_p_that_all_jobs_share() -> None:
-    shared = facts(PowerLaw(0.7), PowerLaw(0.7).limited(3), approximate_p=0.2)
+    shared = create_facts(PowerLaw(0.7), PowerLaw(0.7).limited(3), approximate_p=0.2)
     assert bind_policy(HeSrpt(), shared) == HeSrpt(p=0.7)
 
 
-def test_hesrpt_takes_an_approximate_p_only_if_there_is_one() -> None:
-    different = facts(PowerLaw(0.7), Amdahl(0.9), approximate_p=0.6)
+def test_hesrpt_uses_an_approximate_p_if_speedups_differ() -> None:
+    different = create_facts(PowerLaw(0.7), Amdahl(0.9), approximate_p=0.6)
     assert bind_policy(HeSrpt(objective="slowdown"), different) == HeSrpt(0.6, "slowdown")
     with pytest.raises(InputError, match="policy hesrpt needs one power law"):
-        bind_policy(HeSrpt(), facts(PowerLaw(0.7), Amdahl(0.9)))
+        bind_policy(HeSrpt(), create_facts(PowerLaw(0.7), Amdahl(0.9)))
 
 
-def test_binding_keeps_parameters_that_were_chosen() -> None:
-    assert bind_policy(HeSrpt(p=0.3), facts(PowerLaw(0.7))) == HeSrpt(p=0.3)
-    assert bind_policy(Knee(0.1), facts(PowerLaw(0.7))) == Knee(0.1)
+def test_binding_keeps_parameters_that_are_set() -> None:
+    assert bind_policy(HeSrpt(p=0.3), create_facts(PowerLaw(0.7))) == HeSrpt(p=0.3)
+    assert bind_policy(Knee(0.1), create_facts(PowerLaw(0.7))) == Knee(0.1)
 
 
 def test_binding_estimates_the_alpha_of_knee() -> None:
-    jobs = facts(PowerLaw(0.5), PowerLaw(0.5), PowerLaw(0.5))
+    jobs = create_facts(PowerLaw(0.5), PowerLaw(0.5), PowerLaw(0.5))
     alpha = Knee().bind(jobs).alpha
     assert alpha is not None
     knees = jobs.speedups.knee(jobs.sizes / (4 * alpha), 8)
@@ -59,23 +59,23 @@ def test_knee_uses_all_servers_that_limited_jobs_can_use() -> None:
     np.testing.assert_allclose(speedups.knee(sizes / alpha, 100), 2)
 
 
-def test_rounding_binds_the_policy_inside() -> None:
-    assert bind_policy(Rounded(HeSrpt()), facts(PowerLaw(0.5))) == Rounded(HeSrpt(p=0.5))
+def test_binding_a_rounded_policy_binds_the_policy_inside() -> None:
+    assert bind_policy(Rounded(HeSrpt()), create_facts(PowerLaw(0.5))) == Rounded(HeSrpt(p=0.5))
 
 
-def test_bound_policies_do_not_share_their_memory() -> None:
+def test_bound_policies_do_not_share_a_cache() -> None:
     policy = Optimal()
-    first, second = (bind_policy(policy, facts(PowerLaw(0.5))) for _ in range(2))
+    first, second = (bind_policy(policy, create_facts(PowerLaw(0.5))) for _ in range(2))
     assert first == second == policy
     assert first is not second
 
 
 def test_a_binder_keeps_the_policy_until_its_parameters_change() -> None:
     binder = PolicyBinder(HeSrpt())
-    first = binder.bind(facts(PowerLaw(0.5), PowerLaw(0.5)))
-    assert binder.bind(facts(PowerLaw(0.5))) is first
-    assert binder.bind(facts(PowerLaw(0.6))) == HeSrpt(p=0.6)
-    assert PolicyBinder(equi := Equi()).bind(facts(PowerLaw(0.5))) is equi
+    first = binder.bind(create_facts(PowerLaw(0.5), PowerLaw(0.5)))
+    assert binder.bind(create_facts(PowerLaw(0.5))) is first
+    assert binder.bind(create_facts(PowerLaw(0.6))) == HeSrpt(p=0.6)
+    assert PolicyBinder(equi := Equi()).bind(create_facts(PowerLaw(0.5))) is equi
 
 
 def test_the_approximate_exponent_is_a_mean_weighted_by_work() -> None:

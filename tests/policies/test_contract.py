@@ -1,4 +1,4 @@
-"""Every registered policy works behind every door, or is refused there with the reason."""
+"""Every registered policy works in every function that takes one, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def create_trace() -> Trace:
     )
 
 
-def test_there_are_policies_of_both_kinds() -> None:
+def test_both_kinds_of_policies_are_registered() -> None:
     assert {"fcfs", "easy"} == set(RIGID)
     assert {"hesrpt", "knee", "optimal"} < set(MALLEABLE)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_knows_its_registered_name(name: str) -> None:
+def test_policy_has_its_registered_name(name: str) -> None:
     assert get_policy(name).name == name
 
 
 @pytest.mark.parametrize("attribute", ["title", "colour", "marker"])
-def test_policies_can_be_told_apart_in_figures(attribute: str) -> None:
+def test_policies_are_distinguishable_in_figures(attribute: str) -> None:
     values = [getattr(entry, attribute) for entry in POLICIES.values()]
     assert len(set(values)) == len(values)
 

@@ -56,14 +56,14 @@ def create_policy(policy: str | Policy) -> Policy:
     return created
 
 
-def speedups_of(jobs: int, speedup: Speedup | SpeedupVector) -> SpeedupVector:
-    """Return one speedup for all jobs, or the given ones in turn."""
+def create_speedups(jobs: int, speedup: Speedup | SpeedupVector) -> SpeedupVector:
+    """Return the given speedup for all jobs, or the given speedups in turn."""
     if isinstance(speedup, Speedup):
         return SpeedupVector.repeat(speedup, jobs)
     return speedup.take(np.arange(jobs) % len(speedup))
 
 
-def state_of(
+def create_state(
     remaining: FloatArray,
     speedup: Speedup | SpeedupVector,
     servers: float,
@@ -71,9 +71,11 @@ def state_of(
 ) -> State:
     jobs = len(remaining)
     order = np.arange(jobs)
-    mine = speedups_of(jobs, speedup)
+    speedups = create_speedups(jobs, speedup)
     arrivals, weights = np.linspace(0, 1, jobs), np.resize([1.0, 2.0, 3.0], jobs)
-    return State(1.0, servers, whole, order, remaining, remaining * 1.5, arrivals, weights, mine)
+    return State(
+        1.0, servers, whole, order, remaining, remaining * 1.5, arrivals, weights, speedups
+    )
 
 
 remaining_sizes = st.lists(st.floats(-6, 6), min_size=1, max_size=15).map(
@@ -90,7 +92,7 @@ def test_no_policy_assigns_more_servers_than_there_are(
     servers: float,
     whole: bool,
 ) -> None:
-    state = state_of(remaining, speedup, servers, whole)
+    state = create_state(remaining, speedup, servers, whole)
     held = create_policy(policy)(state)
     assert held.shape == remaining.shape
     assert np.all(held >= 0)
@@ -111,7 +113,7 @@ def test_every_policy_finishes_all_jobs_within_the_bounds(
 ) -> None:
     rng = np.random.default_rng(0)
     sizes, weights = rng.pareto(1.5, 12) + 0.1, rng.uniform(0.5, 2, 12)
-    batch = Workload(sizes, list(speedups_of(12, speedup)), weights=weights)
+    batch = Workload(sizes, list(create_speedups(12, speedup)), weights=weights)
     run = simulate(batch, 8, create_policy(policy), whole=whole)
     assert np.isfinite(run.completion_times).all()
     for phase in run.phases():
@@ -137,7 +139,7 @@ def test_rows_and_states_give_the_same_decision(policy: str | Policy, whole: boo
     assert isinstance(ranked, RankedPolicy)
     remaining = np.random.default_rng(1).pareto(1.5, 9) + 1
     row = ranked.row(9, 16.0, PowerLaw(0.5), whole)
-    state = state_of(remaining, PowerLaw(0.5), 16.0, whole)
+    state = create_state(remaining, PowerLaw(0.5), 16.0, whole)
     held = ranked(state)
     by_rank = held[ranked.ranking(state)]
     assert_allclose(by_rank[: len(row)], row, rtol=1e-12)
@@ -167,12 +169,12 @@ def test_hesrpt_shares_agree_with_the_theorem() -> None:
 
 
 @pytest.mark.parametrize("policy", [Optimal(), Optimal("weighted"), HeSrpt(p=0.5)], ids=str)
-def test_memory_does_not_change_decisions(policy: Policy) -> None:
+def test_cached_values_do_not_change_decisions(policy: Policy) -> None:
     rng = np.random.default_rng(0)
     remaining = rng.pareto(1.5, 6) + 1
     for speedup in (*SPEEDUPS, *SPEEDUPS[::-1]):
         for servers, whole in ((4.0, False), (4.0, True), (9.0, False)):
-            state = state_of(remaining, speedup, servers, whole)
+            state = create_state(remaining, speedup, servers, whole)
             fresh = type(policy)(
                 **{
                     name: getattr(policy, name)
@@ -187,10 +189,10 @@ def test_servers_beyond_a_limit_go_to_other_jobs() -> None:
     limited = PowerLaw(0.5).limited(4)
     remaining = np.array([1.0, 2.0, 3.0])
     for policy in (HeSrpt(), Equi(), Srpt(), Optimal()):
-        held = policy(state_of(remaining, limited, 10.0))
+        held = policy(create_state(remaining, limited, 10.0))
         assert held.max() <= 4 * (1 + 1e-12)
         assert held.sum() == pytest.approx(10)
-    assert_allclose(Srpt()(state_of(remaining, limited, 10.0)), [4, 4, 2])
+    assert_allclose(Srpt()(create_state(remaining, limited, 10.0)), [4, 4, 2])
 
 
 def test_hell_serves_every_job_once_or_only_the_smallest() -> None:
@@ -211,7 +213,7 @@ def test_hell_finds_the_most_efficient_number_of_servers(speedup: Speedup, serve
 @pytest.mark.parametrize("speedup", [PowerLaw(0.5), Amdahl(0.9), PowerLaw(0.5).limited(1e6)])
 def test_one_more_server_saves_alpha_at_the_knee(speedup: Speedup) -> None:
     remaining, alpha = np.array([5.0, 1.0, 0.2]), 1e-4
-    knees = Knee(alpha)(state_of(remaining, speedup, 1e9))
+    knees = Knee(alpha)(create_state(remaining, speedup, 1e9))
     step = 1e-3
     for x, k in zip(remaining, knees, strict=True):
         gain = (x / float(speedup(k - step / 2)) - x / float(speedup(k + step / 2))) / step
@@ -220,12 +222,12 @@ def test_one_more_server_saves_alpha_at_the_knee(speedup: Speedup) -> None:
 
 def test_knee_serves_the_lowest_knee_first() -> None:
     remaining = np.array([8.0, 1.0, 1.0])
-    few = Knee(0.01)(state_of(remaining, PowerLaw(0.5), 20.0))
+    few = Knee(0.01)(create_state(remaining, PowerLaw(0.5), 20.0))
     knee = (0.5 / 0.01) ** (2 / 3)
     assert_allclose(few, [0, knee, 20 - knee])
-    many = Knee(1.0)(state_of(remaining, PowerLaw(0.5), 20.0))
+    many = Knee(1.0)(create_state(remaining, PowerLaw(0.5), 20.0))
     assert many.sum() < 20
-    kept_busy = Knee(1.0, "equal")(state_of(remaining, PowerLaw(0.5), 20.0))
+    kept_busy = Knee(1.0, "equal")(create_state(remaining, PowerLaw(0.5), 20.0))
     assert kept_busy.sum() == pytest.approx(20)
 
 
@@ -273,7 +275,7 @@ def test_compiled_knee_agrees_with_the_policy(
 
 
 def test_knee_serves_the_smallest_of_jobs_that_could_use_all_servers() -> None:
-    held = Knee(1e-9)(state_of(np.array([8.0, 1.0, 3.0]), PowerLaw(0.5), 20.0))
+    held = Knee(1e-9)(create_state(np.array([8.0, 1.0, 3.0]), PowerLaw(0.5), 20.0))
     assert_allclose(held, [0, 20, 0])
 
 
@@ -283,7 +285,7 @@ def test_with_p_near_1_excess_servers_go_to_the_next_smallest_job(own: bool) -> 
     if own:
         limits = 8.0, 7.0, 8.0, 8.0, 8.0
         speedup = SpeedupVector.create(PowerLaw(1 - 1e-9).limited(limit) for limit in limits)
-    state = state_of(np.array([5.0, 4.0, 3.0, 2.0, 1.0]), speedup, 20.0)
+    state = create_state(np.array([5.0, 4.0, 3.0, 2.0, 1.0]), speedup, 20.0)
     assert_allclose(HeSrpt(p=1 - 1e-9)(state), [0, 0, 4, 8, 8], atol=1e-6)
 
 
@@ -313,7 +315,7 @@ def test_equal_shares_are_rounded_up_for_the_first_to_arrive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("create", "message"),
     [
         (lambda: get_policy("sprt"), "no policy named 'sprt'; choose one of: hesrpt, "),
         (lambda: get_policy(3), "must be a name or a callable, got 3"),  # type: ignore[arg-type]
@@ -328,6 +330,6 @@ def test_equal_shares_are_rounded_up_for_the_first_to_arrive() -> None:
         ),
     ],
 )
-def test_invalid_policies_are_rejected(make: object, message: str) -> None:
+def test_invalid_policies_are_rejected(create: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make()  # type: ignore[operator]
+        create()  # type: ignore[operator]

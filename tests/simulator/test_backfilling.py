@@ -18,10 +18,10 @@ from hesrpt.simulator.backfilling import find_start_times, run_times
 LAW = PowerLaw(0.7)
 
 
-def rigid(
+def create_rigid_jobs(
     jobs: Sequence[tuple[float, float, float]], estimates: list[float] | None = None
 ) -> Workload:
-    """Return jobs of (submission, servers, run time)."""
+    """Return a workload from tuples of submission time, servers and run time."""
     submitted, servers, runtime = np.array(jobs, dtype=np.float64).T
     return Workload(
         runtime * LAW(servers),
@@ -32,10 +32,10 @@ def rigid(
     )
 
 
-def starts(
+def find_starts(
     jobs: Sequence[tuple[float, float, float]], policy: RigidDiscipline, servers: float = 4
 ) -> list[float]:
-    found, _ = find_start_times(rigid(jobs), servers, policy)
+    found, _ = find_start_times(create_rigid_jobs(jobs), servers, policy)
     return np.round(found, 9).tolist()  # type: ignore[no-any-return]
 
 
@@ -44,46 +44,46 @@ def starts(
 
 def test_first_come_first_served() -> None:
     jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 1)]
-    # The second job does not fit. The third would, but may not overtake.
-    assert starts(jobs, Fcfs()) == [0, 10, 10]
+    # The second job does not fit. The third would, but must not overtake.
+    assert find_starts(jobs, Fcfs()) == [0, 10, 10]
 
 
-def test_a_short_job_is_backfilled() -> None:
+def test_short_job_is_backfilled() -> None:
     jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 8), (2, 1, 1)]
     # Job 1 will start at 10. Job 2 ends by then; job 3 must wait for a server.
-    assert starts(jobs, Easy()) == [0, 10, 2, 10]
+    assert find_starts(jobs, Easy()) == [0, 10, 2, 10]
     # A longer job 2 could still start: job 1 leaves two servers over.
     jobs[2] = (2, 1, 100)
-    assert starts(jobs, Easy()) == [0, 10, 2, 10]
+    assert find_starts(jobs, Easy()) == [0, 10, 2, 10]
 
 
 def test_a_job_that_would_delay_the_first_is_not_backfilled() -> None:
     jobs = [(0, 3, 10), (1, 4, 5), (2, 1, 9), (2, 1, 8)]
     # All servers are reserved for job 1 from 10 on. Job 2 would end at 11, job 3 ends at 10.
-    assert starts(jobs, Easy()) == [0, 10, 15, 2]
+    assert find_starts(jobs, Easy()) == [0, 10, 15, 2]
 
 
 def test_spare_servers_are_given_only_once() -> None:
     jobs = [(0, 5, 10), (1, 4, 5), (2, 1, 50), (2, 1, 50), (2, 1, 50)]
     # Job 1 leaves 2 of 6 servers over from 10 on; only one is free before.
-    assert starts(jobs, Easy(), 6) == [0, 10, 2, 10, 15]
+    assert find_starts(jobs, Easy(), 6) == [0, 10, 2, 10, 15]
 
 
 def test_estimates_decide_which_jobs_may_overtake() -> None:
     jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 3.0)]
-    found, _ = find_start_times(rigid(jobs), 4, Easy())
+    found, _ = find_start_times(create_rigid_jobs(jobs), 4, Easy())
     assert found.tolist() == pytest.approx([0, 10, 2])
     # By its estimate, job 2 would delay job 1.
-    found, reserved = find_start_times(rigid(jobs, [10, 5, 20]), 4, Easy())
+    found, reserved = find_start_times(create_rigid_jobs(jobs, [10, 5, 20]), 4, Easy())
     assert found.tolist() == pytest.approx([0, 10, 15])
     # By the estimate of job 0, job 1 has a reservation for 30. It starts when job 0 really ends.
-    found, reserved = find_start_times(rigid(jobs, [30, 5, 20]), 4, Easy())
+    found, reserved = find_start_times(create_rigid_jobs(jobs, [30, 5, 20]), 4, Easy())
     assert reserved[1] == pytest.approx(30)
     assert found.tolist() == pytest.approx([0, 10, 2])
 
 
 def test_the_schedule_is_complete() -> None:
-    run = simulate(rigid([(0, 3, 10), (1, 2, 5), (2, 1, 8)]), 4, "easy")
+    run = simulate(create_rigid_jobs([(0, 3, 10), (1, 2, 5), (2, 1, 8)]), 4, "easy")
     assert run.policy == "easy"
     assert run.completion_times.tolist() == pytest.approx([10, 15, 10])
     assert run.mean_flow_time == pytest.approx((10 + 14 + 8) / 3)
@@ -98,11 +98,11 @@ def test_the_schedule_is_complete() -> None:
     run.plot()
 
 
-def test_unusable_jobs_and_doors_are_rejected() -> None:
+def test_invalid_use_of_rigid_disciplines_is_rejected() -> None:
     with pytest.raises(InputError, match="needs jobs with requested servers"):
         simulate(Workload([1.0], LAW), 4, "easy")
     with pytest.raises(InputError, match="job 0 asks for 5 servers, but there are only 4"):
-        simulate(rigid([(0, 5, 1)]), 4, "fcfs")
+        simulate(create_rigid_jobs([(0, 5, 1)]), 4, "fcfs")
     with pytest.raises(InputError, match="cannot share servers between running jobs"):
         Pool(1, "easy")
     with pytest.raises(InputError, match="requested"):
@@ -167,14 +167,16 @@ def test_easy_agrees_with_a_simulation_second_by_second(
     given_jobs: list[tuple[int, int, int]], guesses: list[int]
 ) -> None:
     estimates = np.array(guesses[: len(given_jobs)], dtype=np.float64)
-    workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs], list(estimates))
+    workload = create_rigid_jobs(
+        [(float(a), float(q), float(r)) for a, q, r in given_jobs], list(estimates)
+    )
     found, _ = find_start_times(workload, SERVERS, Easy())
     assert np.round(found, 6).tolist() == slow_easy(workload, estimates)
 
 
 @given(jobs, st.sampled_from([Fcfs(), Easy()]))
 def test_invariants(given_jobs: list[tuple[int, int, int]], policy: RigidDiscipline) -> None:
-    workload = rigid([(float(a), float(q), float(r)) for a, q, r in given_jobs])
+    workload = create_rigid_jobs([(float(a), float(q), float(r)) for a, q, r in given_jobs])
     assert workload.arrivals is not None
     assert workload.requested is not None
     found, reserved = find_start_times(workload, SERVERS, policy)

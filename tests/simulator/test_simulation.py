@@ -86,14 +86,14 @@ def test_large_batches_agree_with_the_formulas(policy: str, p: float) -> None:
     "speedup", [Amdahl(0.9), PowerLaw(0.6).limited(3), Measured([1, 4], [1, 3]), np.log1p], ids=str
 )
 @pytest.mark.parametrize("whole", [False, True])
-def test_optimal_carries_out_the_plan(speedup: Speedup, whole: bool) -> None:
+def test_optimal_policy_reproduces_the_plan(speedup: Speedup, whole: bool) -> None:
     batch = Workload(np.random.default_rng(0).pareto(1.5, 20) + 1, speedup)
     best = plan(batch, 12, whole=whole)
     run = simulate(batch, 12, "optimal", whole=whole)
     assert_allclose(run.completion_times, best.completion_times, rtol=1e-8)
 
 
-def test_hesrpt_for_slowdown_carries_out_the_plan() -> None:
+def test_hesrpt_for_slowdown_reproduces_the_plan() -> None:
     batch = Workload.pareto(30, seed=2, speedup=PowerLaw(0.4))
     best = plan(batch, 64, objective="slowdown")
     run = simulate(batch, 64, "hesrpt-slowdown")
@@ -136,7 +136,7 @@ def proportional(state: State) -> FloatArray:
 def test_recorded_phases_add_up_to_the_work(
     policy: str, whole: bool, size_error: float, resize_cost: float
 ) -> None:
-    """Work is the rate integrated over time, except while a job stands still after a resize."""
+    """Work is the rate integrated over time, except while a job pauses after a resize."""
     jobs = Workload.poisson(3, 60, seed=4, speedup=PowerLaw(0.6))
     run = simulate(
         jobs, 8, policy, whole=whole, size_error=size_error, resize_cost=resize_cost, seed=1
@@ -169,7 +169,7 @@ def test_recorded_phases_add_up_to_the_work(
 def test_rows_and_decisions_give_the_same_schedule(
     seed: int, name: str, resize_cost: float, whole: bool
 ) -> None:
-    """A ranked policy in compiled code, and the same policy asked at each event."""
+    """A ranked policy in compiled code, and the same policy called at each event."""
     rng = np.random.default_rng(seed)
     arrivals = np.round(rng.exponential(1, 25).cumsum(), 1)  # some at the same time
     jobs = Workload(rng.choice([0.5, 1, 3], 25), PowerLaw(0.5), arrivals=arrivals)
@@ -282,8 +282,8 @@ def test_an_error_in_a_policy_says_when_it_happened() -> None:
 # --- resize costs, size errors, different speedups, reviews -----------------------------------
 
 
-def test_resized_jobs_stand_still() -> None:
-    """Both start at once; when the first ends, the other stands still for a second."""
+def test_resized_jobs_pause() -> None:
+    """Both start at once; when the first ends, the other pauses for a second."""
     jobs = Workload([1, 2], PowerLaw(0.5))
     run = simulate(jobs, 2, "equi", resize_cost=1.0)
     assert_allclose(run.completion_times, [1, 1 + 1 + 1 / 2**0.5])
@@ -339,8 +339,8 @@ def test_each_job_has_its_own_speedup_and_limit(policy: str, whole: bool) -> Non
     assert_allclose(done, jobs.sizes, rtol=1e-6)
 
 
-def test_a_policy_is_reviewed_as_often_as_it_asks() -> None:
-    class Turns(Policy):
+def test_policy_decides_again_after_each_review_interval() -> None:
+    class RoundRobin(Policy):
         """Round robin: all servers to one job at a time."""
 
         review_every = 0.5
@@ -350,7 +350,7 @@ def test_a_policy_is_reviewed_as_often_as_it_asks() -> None:
             held[int(state.time / 0.5 + 0.5) % len(state)] = state.servers
             return held
 
-    run = simulate(Workload([1, 1], PowerLaw(0.5)), 1, Turns())
+    run = simulate(Workload([1, 1], PowerLaw(0.5)), 1, RoundRobin())
     assert_allclose(run.completion_times, [1.5, 2.0])
 
 
@@ -410,7 +410,7 @@ def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: s
 # --- large runs -------------------------------------------------------------------------------
 
 
-def test_a_run_too_large_to_record_can_be_asked_about_single_times() -> None:
+def test_run_too_large_to_record_can_be_queried_at_single_times() -> None:
     batch = Workload.pareto(20_000, seed=12, speedup=PowerLaw(0.5))
     run = simulate(batch, 100, "hesrpt")
     best = plan(batch, 100)

@@ -1,1 +1,1 @@
-"""Helpers that tests of several rooms share."""
+"""Helpers for the tests of several packages."""

@@ -1,4 +1,4 @@
-"""The command line, in a process of its own or in this one."""
+"""Running the command line, in a new process or in this one."""
 
 from __future__ import annotations
 

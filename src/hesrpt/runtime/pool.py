@@ -269,7 +269,7 @@ class Pool:
 
     @property
     def schedule(self) -> Schedule:
-        """Who held how many servers when, for the jobs that have ended."""
+        """How many servers each job held when, for the jobs that have ended."""
         with self._driver.condition:
             return build_schedule(self.records, self._driver.recorder.holdings, self.servers)
 

@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 
 class Phases(NamedTuple):
-    """Who held how many servers in each phase, if the run is recorded."""
+    """The jobs that held servers in each phase, and how many, if the run is recorded."""
 
     ends: FloatArray
     start: IntArray  # where the entries of a phase start

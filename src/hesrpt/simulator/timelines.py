@@ -1,4 +1,4 @@
-"""Who held how many servers when, in a simulation."""
+"""Timelines of simulations: how many servers each job held when."""
 
 from __future__ import annotations
 
