@@ -42,7 +42,7 @@ def get_wrong_best_in_order(sizes: Any, servers: float, p: float) -> Any:
         ("shares", lambda m, p: np.full(m, 1 / m), "short_jobs_favoured"),
         ("total_flow_time", lambda x, n, p: 0.9 * np.sum(x), "total_by_simulation"),
         ("total_flow_time", lambda x, n, p: 0.9 * np.sum(x), "total_by_optimiser"),
-        ("shares", lambda m, p: np.full(m, 1 / m), "constant_twin"),
+        ("shares", lambda m, p: np.full(m, 1 / m), "gaps_with_constant_shares"),
         ("best_in_order", get_wrong_best_in_order, "shortest_first"),
         ("scale_free_constants", lambda m, p: np.full(m, 1e9), "second_order"),
         ("makespan_shares", lambda x, p: np.full(len(x), 1 / len(x)), "makespan_allocation"),

@@ -18,9 +18,9 @@ from hesrpt.optimal.planner import plan
 from hesrpt.paper.claims.proof_steps import (
     check_coefficients_formula,
     check_coefficients_increase,
-    check_constant_twin,
     check_constants_increase,
     check_first_order,
+    check_gaps_with_constant_shares,
     check_relaxed_bound,
     check_second_order,
 )
@@ -342,7 +342,7 @@ THEOREM_CHECKS: tuple[Callable[[int], Claim], ...] = (
     check_scaling,
     check_scale_free,
     check_flow_time_of_order,
-    check_constant_twin,
+    check_gaps_with_constant_shares,
     check_relaxed_bound,
     check_first_order,
     check_second_order,
