@@ -20,7 +20,7 @@ _BATCH = 10  # hesrpt sends a server a tenth of a second of work at a time
 
 @contextmanager
 def _start_cluster(cpus: int) -> Iterator[None]:
-    """Start a private Ray cluster, whatever else runs on this machine."""
+    """Start a private Ray cluster, even if another one runs on this machine."""
     with tempfile.TemporaryDirectory(prefix="ray") as directory:
         ray.init(
             address="local",
