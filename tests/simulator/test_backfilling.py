@@ -119,47 +119,47 @@ jobs = st.lists(
 )
 
 
-def slow_easy(workload: Workload, estimates: FloatArray) -> list[float]:
-    """Return the starts under EASY, second by second: all times are whole numbers."""
+def simulate_easy_in_seconds(workload: Workload, estimates: FloatArray) -> list[float]:
+    """Return the start times under EASY, second by second, for times that are whole seconds."""
     assert workload.requested is not None
     assert workload.arrivals is not None
     runtime = np.round(run_times(workload)).astype(int)
     order = list(np.argsort(workload.arrivals, kind="stable"))
-    begun: dict[int, int] = {}
+    starts: dict[int, int] = {}
     time = 0
-    while len(begun) < len(order):
-        running = [job for job, start in begun.items() if start + runtime[job] > time]
+    while len(starts) < len(order):
+        running = [job for job, start in starts.items() if start + runtime[job] > time]
         free = SERVERS - sum(workload.requested[job] for job in running)
-        queue = [job for job in order if workload.arrivals[job] <= time and job not in begun]
+        queue = [job for job in order if workload.arrivals[job] <= time and job not in starts]
         while queue and workload.requested[queue[0]] <= free:
             job = queue.pop(0)
-            begun[job] = time
+            starts[job] = time
             running.append(job)
             free -= workload.requested[job]
         if queue:
             first = queue[0]
-            then = time
-            while True:  # the first second in which the first job fits
+            reserved = time
+            while True:  # find the first second in which the first job fits
                 held = sum(
                     workload.requested[job]
                     for job in running
-                    if begun[job] + max(estimates[job], runtime[job]) > then
+                    if starts[job] + max(estimates[job], runtime[job]) > reserved
                 )
                 if SERVERS - held >= workload.requested[first]:
                     break
-                then += 1
+                reserved += 1
             spare = SERVERS - held - workload.requested[first]
             for job in queue[1:]:
                 ends = time + max(estimates[job], runtime[job])
                 if workload.requested[job] <= free and (
-                    ends <= then or workload.requested[job] <= spare
+                    ends <= reserved or workload.requested[job] <= spare
                 ):
-                    begun[job] = time
+                    starts[job] = time
                     free -= workload.requested[job]
-                    if ends > then:
+                    if ends > reserved:
                         spare -= workload.requested[job]
         time += 1
-    return [float(begun[job]) for job in range(len(order))]
+    return [float(starts[job]) for job in range(len(order))]
 
 
 @given(jobs, st.lists(st.integers(1, 40), min_size=40, max_size=40))
@@ -170,8 +170,8 @@ def test_easy_agrees_with_a_simulation_second_by_second(
     workload = create_rigid_jobs(
         [(float(a), float(q), float(r)) for a, q, r in given_jobs], list(estimates)
     )
-    found, _ = find_start_times(workload, SERVERS, Easy())
-    assert np.round(found, 6).tolist() == slow_easy(workload, estimates)
+    starts, _ = find_start_times(workload, SERVERS, Easy())
+    assert np.round(starts, 6).tolist() == simulate_easy_in_seconds(workload, estimates)
 
 
 @given(jobs, st.sampled_from([Fcfs(), Easy()]))
@@ -179,25 +179,25 @@ def test_invariants(given_jobs: list[tuple[int, int, int]], policy: RigidDiscipl
     workload = create_rigid_jobs([(float(a), float(q), float(r)) for a, q, r in given_jobs])
     assert workload.arrivals is not None
     assert workload.requested is not None
-    found, reserved = find_start_times(workload, SERVERS, policy)
+    starts, reserved = find_start_times(workload, SERVERS, policy)
     run = simulate(workload, SERVERS, policy)
-    # No job starts before it is submitted, and no more servers are held than there are.
-    assert np.all(found >= workload.arrivals)
+    # No job starts before it is submitted, and jobs never hold more servers than there are.
+    assert np.all(starts >= workload.arrivals)
     assert run.timeline.total_servers().max() <= SERVERS
     # Estimates are exact, so jobs that overtake never delay a reservation.
-    has_one = ~np.isnan(reserved)
-    assert np.all(found[has_one] <= reserved[has_one] + 1e-9)
+    has_reservation = ~np.isnan(reserved)
+    assert np.all(starts[has_reservation] <= reserved[has_reservation] + 1e-9)
     # Reservations are made in the order of submission.
     order = np.argsort(workload.arrivals, kind="stable")
     if isinstance(policy, Fcfs):
-        assert np.all(np.diff(found[order]) >= 0)
-    in_turn = reserved[order][~np.isnan(reserved[order])]
-    assert np.all(np.diff(in_turn) >= -1e-9)
-    # The first job in the queue never waits while it fits.
+        assert np.all(np.diff(starts[order]) >= 0)
+    in_order = reserved[order][~np.isnan(reserved[order])]
+    assert np.all(np.diff(in_order) >= -1e-9)
+    # The first job in the queue never waits once it fits.
     first = order[0]
-    assert found[first] == workload.arrivals[first]
-    for job, next_one in pairwise(order):
-        ready = max(found[job], workload.arrivals[next_one])
+    assert starts[first] == workload.arrivals[first]
+    for job, next_job in pairwise(order):
+        ready = max(starts[job], workload.arrivals[next_job])
         held = run.servers_at(float(ready))
-        if isinstance(policy, Fcfs) and found[next_one] > ready:
-            assert SERVERS - held.sum() < workload.requested[next_one]
+        if isinstance(policy, Fcfs) and starts[next_job] > ready:
+            assert SERVERS - held.sum() < workload.requested[next_job]

@@ -48,7 +48,7 @@ def plan(
     as_json: AsJson = False,
     plot: PlotFile = None,
 ) -> None:
-    """Find the optimal plan for a batch of jobs, and prove that it is optimal."""
+    """Find the best plan for a batch of jobs, and prove that it is optimal where possible."""
     from hesrpt.cli import json_output, schedule_tables
     from hesrpt.optimal import certificate, planner
 

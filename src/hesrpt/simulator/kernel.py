@@ -24,7 +24,7 @@ from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Rows, Settings
 DONE, NEEDS_ROW, NEEDS_DECISION, PAUSED, STARVED, STOPPED, PHASES_FULL, TOO_MANY_SERVERS = range(8)
 # Stages of a decision: an event has happened, the list of jobs is up to date, the caller has
 # decided, the servers are assigned.
-CHANGED, LISTED, OFFERED, DECIDED = range(4)
+CHANGED, LISTED, DECIDED, ASSIGNED = range(4)
 
 # Departures closer together than this, relative to the time, are simultaneous.
 SAME_TIME = 1e-14
@@ -54,7 +54,7 @@ def run(
     last_event = state.events + settings.max_events
     while True:
         # --- decide -----------------------------------------------------------------------------
-        if state.stage != DECIDED:
+        if state.stage != ASSIGNED:
             if state.stage == CHANGED:
                 _update_remaining(jobs, state)
                 _admit(jobs, state, settings.sorted_by_size)
@@ -63,12 +63,12 @@ def run(
                 state.stage = LISTED
             if state.present > 0 and settings.by_rank and rows.start[state.present] < 0:
                 return NEEDS_ROW
-            if state.present > 0 and not settings.by_rank and state.stage != OFFERED:
+            if state.present > 0 and not settings.by_rank and state.stage != DECIDED:
                 return NEEDS_DECISION
             _assign_servers(jobs, rows, state, settings.by_rank, settings.resize_cost)
             if not state.held <= settings.max_servers:
                 return TOO_MANY_SERVERS
-            state.stage = DECIDED
+            state.stage = ASSIGNED
 
         if settings.by_rank and not recording and rows.rate_factor[state.present] > 0.0:
             _run_by_factors(jobs, rows, state, settings.uniform, settings.stop_at, last_event)
@@ -299,7 +299,7 @@ def _sort(jobs: Jobs, present: int) -> None:
 def _assign_servers(
     jobs: Jobs, rows: Rows, state: LoopState, by_rank: bool, resize_cost: float
 ) -> None:
-    """Give all jobs their servers: by rank from the last job in the list on, or as offered."""
+    """Give all jobs their servers: by rank, from the last job in the list, or as decided."""
     present = state.present
     total = 0.0
     running = present
@@ -315,9 +315,9 @@ def _assign_servers(
                 jobs.held[jobs.present[place]] = 0.0
     else:
         for place in range(present):
-            held = jobs.offered[place]
+            held = jobs.decided_servers[place]
             job = jobs.present[place]
-            _assign(jobs, job, held, jobs.offered_rate[place], state.now, resize_cost)
+            _assign(jobs, job, held, jobs.decided_rates[place], state.now, resize_cost)
             total += held
     state.running = running
     state.present_at_decision = present

@@ -23,8 +23,8 @@ class Jobs(NamedTuple):
     paused_until: FloatArray  # the end of the pause that follows a change of servers
     by_arrival: IntArray  # the jobs as they arrive; of simultaneous ones, the largest first
     present: IntArray  # the jobs in the system, at the front of this array
-    offered: FloatArray  # the caller's decision: the servers of the jobs present …
-    offered_rate: FloatArray  # … and their rates
+    decided_servers: FloatArray  # the caller's decision: the servers of the jobs present …
+    decided_rates: FloatArray  # … and their rates
 
 
 class Rows(NamedTuple):

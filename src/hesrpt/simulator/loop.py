@@ -102,8 +102,8 @@ class _Loop:
             paused_until=np.zeros(pauses),
             by_arrival=_arrival_order(workload.arrivals, self.seen_sizes, by_size),
             present=np.empty(jobs, dtype=np.int64),
-            offered=np.empty(decisions),
-            offered_rate=np.empty(decisions),
+            decided_servers=np.empty(decisions),
+            decided_rates=np.empty(decisions),
         )
         # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
@@ -240,11 +240,11 @@ class _Loop:
             held = round_fairly(held, run.servers)
         elif held.dtype.kind != "f":
             held = held.astype(np.float64)
-        np.maximum(held, 0.0, out=jobs.offered[:present])  # rounding errors may be negative
+        np.maximum(held, 0.0, out=jobs.decided_servers[:present])  # rounding errors may be negative
         # Calling a shared speedup directly saves a microsecond.
         rate = speedups.rate if speedups.shared is None else speedups.shared.rate
-        jobs.offered_rate[:present] = rate(jobs.offered[:present])
-        self._stage[0] = kernel.OFFERED
+        jobs.decided_rates[:present] = rate(jobs.decided_servers[:present])
+        self._stage[0] = kernel.DECIDED
 
     def _check(self, held: FloatArray) -> None:
         """Raise an error if a job's servers are negative or NaN."""
