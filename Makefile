@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-all lint docs paper bench clean
+.PHONY: demo test test-all lint docs docs-serve paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -26,7 +26,10 @@ lint: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo 'open site/index.html'
+	@echo "open site/index.html; the search box needs a web server: 'make docs-serve'"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
 
 paper: $(VENV)/.installed
 	$(BIN)/hesrpt paper --out docs/paper

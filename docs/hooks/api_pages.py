@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-import hesrpt
+Member = griffe.Object | griffe.Alias
 
-FOLDER = "reference/api/"
+#: The source as it is written. Nothing is imported, so optional dependencies may be missing.
+PACKAGE = griffe.load("hesrpt", search_paths=[Path(__file__).parents[2] / "src"])
+
+DIRECTORY = "reference/api/"
 INDEX = """\
 # Python API
 
@@ -49,79 +51,74 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Replace the folder in the navigation with the pages generated for it."""
-    pages: list[Any] = [FOLDER + "index.md"]
-    pages += [{title: FOLDER + file} for title, (file, _) in PAGES.items()]
-    _replace_folder(config.nav or [], pages)
+    """Replace the directory in the navigation with the pages generated for it."""
+    pages: list[Any] = [DIRECTORY + "index.md"]
+    pages += [{title: DIRECTORY + file} for title, (file, _) in PAGES.items()]
+    _replace_directory(config.nav or [], pages)
 
 
-def _replace_folder(entries: list[Any], pages: list[Any]) -> None:
+def _replace_directory(entries: list[Any], pages: list[Any]) -> None:
     for entry in entries:
         if isinstance(entry, dict):
             for title, value in entry.items():
-                if value == FOLDER:
+                if value == DIRECTORY:
                     entry[title] = pages
                 elif isinstance(value, list):
-                    _replace_folder(value, pages)
+                    _replace_directory(value, pages)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the index of public names and one page for each group of modules."""
-    index = File.generated(config, FOLDER + "index.md", content=_write_index())
+    index = File.generated(config, DIRECTORY + "index.md", content=_write_index())
     files.append(index)
     for title, (file, modules) in PAGES.items():
         content = f"# {title}\n" + "".join(map(_write_section, modules))
-        files.append(File.generated(config, FOLDER + file, content=content))
+        files.append(File.generated(config, DIRECTORY + file, content=content))
 
 
 def _write_index() -> str:
     rows = []
-    for name in hesrpt.__all__:
-        value = getattr(hesrpt, name)
-        if isinstance(value, ModuleType):
-            page = next(file for file, modules in PAGES.values() if value.__name__ in modules)
+    for name in PACKAGE.exports or ():
+        value = PACKAGE[str(name)]
+        if value.is_module:
+            page = next(file for file, modules in PAGES.values() if value.canonical_path in modules)
             rows.append(f"| [`{name}`]({page}) | {_summarise(value)} |\n")
-        elif callable(value):
+        elif value.is_class or value.is_function:
             rows.append(f"| [`{name}`][hesrpt.{name}] | {_summarise(value)} |\n")
     return INDEX + "".join(rows)
 
 
 def _write_section(module_name: str) -> str:
     """Return the directives that document one module's public names."""
-    module = importlib.import_module(module_name)
-    paths = _find_public_paths(module)
-    directives = "".join(f"::: {path}\n\n" for path in paths)
+    module = PACKAGE[module_name.removeprefix("hesrpt.")]
+    directives = "".join(f"::: {path}\n\n" for path in _find_public_paths(module))
     return f"\n{_summarise(module)}\n\n{directives}"
 
 
-def _find_public_paths(module: ModuleType) -> list[str]:
+def _find_public_paths(module: Member) -> list[str]:
     """Return the paths by which users import a module's public names.
 
     Names that `hesrpt` itself offers come first. Functions come before classes and constants.
     """
-    top = {
-        name: value
-        for name in hesrpt.__all__
-        if _is_defined_in(value := getattr(hesrpt, name), module.__name__)
-    }
-    own = [name for name in getattr(module, "__all__", ()) if name not in top]
-    own.sort(key=lambda name: _rank_kind(getattr(module, name)))
-    paths = [f"hesrpt.{name}" for name in sorted(top, key=lambda name: _rank_kind(top[name]))]
-    return paths + [f"{module.__name__}.{name}" for name in own]
+    top = [
+        name
+        for name in map(str, PACKAGE.exports or ())
+        if f"{PACKAGE[name].canonical_path}.".startswith(f"{module.path}.")
+        and not PACKAGE[name].is_module
+    ]
+    own = [name for name in map(str, module.exports or ()) if name not in top]
+    top.sort(key=lambda name: _rank_kind(PACKAGE[name]))
+    own.sort(key=lambda name: _rank_kind(module[name]))
+    return [f"hesrpt.{name}" for name in top] + [f"{module.path}.{name}" for name in own]
 
 
-def _rank_kind(value: object) -> int:
+def _rank_kind(value: Member) -> int:
     """Return 0 for a function, 1 for a class and 2 for anything else."""
-    return 0 if inspect.isfunction(value) else 1 if inspect.isclass(value) else 2
+    return 0 if value.is_function else 1 if value.is_class else 2
 
 
-def _is_defined_in(value: object, module_name: str) -> bool:
-    defined_in = str(getattr(value, "__module__", ""))
-    return f"{defined_in}.".startswith(f"{module_name}.")
-
-
-def _summarise(value: object) -> str:
+def _summarise(value: Member) -> str:
     """Return the first paragraph of a docstring as one line of a table."""
-    text = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    text = value.docstring.value.partition("\n\n")[0] if value.docstring else ""
     plain = re.sub(r":\w+:`~?(\w+\.)*(\w+)`", r"`\2`", text)  # a role becomes a code word
     return " ".join(plain.split()).replace("|", "\\|")

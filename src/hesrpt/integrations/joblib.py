@@ -19,6 +19,8 @@ from joblib.parallel import ParallelBackendBase
 
 from hesrpt.runtime.pool import Pool
 
+__all__ = ["on_pool"]
+
 
 @contextmanager
 def on_pool(pool: Pool, name: str = "joblib", **options: Any) -> Iterator[None]:
