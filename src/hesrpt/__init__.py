@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from hesrpt import policies
 from hesrpt._version import __version__
-from hesrpt.errors import CertificateError, FitError, InputError, OverloadWarning, PolicyError
+from hesrpt.errors import (
+    CertificateError,
+    FitError,
+    InputError,
+    OverloadWarning,
+    PolicyError,
+    StateError,
+)
 from hesrpt.optimal.certificate import Certificate, verify
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.readers import read_jobs, read_speedup
@@ -44,6 +51,7 @@ __all__ = [
     "Schedule",
     "Simulation",
     "Speedup",
+    "StateError",
     "Workload",
     "__version__",
     "compare",

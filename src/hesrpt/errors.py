@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["CertificateError", "FitError", "InputError", "OverloadWarning", "PolicyError"]
+__all__ = [
+    "CertificateError",
+    "FitError",
+    "InputError",
+    "OverloadWarning",
+    "PolicyError",
+    "StateError",
+]
 
 
 class InputError(ValueError):
@@ -24,6 +31,15 @@ class FitError(InputError):
 
 class PolicyError(InputError):
     """A policy made a decision that cannot be carried out; the message says when and which."""
+
+
+class StateError(InputError):
+    """The state directory of a pool cannot be used; the message names it and says why.
+
+    ``Pool(state=...)`` raises it if, for example, the directory holds an earlier run, another
+    scheduler is running on it, or other users can read it. If the disk is full or the journal
+    damaged, waiting for a job may raise it too.
+    """
 
 
 class OverloadWarning(UserWarning):

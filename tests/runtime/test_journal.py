@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hesrpt import Amdahl, InputError, PowerLaw
+from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import (
@@ -18,7 +18,6 @@ from hesrpt.runtime.journal_entries import (
     Holding,
     JobRecord,
 )
-from hesrpt.runtime.state_directory import StateError
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hesrpt import Pool
-from hesrpt.runtime.state_directory import StateError
+from hesrpt import Pool, StateError
 
 
 def square(x: int) -> int:
@@ -53,6 +52,9 @@ def test_unusable_state_directories_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="does not exist"):
         Pool(servers=1, state=tmp_path / "none", resume=True)
     (tmp_path / "file").touch()
+    for resume in (False, True):
+        with pytest.raises(StateError, match="file: is not a directory"):
+            Pool(servers=1, state=tmp_path / "file", resume=resume)
     with pytest.raises(StateError, match="cannot be created"):
         Pool(servers=1, state=tmp_path / "file" / "x")
     if os.getuid() == 0:

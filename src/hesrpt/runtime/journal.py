@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal_entries import (
     Changes,
@@ -23,7 +23,6 @@ from hesrpt.runtime.journal_entries import (
     Submission,
 )
 from hesrpt.runtime.state_directory import (
-    StateError,
     check_state_directory,
     create_state_directory,
     get_database_path,

@@ -10,15 +10,11 @@ import stat
 import time
 from pathlib import Path
 
-from hesrpt.errors import InputError
+from hesrpt.errors import StateError
 from hesrpt.runtime.posix import require_posix
 
 # How long to wait for a lock, in seconds: another process may be checking whether it is free.
 _LOCK_TIMEOUT = 1.0
-
-
-class StateError(InputError):
-    """The state directory cannot be used."""
 
 
 class StateExistsError(StateError):
@@ -46,6 +42,8 @@ def create_state_directory(directory: Path) -> int:
     require_posix()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise StateError(f"{directory}: is not a directory") from None
     except OSError as error:
         raise StateError(f"{directory}: cannot be created: {error.strerror}") from None
     _check_private(directory)
@@ -63,6 +61,8 @@ def create_state_directory(directory: Path) -> int:
 def check_state_directory(directory: Path) -> None:
     """Check that a directory holds a run, and that other users can neither read nor change it."""
     require_posix()
+    if directory.exists() and not directory.is_dir():
+        raise StateError(f"{directory}: is not a directory")
     if not directory.is_dir():
         raise StateError(f"{directory}: does not exist; a state directory was expected")
     database = get_database_path(directory)
