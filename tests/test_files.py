@@ -14,9 +14,9 @@ from hesrpt.files import read_csv, read_text, write_bytes, write_csv, write_text
 
 
 def test_text_is_read_plain_and_gzipped(tmp_path: Path) -> None:
-    for data in (b"\xef\xbb\xbfa\r\nb\n", gzip.compress(b"a\nb\n")):
+    for data in (b"\xef\xbb\xbfa\r\nb\n", gzip.compress(b"a\nb\n"), b"a\nb"):
         (tmp_path / "file").write_bytes(data)
-        assert read_text(tmp_path / "file") == "a\nb"
+        assert read_text(tmp_path / "file") == "a\nb\n"
 
 
 def test_csv_rows_carry_line_numbers(tmp_path: Path) -> None:

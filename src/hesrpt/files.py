@@ -81,8 +81,8 @@ def read_blocks(
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a UTF-8 file, with every line end as a newline."""
-    return "\n".join(line for block in read_blocks(path) for line in block.lines)
+    """Return the text of a UTF-8 file; every line ends with a newline, even the last one."""
+    return "".join(f"{line}\n" for block in read_blocks(path) for line in block.lines)
 
 
 def read_csv(path: str | Path) -> Iterator[Row]:

@@ -57,10 +57,10 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        where = f":{line.group(1)}" if line else ""
-        message = re.sub(r" \(at .*\)$", "", str(error))
-        raise InputError(f"{file_name}{where}: {message}") from None
+        found = re.search(r" \(at line (\d+), [^()]*\)$", str(error))
+        line = found.group(1) if found else len(text.rstrip().split("\n"))  # the end of the file
+        message = re.sub(r" \(at [^()]*\)$", "", str(error))
+        raise InputError(f"{file_name}:{line}: {message}") from None
     lines = _Lines(text, file_name)
     top = _Table(content, lines, None)
     top.check_keys(_FILE_KEYS)
@@ -134,24 +134,26 @@ class _Table:
         return converted
 
     def create_value_error(self, key: str, expected: str) -> InputError:
-        return self.create_error(key, f"{key} must be {expected}, got {self.values.get(key)!r}")
+        if key not in self.values:
+            return self.create_error(key, f"{key} is missing")
+        return self.create_error(key, f"{key} must be {expected}, got {self.values[key]!r}")
 
 
 def _parse_job(table: _Table, directory: Path) -> JobSpec:
     table.check_keys(_JOB_KEYS)
-    name = table.require("name", "a string", _to_string)
+    name = table.require("name", "a non-empty string", _to_string)
     command = _to_command(table.values.get("command"))
     if command is None:
         raise table.create_value_error(
             "command", "a string for the shell, or a list of strings to run without a shell"
         )
     items = _parse_items(table, directory)
-    size = table.get("size", _DURATION, _to_seconds, None)
+    size = _get_seconds(table, "size", None)
     p = table.get("p", "a number between 0 and 1", _to_fraction, None)
     weight = table.get("weight", "a number greater than 0", _to_positive, 1.0)
     retries = table.get("retries", "a whole number, at least 0", _to_whole_number(0), 1)
-    timeout = table.get("timeout", _DURATION, _to_seconds, None)
-    restart_cost = table.get("restart_cost", _DURATION, _to_seconds, 10.0)
+    timeout = _get_seconds(table, "timeout", None)
+    restart_cost = _get_seconds(table, "restart_cost", 10.0)
     resizings = get_args(Resizing)
     resize: Resizing | None = table.get(
         "resize",
@@ -191,6 +193,15 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
         restart_cost=restart_cost,
         command=template,
     )
+
+
+def _get_seconds(table: _Table, key: str, default: T) -> float | T:
+    if key not in table.values:
+        return default
+    seconds = table.require(key, _DURATION, _to_seconds)
+    if seconds <= 0:
+        raise table.create_value_error(key, "greater than 0")
+    return seconds
 
 
 # --- items ------------------------------------------------------------------------------------
@@ -253,9 +264,10 @@ def _to_command(value: Any) -> str | tuple[str, ...] | None:
 
 def _to_seconds(value: Any) -> float | None:
     try:
-        return _to_positive(parse_duration(value) if isinstance(value, str) else value)
+        seconds = parse_duration(value) if isinstance(value, str) else value
     except ValueError:
         return None
+    return float(seconds) if _is_number(seconds) else None
 
 
 def _to_fraction(value: Any) -> float | None:
