@@ -135,7 +135,8 @@ def test_items_that_exceed_their_time_limit_fail(real_engine: Engine) -> None:
     real_engine.start("a", {0: sleeper}, 1)
     real_engine.start("a", {1: CommandTask("sleep 60", timeout=0.5)}, 1)
     outcomes = collect_outcomes(real_engine, 2)
-    assert all("longer than its time limit" in str(each.error) for each in outcomes.values())
+    for outcome in outcomes.values():
+        assert outcome.error == "took longer than its time limit (0.5 s)"
 
 
 def test_commands_run_with_and_without_a_shell(real_engine: Engine, tmp_path: Path) -> None:
@@ -148,7 +149,21 @@ def test_commands_run_with_and_without_a_shell(real_engine: Engine, tmp_path: Pa
     assert collect_outcomes(real_engine, 1)["a", 1].error is None
     assert log.read_text() == "2\n$HOME; x\n"
     real_engine.start("a", {2: CommandTask(("no-such-program",))}, 1)
-    assert "cannot be started" in str(collect_outcomes(real_engine, 1)["a", 2].error)
+    error = str(collect_outcomes(real_engine, 1)["a", 2].error)
+    assert error.startswith("cannot be started: no-such-program: No such file or directory")
+    real_engine.start("a", {3: CommandTask("true", directory=tmp_path / "none")}, 1)
+    error = str(collect_outcomes(real_engine, 1)["a", 3].error)
+    assert error.startswith(f"cannot be started: {tmp_path / 'none'}: No such file or directory")
+
+
+def test_error_of_a_retried_command_shows_only_its_own_output(
+    real_engine: Engine, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        task = CommandTask("echo oops; exit 1", log=tmp_path / "log")
+        real_engine.start("a", {0: task}, 1)
+        assert collect_outcomes(real_engine, 1)["a", 0].error == "exit code 1\noops"
+    assert (tmp_path / "log").read_text() == "oops\noops\n"
 
 
 def test_output_of_an_item_goes_to_its_log(real_engine: Engine, tmp_path: Path) -> None:

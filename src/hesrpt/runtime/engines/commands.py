@@ -31,12 +31,11 @@ def start_command(
             env=environment,
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        missing = f"{error.filename}: " if error.filename == str(task.directory) else ""
-        raise CommandStartError(f"cannot be started: {missing}{error.strerror}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CommandStartError(f"cannot be started: {reason}") from None
+    except OSError as error:  # about the program or the directory
+        subject = "" if error.filename is None else f"{os.fspath(error.filename)}: "
+        raise CommandStartError(f"cannot be started: {subject}{error.strerror or error}") from None
+    except ValueError as error:
+        raise CommandStartError(f"cannot be started: {error}") from None
 
 
 def wait_for_command(process: subprocess.Popen[bytes], timeout: float | None) -> str | None:
@@ -57,14 +56,18 @@ def open_output(log: Path | None) -> IO[bytes]:
     return tempfile.TemporaryFile() if log is None else open(log, "a+b")
 
 
-def add_last_lines(error: str, output: IO[bytes], lines: int = 10) -> str:
-    """Return an error followed by the last lines of a command's output."""
-    last_lines = read_tail(output, 4096).decode("utf-8", "replace").splitlines()[-lines:]
+def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int = 0) -> str:
+    """Return an error followed by the last lines of a command's output.
+
+    The first ``skip`` bytes of the file are not part of the command's output.
+    """
+    tail = read_tail(output, 4096, skip=skip)
+    last_lines = tail.decode("utf-8", "replace").splitlines()[-lines:]
     return "\n".join([error, *last_lines])
 
 
-def read_tail(output: IO[bytes], count: int) -> bytes:
-    """Return the last ``count`` bytes of a file, or all of a shorter one."""
+def read_tail(output: IO[bytes], count: int, *, skip: int = 0) -> bytes:
+    """Return the last ``count`` bytes of a file, but nothing of its first ``skip`` bytes."""
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(size - count, 0))
+    output.seek(max(size - count, skip))
     return output.read()

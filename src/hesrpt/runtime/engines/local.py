@@ -117,7 +117,9 @@ class LocalEngine:
         if isinstance(task, PythonTask):
             future = self._schedule(task)
             self._futures[attempt] = future
-            future.add_done_callback(partial(self._report_python, attempt, time.monotonic()))
+            future.add_done_callback(
+                partial(self._report_python, attempt, task.timeout, time.monotonic())
+            )
             return
         if task.pin_cores:
             self._assign_cores(attempt, servers)
@@ -141,7 +143,9 @@ class LocalEngine:
         )
         return self._pool.schedule(worker.call_pickled, arguments, timeout=task.timeout)
 
-    def _report_python(self, attempt: Attempt, start: float, future: ProcessFuture[Any]) -> None:
+    def _report_python(
+        self, attempt: Attempt, timeout: float | None, start: float, future: ProcessFuture[Any]
+    ) -> None:
         seconds, result, error = time.monotonic() - start, None, None
         try:
             seconds, result, error = future.result()
@@ -152,7 +156,7 @@ class LocalEngine:
             error = f"the process ended abnormally (exit code {expired.exitcode})"
             kill_orphans(self.mark)
         except TimeoutError:
-            error = f"took longer than its time limit ({seconds:.1f} s)"
+            error = f"took longer than its time limit ({timeout:g} s)"
             kill_orphans(self.mark)
         except BaseException as problem:  # whatever happens, the item needs an outcome
             error = f"{type(problem).__name__}: {problem}"
@@ -169,9 +173,10 @@ class LocalEngine:
         error: str | None = None
         try:
             with commands.open_output(task.log) as output:
+                earlier = output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
                 error = self._watch_command(attempt, task, output)
                 if error is not None:
-                    error = commands.add_last_lines(error, output)
+                    error = commands.add_last_lines(error, output, skip=earlier)
             if task.log is not None:
                 worker.remove_if_empty(task.log)
         except commands.CommandStartError as problem:
