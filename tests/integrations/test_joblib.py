@@ -35,3 +35,10 @@ def test_two_grid_searches_share_a_pool() -> None:
     # On a busy machine, either search may end first.
     calls = {line.partition(" in ")[0] for line in done.stdout.splitlines()}
     assert calls == {"small: 10 calls", "large: 200 calls"}
+
+
+def test_error_without_joblib_says_what_to_install() -> None:
+    script = "import sys; sys.modules['joblib'] = None; import hesrpt.integrations.joblib"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "hesrpt.integrations.joblib needs joblib: pip install 'hesrpt[joblib]'" in done.stderr

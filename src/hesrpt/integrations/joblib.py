@@ -14,10 +14,15 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from joblib import parallel_config
-from joblib.parallel import ParallelBackendBase
-
 from hesrpt.runtime.pool import Pool
+
+try:
+    from joblib import parallel_config
+    from joblib.parallel import ParallelBackendBase
+except ImportError as missing:
+    raise ImportError(
+        "hesrpt.integrations.joblib needs joblib: pip install 'hesrpt[joblib]'"
+    ) from missing
 
 __all__ = ["on_pool"]
 

@@ -45,9 +45,7 @@ def _create_ray(options: EngineOptions) -> Engine:
     try:
         import ray  # noqa: F401 (an optional dependency)
     except ModuleNotFoundError:
-        raise InputError(
-            "engine 'ray' needs Ray, which is not installed: pip install 'hesrpt[ray]'"
-        ) from None
+        raise InputError("engine 'ray' needs Ray: pip install 'hesrpt[ray]'") from None
     from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 
     return RayEngine(
