@@ -69,9 +69,12 @@ def read_report(directory: Path) -> RunReport:
 def read_logs(directory: Path, job: str, item: int | None = None) -> Iterator[tuple[int, str]]:
     """Yield the items of a job that have printed something, with their output."""
     with closing(Journal.read(directory)) as journal:
-        number = journal.get_record(job).number
-    logs = [log for log in find_logs(directory, number) if item is None or log[0] == item]
+        record = journal.get_record(job)
+    logs = [log for log in find_logs(directory, record.number) if item is None or log[0] == item]
     if not logs:
+        if item is not None and record.items is not None and item not in range(record.items):
+            items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
+            raise InputError(f"{directory}: there is no item {item} in job {job!r}; {items}")
         subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
         raise InputError(f"{directory}: {subject} has printed nothing")
     for number, path in logs:
