@@ -198,7 +198,9 @@ def test_error_in_the_with_block_stops_all_jobs() -> None:
         ({"size": -1}, "size"),
         ({"timeout": 0}, "timeout"),
         ({"retries": -1}, "retries must be a whole number of at least 0, got -1"),
-        ({"speedup": 1.5}, "p must lie in"),
+        ({"speedup": 1.5}, "speedup must lie in (0, 1), got 1.5"),
+        ({"name": 3}, "name must be a non-empty string, got 3"),
+        ({"name": ""}, "name must be a non-empty string, got ''"),
         ({"weight": 0}, "weight"),
     ],
 )
@@ -333,3 +335,11 @@ def running_commands() -> set[str]:
         except psutil.Error:
             continue
     return found
+
+
+def test_repr_counts_running_and_ended_jobs() -> None:
+    with Pool(servers=2, policy="equi") as pool:
+        pool.map(square, [1]).wait()
+        slow = pool.map(time.sleep, [60])
+        assert repr(pool) == "<Pool: 2 servers, policy equi, jobs: 1 running, 1 ended>"
+        slow.cancel()

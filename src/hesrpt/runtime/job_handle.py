@@ -20,7 +20,10 @@ class JobError(RuntimeError):
 
 
 class Job(Generic[T_co]):
-    """A job in a pool, whose items return values of type ``T_co``."""
+    """A job of a pool, as :meth:`Pool.map` returns it: wait for it, get its results, or cancel it.
+
+    For type checkers, ``Job[int]`` is a job whose function returns an int for each item.
+    """
 
     def __init__(self, driver: Driver, live: LiveJob) -> None:
         self._driver, self._live = driver, live

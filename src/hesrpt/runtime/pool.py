@@ -42,6 +42,10 @@ T = TypeVar("T")
 class Pool:
     """Servers that several jobs share, so that jobs end as early as possible on average.
 
+    Leaving the ``with`` block of a pool waits until all jobs have ended. If the block raises an
+    error, the jobs that still run are stopped instead. Without a ``with`` block, call :meth:`wait`
+    and then :meth:`close`.
+
     Parameters
     ----------
     servers
@@ -113,6 +117,15 @@ class Pool:
         self._driver.start()
         # This runs before Ray shuts down, and while threads can still be started.
         atexit.register(self.close)
+
+    def __repr__(self) -> str:
+        jobs = self.jobs
+        running = sum(job.state == "running" for job in jobs)
+        policy = self._driver.core.allocator.policy.name
+        return (
+            f"<Pool: {self.servers} servers, policy {policy}, jobs: {running} running, "
+            f"{len(jobs) - running} ended>"
+        )
 
     @property
     def servers(self) -> int:
@@ -287,7 +300,10 @@ class Pool:
     # --- closing ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop everything that is still running."""
+        """Stop the jobs that are still running, which cancels them, and end all worker processes.
+
+        Call :meth:`wait` first to let them end.
+        """
         with self._adding:
             was_closed, self._is_closed = self._is_closed, True
         if not was_closed:

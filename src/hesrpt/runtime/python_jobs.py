@@ -39,7 +39,7 @@ def create_map_job(
     if keep and not engine.can_keep_results:
         raise InputError("keep=True needs a cluster, where the results can stay")
     spec = _create_spec(
-        name=name or str(getattr(function, "__name__", "job")),
+        name=str(getattr(function, "__name__", "job")) if name is None else name,
         items=len(items) if isinstance(items, Sized) else None,
         size=size,
         speedup=speedup,
@@ -79,16 +79,22 @@ def _create_spec(
     speedup: SpeedupLike | float | None,
     weight: float,
 ) -> JobSpec:
-    known_speedup: Speedup | None = None
-    if isinstance(speedup, int | float):
-        known_speedup = PowerLaw(speedup)
-    elif speedup is not None:
-        known_speedup = as_speedup(speedup)
+    if not isinstance(name, str) or not name:
+        raise InputError(f"must be a non-empty string, got {name!r}", argument="name")
     return JobSpec(
         name=name,
         items=items,
         size=None if size is None else check_positive("size", size),
-        speedup=known_speedup,
+        speedup=None if speedup is None else _to_speedup(speedup),
         weight=check_positive("weight", weight),
         is_streamed=True,
     )
+
+
+def _to_speedup(speedup: SpeedupLike | float) -> Speedup:
+    if not isinstance(speedup, int | float):
+        return as_speedup(speedup)
+    try:
+        return PowerLaw(speedup)
+    except InputError as error:  # about p
+        raise InputError(error.problem, argument="speedup") from None
