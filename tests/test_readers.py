@@ -51,7 +51,7 @@ def test_curves_are_grouped_by_application_and_source(
             "column 'workers' appears more than once",
         ),
         ("workers,throughput\n1,0\n2,5\n", "curves.csv:2: the throughput of the curve on the"),
-        ("workers,speedup\n1,1,1\n", "curves.csv:2: 2 values expected"),
+        ("workers,speedup\n1,1,1\n", "curves.csv:2: expected 2 values"),
         ("", "curves.csv: is empty"),
     ],
 )

@@ -23,8 +23,9 @@ def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
     ----------
     path
         The file. Its header names the columns: ``size``, and optionally ``name``, ``weight``,
-        ``arrival``, ``p`` (the power law of each job) and ``max_servers``. A single column of sizes
-        needs no header. "-" reads standard input.
+        ``arrival``, ``p`` (the power law of each job), ``max_servers`` and ``requested`` (the
+        servers that rigid policies give the job). A single column of sizes needs no header. "-"
+        reads standard input.
     speedup
         The speedup of all jobs; required unless the file has a column ``p``.
     """
@@ -35,6 +36,7 @@ def read_jobs(path: str | Path, speedup: SpeedupLike | None = None) -> Workload:
         arrivals=table.columns.get("arrival"),
         weights=table.columns.get("weight"),
         names=table.columns.get("name"),
+        requested=table.columns.get("requested"),
     )
 
 
@@ -144,8 +146,8 @@ def _build_speedups(table: _Table, shared: Speedup | None) -> Speedup | list[Spe
     if "p" in table.columns:
         if shared is not None:
             raise InputError(
-                f"{table.source}: has a column 'p', so each job has its own speedup; do not "
-                "give a speedup for all jobs as well"
+                f"must be left out: {table.source} has a column 'p', so each job has its own",
+                argument="speedup",
             )
         speedups: list[Speedup] = [PowerLaw(p) for p in table.columns["p"]]
     elif shared is None:
@@ -178,8 +180,8 @@ def _read_table(
     for line, cells in rows if has_header else chain([first], rows):
         if len(cells) != len(header):
             raise InputError(
-                f"{source}:{line}: {len(header)} values expected ({', '.join(header)}), "
-                f"got {len(cells)}"
+                f"{source}:{line}: expected {_count_values(len(header))} "
+                f"({', '.join(header)}), got {len(cells)}"
             )
         table.lines.append(line)
         for name, cell in zip(header, cells, strict=True):
@@ -190,6 +192,10 @@ def _read_table(
     if not table.lines:
         raise InputError(f"{source}: has a header but no rows")
     return table
+
+
+def _count_values(number: int) -> str:
+    return "1 value" if number == 1 else f"{number} values"
 
 
 def _check_header(header: list[str], parsers: _Parsers, required: str, source: str) -> None:
@@ -228,6 +234,7 @@ _JOB_COLUMNS: _Parsers = {
     "arrival": _parse_non_negative,
     "p": _parse_power,
     "max_servers": _parse_positive,
+    "requested": _parse_positive,
 }
 _SPEEDUP_COLUMNS: _Parsers = {
     "servers": _parse_positive,

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.shell import call, run
 
 from hesrpt.cli.main import app
-from hesrpt.policies import POLICIES
+from hesrpt.policies import POLICIES, list_malleable_policies
 from hesrpt.runtime.engines.registry import ENGINES
 from hesrpt.traces.formats import FORMATS
 
@@ -60,6 +60,7 @@ def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
         (["s"], ["simulate", "submit", "status"]),
         (["plan", "--ser"], ["--servers"]),
         (["simulate", "--policy", ""], list(POLICIES)),
+        (["run", "--policy", ""], list_malleable_policies()),
         (["compare", "--policies", "equi,kn"], ["equi,knee"]),
         (["logs", "s", "le"], ["letters"]),
     ):
@@ -70,11 +71,16 @@ def test_help_names_every_policy_engine_and_format(tmp_path: Path) -> None:
     for command, names in (
         ("simulate", POLICIES),
         ("compare", POLICIES),
-        ("run", [*POLICIES, *ENGINES]),
+        ("run", [*list_malleable_policies(), *ENGINES]),
         ("whatif", [*POLICIES, *FORMATS]),
     ):
         words = call(command, "--help", cwd=tmp_path).stdout.replace(",", " ").split()
         assert {*names} <= {word.rstrip(".") for word in words}
+
+
+def test_help_of_run_names_no_rigid_policy(tmp_path: Path) -> None:
+    words = call("run", "--help", cwd=tmp_path).stdout.replace(",", " ").replace(".", " ").split()
+    assert not {"fcfs", "easy"} & {*words}
 
 
 def test_every_command_and_option_has_a_help_text() -> None:

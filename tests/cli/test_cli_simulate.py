@@ -51,3 +51,17 @@ def test_overload_warning_is_one_line_on_standard_error(tmp_path: Path) -> None:
     done = call("simulate", *options.split(), cwd=tmp_path)
     assert done.stderr.startswith("hesrpt: warning: jobs arrive faster than")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_rigid_policies_read_the_column_requested(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("size,requested\n9,2\n4,4\n1,2\n")
+    options = "jobs.csv --servers 4 --p 0.5 --json"
+    printed = json.loads(
+        call("simulate", *options.split(), "--policy", "easy", cwd=tmp_path).stdout
+    )
+    workload = Workload([9, 4, 1], PowerLaw(0.5), requested=[2, 4, 2])
+    assert printed["metrics"] == simulate(workload, 4, "easy").metrics()
+    printed = json.loads(
+        call("compare", *options.split(), "--policies", "fcfs,hesrpt", cwd=tmp_path).stdout
+    )
+    assert [row["policy"] for row in printed["policies"]] == ["fcfs", "hesrpt"]

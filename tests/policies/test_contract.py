@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.cli.main import app
-from hesrpt.policies import POLICIES, RigidDiscipline, get_policy
+from hesrpt.policies import POLICIES, RigidDiscipline, get_policy, list_malleable_policies
 from hesrpt.runtime import pool as pool_module
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.fake import FakeEngine
@@ -46,6 +46,7 @@ def create_trace() -> Trace:
 
 def test_both_kinds_of_policies_are_registered() -> None:
     assert {"fcfs", "easy"} == set(RIGID)
+    assert list_malleable_policies() == MALLEABLE
     assert {"hesrpt", "knee", "optimal"} < set(MALLEABLE)
 
 
@@ -73,7 +74,7 @@ def test_simulate(name: str, whole: bool) -> None:
 
 @pytest.mark.parametrize("name", RIGID)
 def test_simulate_refuses_rigid_disciplines_without_requested_servers(name: str) -> None:
-    with pytest.raises(InputError, match=f"policy {name} needs jobs with requested servers"):
+    with pytest.raises(InputError, match=f"requested is missing: policy {name} gives"):
         simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=8, policy=name)
 
 

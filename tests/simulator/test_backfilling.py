@@ -99,9 +99,9 @@ def test_the_schedule_is_complete() -> None:
 
 
 def test_invalid_use_of_rigid_disciplines_is_rejected() -> None:
-    with pytest.raises(InputError, match="needs jobs with requested servers"):
+    with pytest.raises(InputError, match="requested is missing: policy easy"):
         simulate(Workload([1.0], LAW), 4, "easy")
-    with pytest.raises(InputError, match="job 0 asks for 5 servers, but there are only 4"):
+    with pytest.raises(InputError, match="job 0 requests 5 servers, but there are only 4"):
         simulate(create_rigid_jobs([(0, 5, 1)]), 4, "fcfs")
     with pytest.raises(InputError, match="cannot share servers between running jobs"):
         Pool(1, "easy")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hesrpt.cli.completion import complete_policies
-from hesrpt.cli.option_groups import JobOptions, SimulationOptions, SpeedupOptions
+from hesrpt.cli.option_groups import JobOptions, SimulationOptions, SpeedupOptions, check_columns
 from hesrpt.cli.options import (
     POLICY_NAMES,
     AsJson,
@@ -55,10 +55,12 @@ def compare(
     from hesrpt.cli import json_output, schedule_tables
 
     check_output_files(source=jobs.jobs, figures=[plot], others=[csv])
-    workloads = jobs.create(speedup.create(), simulation.seed, replications)
+    workloads = jobs.create(speedup, simulation.seed, replications)
+    names = parse_policies(policies)
+    check_columns(names, workloads[0])
     with show_progress("policies", hidden=as_json) as progress, print_overload_warnings():
         comparison = simulator.compare(
-            workloads, servers, parse_policies(policies), progress=progress, **asdict(simulation)
+            workloads, servers, names, progress=progress, **asdict(simulation)
         )
     if csv is not None:
         comparison.to_csv(csv)

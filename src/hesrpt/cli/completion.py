@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from hesrpt.errors import InputError
-from hesrpt.policies import POLICIES
+from hesrpt.policies import POLICIES, list_malleable_policies
 from hesrpt.workload import SIZES
 
 
@@ -16,6 +16,12 @@ def complete_policy(incomplete: str) -> list[tuple[str, str]]:
     """Return the policies whose names start with ``incomplete``, with their titles."""
     entries = POLICIES.items()
     return [(name, entry.title) for name, entry in entries if name.startswith(incomplete)]
+
+
+def complete_malleable_policy(incomplete: str) -> list[tuple[str, str]]:
+    """Return the policies of a live run whose names start with ``incomplete``, with titles."""
+    malleable = list_malleable_policies()
+    return [offer for offer in complete_policy(incomplete) if offer[0] in malleable]
 
 
 def complete_policies(incomplete: str) -> list[str]:

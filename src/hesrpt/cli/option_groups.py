@@ -7,7 +7,7 @@ A command takes a group as one argument. Typer only knows single options, so
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -26,6 +26,8 @@ from hesrpt.cli.options import (
     parse_whole_number,
 )
 from hesrpt.errors import InputError
+from hesrpt.files import describe_source
+from hesrpt.policies import POLICIES, list_malleable_policies
 from hesrpt.validation import check_choice, check_positive, check_whole_number
 from hesrpt.workload import SIZES, Workload
 
@@ -112,17 +114,21 @@ class SpeedupOptions:
         ),
     ] = False
 
+    @property
+    def chosen(self) -> list[str]:
+        """The options that choose a speedup."""
+        return _list_chosen(
+            {"--p": self.p, "--amdahl": self.parallel_fraction, "--measured": self.measured}
+        )
+
     def create(self) -> Speedup | None:
         """Return the chosen speedup, or None if there is none."""
         from hesrpt.readers import read_speedup
         from hesrpt.speedups import Amdahl, PowerLaw
 
-        chosen = _list_chosen(
-            {"--p": self.p, "--amdahl": self.parallel_fraction, "--measured": self.measured}
-        )
-        if len(chosen) > 1:
+        if len(self.chosen) > 1:
             raise InputError(
-                f"choose one of --p, --amdahl or --measured, not {' and '.join(chosen)}"
+                f"choose one of --p, --amdahl or --measured, not {' and '.join(self.chosen)}"
             )
         speedup: Speedup
         if self.p is not None:
@@ -143,6 +149,8 @@ class SpeedupOptions:
         return speedup
 
 
+_DEFAULT_SHAPE = 1.5
+_DEFAULT_SIZES = "exponential"
 _JOBS_PANEL = "Random jobs (instead of JOBS.CSV)"
 
 
@@ -156,7 +164,7 @@ class JobOptions:
             metavar="JOBS.CSV",
             show_default=False,
             help="The jobs: a CSV file with a column size and, optionally, name, weight, arrival, "
-            "p and max_servers. Use - for standard input.",
+            "p, max_servers and requested (servers, for rigid policies). Use - for standard input.",
         ),
     ] = None
     pareto: Annotated[
@@ -169,14 +177,14 @@ class JobOptions:
         ),
     ] = None
     shape: Annotated[
-        float,
+        float | None,
         typer.Option(
             parser=parse_number,
             metavar="A",
             rich_help_panel=_JOBS_PANEL,
-            help="Shape of the Pareto distribution.",
+            help=f"Shape of the Pareto distribution, for --pareto; {_DEFAULT_SHAPE} by default.",
         ),
-    ] = 1.5
+    ] = None
     poisson: Annotated[
         int | None,
         typer.Option(
@@ -196,16 +204,19 @@ class JobOptions:
         ),
     ] = None
     sizes: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             autocompletion=complete_sizes,
             rich_help_panel=_JOBS_PANEL,
-            help=f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1.",
+            help=f"Distribution of the sizes, for --poisson: {', '.join(SIZES)}; each has mean 1. "
+            f"By default, {_DEFAULT_SIZES}.",
         ),
-    ] = "exponential"
+    ] = None
 
-    def create(self, speedup: Speedup | None, seed: int, replications: int = 1) -> list[Workload]:
+    def create(
+        self, speedup_options: SpeedupOptions, seed: int, replications: int = 1
+    ) -> list[Workload]:
         """Return one workload, or one for each replication of random jobs."""
         chosen = _list_chosen(
             {"JOBS.CSV": self.jobs, "--pareto": self.pareto, "--poisson": self.poisson}
@@ -216,12 +227,18 @@ class JobOptions:
             raise InputError(f"choose one of JOBS.CSV, --pareto or --poisson{rejected}")
         if self.poisson is not None and self.rate is None:
             raise InputError("--poisson needs --rate")
-        if self.poisson is None and self.rate is not None:
-            raise InputError("--rate needs --poisson")
+        for option, value, needed, count in (
+            ("--rate", self.rate, "--poisson", self.poisson),
+            ("--sizes", self.sizes, "--poisson", self.poisson),
+            ("--shape", self.shape, "--pareto", self.pareto),
+        ):
+            if value is not None and count is None:
+                raise InputError(f"{option} needs {needed}")
         if self.jobs is not None:
             if replications > 1:
                 raise InputError("--replications needs random jobs: --pareto or --poisson")
-            return [read_jobs_file(self.jobs, speedup)]
+            return [read_jobs_file(self.jobs, speedup_options)]
+        speedup = speedup_options.create()
         if speedup is None:
             raise InputError(
                 "random jobs need a speedup: choose one of --p, --amdahl or --measured"
@@ -229,13 +246,13 @@ class JobOptions:
         seeds = range(check_whole_number("seed", seed, minimum=0), seed + replications)
         if self.pareto is not None:
             count = check_whole_number("pareto", self.pareto, minimum=1)
+            shape = _DEFAULT_SHAPE if self.shape is None else self.shape
             return [
-                Workload.pareto(count, shape=self.shape, seed=each, speedup=speedup)
-                for each in seeds
+                Workload.pareto(count, shape=shape, seed=each, speedup=speedup) for each in seeds
             ]
         count = check_whole_number("poisson", self.poisson, minimum=1)
         rate = check_positive("rate", self.rate)
-        sizes = check_choice("sizes", self.sizes, tuple(SIZES))
+        sizes = check_choice("sizes", self.sizes or _DEFAULT_SIZES, tuple(SIZES))
         return [
             Workload.poisson(rate, count, sizes=sizes, seed=each, speedup=speedup) for each in seeds
         ]
@@ -253,18 +270,37 @@ class SimulationOptions:
     seed: Seed = 0
 
 
-def read_jobs_file(path: Path, speedup: Speedup | None) -> Workload:
-    """Return the jobs in a file. If it has no column p, the options must choose a speedup."""
+def read_jobs_file(path: Path, speedup_options: SpeedupOptions) -> Workload:
+    """Return the jobs in a file. Either its column p or the options choose the speedup."""
     from hesrpt.readers import read_jobs
 
     try:
-        return read_jobs(path, speedup)
+        return read_jobs(path, speedup_options.create())
     except InputError as error:
         if error.argument != "speedup":
             raise
+        source = describe_source(path)
+        if speedup_options.chosen:
+            raise InputError(
+                f"{source}: has a column p, so each job has its own speedup; remove "
+                f"{speedup_options.chosen[0]}"
+            ) from error
         raise InputError(
-            f"{path}: has no column p: choose one of --p, --amdahl or --measured"
+            f"{source}: has no column p: choose one of --p, --amdahl or --measured"
         ) from error
+
+
+def check_columns(policies: Iterable[str], workload: Workload) -> None:
+    """Raise an error if a policy needs a column that the jobs do not have."""
+    malleable = list_malleable_policies()
+    for policy in policies:
+        if policy == "hesrpt-weighted" and workload.weights is None:
+            column = "weight"
+        elif policy in POLICIES and policy not in malleable and workload.requested is None:
+            column = "requested"
+        else:
+            continue
+        raise InputError(f"policy {policy} needs jobs from a JOBS.CSV with a column {column}")
 
 
 def _list_chosen(options: dict[str, object]) -> list[str]:

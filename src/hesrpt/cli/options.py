@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hesrpt.errors import InputError
-from hesrpt.policies import POLICIES
+from hesrpt.policies import POLICIES, list_malleable_policies
 
 
 def parse_number(text: str) -> float:
@@ -44,6 +44,7 @@ def parse_policies(text: str) -> list[str]:
 
 
 POLICY_NAMES = ", ".join(POLICIES)
+MALLEABLE_POLICY_NAMES = ", ".join(list_malleable_policies())
 SPEEDUP_PANEL = "Speedup"
 OUTPUT_PANEL = "Output"
 

@@ -11,6 +11,8 @@ import typer
 from hesrpt.cli.option_groups import SpeedupOptions, read_jobs_file
 from hesrpt.cli.options import AsJson, PlotFile, Servers
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
+from hesrpt.errors import InputError
+from hesrpt.files import describe_source
 from hesrpt.objectives import Objective
 
 
@@ -53,7 +55,9 @@ def plan(
     from hesrpt.optimal import certificate, planner
 
     check_output_files(source=jobs, figures=[plot], others=[])
-    workload = read_jobs_file(jobs, speedup.create())
+    workload = read_jobs_file(jobs, speedup)
+    if objective == "weighted" and workload.weights is None:
+        raise InputError(f"--objective weighted needs a column weight in {describe_source(jobs)}")
     schedule = planner.plan(workload, servers, objective=objective, whole=whole)
     verified_gap = certificate.verify(schedule) if verify else None
     if plot is not None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hesrpt.cli.completion import complete_engine, complete_policy
-from hesrpt.cli.options import POLICY_NAMES, AsJson, parse_whole_number
+from hesrpt.cli.completion import complete_engine, complete_malleable_policy
+from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
 from hesrpt.cli.terminal import create_console
 from hesrpt.errors import InputError
 
@@ -41,8 +41,9 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME",
-            autocompletion=complete_policy,
-            help=f"One of {POLICY_NAMES}. By default, the policy in the jobs file, or else hesrpt.",
+            autocompletion=complete_malleable_policy,
+            help=f"One of {MALLEABLE_POLICY_NAMES}. By default, the policy in the jobs file, or "
+            "else hesrpt.",
         ),
     ] = None,
     state: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hesrpt.cli.completion import complete_policy
-from hesrpt.cli.option_groups import JobOptions, SimulationOptions, SpeedupOptions
+from hesrpt.cli.option_groups import JobOptions, SimulationOptions, SpeedupOptions, check_columns
 from hesrpt.cli.options import POLICY_NAMES, AsJson, CsvFile, PlotFile, Servers
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 from hesrpt.cli.terminal import print_overload_warnings, show_progress
@@ -39,7 +39,8 @@ def simulate(
     from hesrpt.cli import json_output, schedule_tables
 
     check_output_files(source=jobs.jobs, figures=[plot], others=[csv])
-    (workload,) = jobs.create(speedup.create(), simulation.seed)
+    (workload,) = jobs.create(speedup, simulation.seed)
+    check_columns([policy], workload)
     with show_progress(policy, hidden=as_json) as progress, print_overload_warnings():
         schedule = simulator.simulate(
             workload, servers, policy, progress=progress, **asdict(simulation)

@@ -17,7 +17,13 @@ from hesrpt.policies.knee import Knee
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.ranked import RankedPolicy, as_ranked
-from hesrpt.policies.registry import POLICIES, PolicyEntry, PolicyLike, get_policy
+from hesrpt.policies.registry import (
+    POLICIES,
+    PolicyEntry,
+    PolicyLike,
+    get_policy,
+    list_malleable_policies,
+)
 from hesrpt.policies.rigid import Easy, Fcfs, RigidDiscipline
 from hesrpt.policies.rounded import Rounded
 from hesrpt.policies.sharing import round_fairly
@@ -50,5 +56,6 @@ __all__ = [
     "describe_workload",
     "get_malleable_policy",
     "get_policy",
+    "list_malleable_policies",
     "round_fairly",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies.policy import Policy
-from hesrpt.policies.registry import PolicyLike, get_policy
+from hesrpt.policies.registry import POLICIES, PolicyLike, get_policy, list_malleable_policies
 from hesrpt.policies.rigid import RigidDiscipline
 from hesrpt.speedups import SpeedupVector
 
@@ -84,12 +84,13 @@ class PolicyBinder:
 
 def get_malleable_policy(policy: PolicyLike) -> Policy:
     """Return a policy that shares servers between running jobs; refuse rigid disciplines."""
-    found = get_policy(policy)
+    is_unknown = isinstance(policy, str) and policy not in POLICIES
+    found = get_policy(policy, list_malleable_policies() if is_unknown else ())
     if isinstance(found, RigidDiscipline):
         raise InputError(
             f"policy {found.name} cannot share servers between running jobs: it gives each job the "
-            "servers it asks for, from start to end. It can be used to simulate, compare and "
-            "replay traces (whatif)"
+            "servers it requests, from start to end. Choose one of: "
+            f"{', '.join(list_malleable_policies())}"
         )
     return found
 

@@ -6,55 +6,63 @@ the figures, the documentation and the contract tests read this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies.equi import Equi
-from hesrpt.policies.fifo import Fifo
-from hesrpt.policies.hell import Hell
-from hesrpt.policies.helrpt import HeLrpt
-from hesrpt.policies.hesrpt import HeSrpt
-from hesrpt.policies.knee import Knee
-from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import Policy, State
-from hesrpt.policies.rigid import Easy, Fcfs, RigidDiscipline
-from hesrpt.policies.srpt import Srpt
+from hesrpt.policies.rigid import RigidDiscipline
 
 PolicyLike: TypeAlias = str | Policy | RigidDiscipline | Callable[[State], FloatArray]
 
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """A registered policy: how to create it, and how to show it in figures and tables."""
+    """A registered policy: where its class is, and how to show it in figures and tables."""
 
-    create: Callable[[], Policy | RigidDiscipline]
+    location: str  # the module in this package and the class, such as "equi:Equi"
     title: str  # for people, as the literature writes it
     colour: str  # one for each policy, the same in all figures
     marker: str
     line: str = "-"  # lines that coincide stay visible if one of them is dashed
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def create(self) -> Policy | RigidDiscipline:
+        """Return a new policy.
+
+        >>> POLICIES["equi"].create()
+        Equi()
+        """
+        module, class_name = self.location.split(":")
+        policy_class = getattr(import_module(f"hesrpt.policies.{module}"), class_name)
+        policy: Policy | RigidDiscipline = policy_class(**self.parameters)
+        return policy
+
+
+_FOR_SLOWDOWN = {"objective": "slowdown"}
+_WITH_WEIGHTS = {"objective": "weighted"}
 
 # The first colours are those of Okabe and Ito, which colour-blind readers can tell apart.
 POLICIES: dict[str, PolicyEntry] = {
-    "hesrpt": PolicyEntry(HeSrpt, "heSRPT", "#0072B2", "o"),
+    "hesrpt": PolicyEntry("hesrpt:HeSrpt", "heSRPT", "#0072B2", "o"),
     "hesrpt-slowdown": PolicyEntry(
-        lambda: HeSrpt(objective="slowdown"), "heSRPT for slowdown", "#56B4E9", "d"
+        "hesrpt:HeSrpt", "heSRPT for slowdown", "#56B4E9", "d", parameters=_FOR_SLOWDOWN
     ),
     "hesrpt-weighted": PolicyEntry(
-        lambda: HeSrpt(objective="weighted"), "heSRPT with weights", "#332288", "D"
+        "hesrpt:HeSrpt", "heSRPT with weights", "#332288", "D", parameters=_WITH_WEIGHTS
     ),
-    "optimal": PolicyEntry(Optimal, "optimal for a batch", "#000000", "*", "--"),
-    "equi": PolicyEntry(Equi, "EQUI", "#E69F00", "^"),
-    "srpt": PolicyEntry(Srpt, "SRPT", "#009E73", "s"),
-    "hell": PolicyEntry(Hell, "HELL", "#D55E00", "x", "--"),
-    "knee": PolicyEntry(Knee, "KNEE", "#CC79A7", "v"),
-    "helrpt": PolicyEntry(HeLrpt, "heLRPT", "#882255", "P"),
-    "fifo": PolicyEntry(Fifo, "FIFO", "#999999", "<"),
-    "fcfs": PolicyEntry(Fcfs, "FCFS (rigid)", "#8C6BB1", "h"),
-    "easy": PolicyEntry(Easy, "EASY (rigid)", "#8C2D04", "p"),
+    "optimal": PolicyEntry("optimal:Optimal", "optimal for a batch", "#000000", "*", "--"),
+    "equi": PolicyEntry("equi:Equi", "EQUI", "#E69F00", "^"),
+    "srpt": PolicyEntry("srpt:Srpt", "SRPT", "#009E73", "s"),
+    "hell": PolicyEntry("hell:Hell", "HELL", "#D55E00", "x", "--"),
+    "knee": PolicyEntry("knee:Knee", "KNEE", "#CC79A7", "v"),
+    "helrpt": PolicyEntry("helrpt:HeLrpt", "heLRPT", "#882255", "P"),
+    "fifo": PolicyEntry("fifo:Fifo", "FIFO", "#999999", "<"),
+    "fcfs": PolicyEntry("rigid:Fcfs", "FCFS (rigid)", "#8C6BB1", "h"),
+    "easy": PolicyEntry("rigid:Easy", "EASY (rigid)", "#8C2D04", "p"),
 }
 
 
@@ -82,8 +90,17 @@ def get_title(policy: str) -> str:
     return POLICIES[policy].title if policy in POLICIES else policy
 
 
-def get_policy(policy: PolicyLike) -> Policy | RigidDiscipline:
+def list_malleable_policies() -> list[str]:
+    """Return the names of the policies that resize running jobs: all but the rigid disciplines."""
+    return [
+        name for name, entry in POLICIES.items() if not isinstance(entry.create(), RigidDiscipline)
+    ]
+
+
+def get_policy(policy: PolicyLike, choices: Iterable[str] = POLICIES) -> Policy | RigidDiscipline:
     """Return the policy of this name; wrap a callable that is not a policy yet.
+
+    If there is no such policy, the error lists ``choices``.
 
     >>> get_policy("equi")
     Equi()
@@ -92,7 +109,7 @@ def get_policy(policy: PolicyLike) -> Policy | RigidDiscipline:
         return policy
     if isinstance(policy, str):
         if policy not in POLICIES:
-            raise InputError(f"no policy named {policy!r}; choose one of: {', '.join(POLICIES)}")
+            raise InputError(f"no policy named {policy!r}; choose one of: {', '.join(choices)}")
         return POLICIES[policy].create()
     if isinstance(policy, type):
         raise InputError(f"a policy must be an instance: {policy.__name__}(), not the class")

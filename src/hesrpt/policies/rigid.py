@@ -30,13 +30,13 @@ class RigidDiscipline:
         requested = facts.requested
         if requested is None:
             raise InputError(
-                f"policy {self.name} needs jobs with requested servers, such as those of a trace "
-                "(whatif)"
+                f"is missing: policy {self.name} gives each job the servers that it requests",
+                argument="requested",
             )
         if requested.max() > facts.servers:
             job = int(np.argmax(requested))
             raise InputError(
-                f"job {facts.names[job]} asks for {requested[job]:g} servers, but there are only "
+                f"job {facts.names[job]} requests {requested[job]:g} servers, but there are only "
                 f"{facts.servers:g}: it would never start"
             )
         return self
