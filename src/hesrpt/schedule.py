@@ -106,7 +106,7 @@ class Schedule:
     @property
     def summary(self) -> str:
         """The schedule in one line."""
-        jobs = "1 job" if len(self.workload) == 1 else f"{len(self.workload)} jobs"
+        jobs = "1 job" if len(self.workload) == 1 else f"{len(self.workload):,} jobs"
         return (
             f"{jobs} on {self.servers:g} servers, mean flow time {self.mean_flow_time:.5g}, "
             f"makespan {self.makespan:.5g}"

@@ -39,7 +39,7 @@ def test_mean_flow_times_are_dots_with_lines_over_the_sets(table: FlowTimeTable)
         )
         spreads = [segment[:, 0].tolist() for segment in get_segments(axes)]
         assert spreads == [pytest.approx([p, 4 * p]), pytest.approx([2 * p, 20 * p])]
-        assert [text.get_text() for text in axes.texts] == ["1.000", "3.00"]
+        assert [text.get_text() for text in axes.texts] == ["1.00", "3.00"]
 
 
 def test_panels_of_mean_flow_times_share_one_scale(table: FlowTimeTable) -> None:

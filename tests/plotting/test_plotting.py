@@ -59,13 +59,16 @@ def test_many_jobs_are_stacked_in_groups() -> None:
     assert not above.get_lines()
     assert len(above.collections) == len(below.collections) == 20
     assert get_stack_tops(above)[-1] == pytest.approx(sizes.sum())
+    assert above.get_title(loc="left").startswith("5,000 jobs on 64 servers")
     assert key.get_ylabel() == "5,000 jobs in order of completion, 20 groups"
 
 
 def test_line_of_a_job_begins_at_its_arrival() -> None:
     workload = Workload([1.0, 2.0], PowerLaw(0.5), arrivals=[0.0, 0.3])
     run = simulate(workload, 4, "equi")
-    late = draw_schedule(run).axes[0].get_lines()[1]
+    above = draw_schedule(run).axes[0]
+    assert above.get_title(loc="left").startswith("EQUI: 2 jobs on 4 servers")
+    late = above.get_lines()[1]
     assert np.asarray(late.get_xdata())[0] == 0.3
     assert np.asarray(late.get_ydata())[0] == 2.0
 
@@ -79,7 +82,7 @@ def test_time_axis_has_a_unit_that_suits_the_run(seconds: float, label: str, end
     above, below = draw_schedule(run, in_seconds=True).axes
     assert below.get_xlabel() == label
     assert below.get_xlim()[1] == pytest.approx(end)
-    assert "seconds on one server" in above.get_ylabel()
+    assert above.get_ylabel() == "remaining size\n(seconds on one server)"
 
 
 def test_names_are_not_read_as_mathematics() -> None:
@@ -95,9 +98,9 @@ def test_long_names_are_cut_off() -> None:
 # --- comparisons ------------------------------------------------------------------------------
 
 
-def test_comparison_shows_ratios_with_their_range_over_the_sets() -> None:
-    sets = [Workload.pareto(30, seed=seed, speedup=PowerLaw(0.5)) for seed in range(4)]
-    comparison = compare(sets, 64, ["hesrpt", "equi", "srpt"])
+def test_comparison_shows_ratios_with_their_range_over_the_replications() -> None:
+    replications = [Workload.pareto(30, seed=seed, speedup=PowerLaw(0.5)) for seed in range(4)]
+    comparison = compare(replications, 64, ["hesrpt", "equi", "srpt"])
     left, right = draw_comparison(comparison).axes
     means: dict[str, FloatArray] = {
         policy: np.array([run.mean_flow_time for run in comparison.simulations[policy]])
@@ -107,12 +110,28 @@ def test_comparison_shows_ratios_with_their_range_over_the_sets() -> None:
     for place, policy in enumerate(comparison):
         dot, ranges = left.containers[place][0], left.containers[place][2][0]
         ratio = means[policy].mean() / means["hesrpt"].mean()
-        by_set = means[policy] / means["hesrpt"]
+        by_replication = means[policy] / means["hesrpt"]
         assert dot.get_xdata()[0] == pytest.approx(ratio)
-        assert ranges.get_segments()[0][:, 0] == pytest.approx([by_set.min(), by_set.max()])
+        assert ranges.get_segments()[0][:, 0] == pytest.approx(
+            [by_replication.min(), by_replication.max()]
+        )
         assert dot.get_color() == POLICIES[policy].colour
     assert len(right.get_lines()) == 3
-    assert "range over 4 sets" in left.get_xlabel()
+    assert "range over 4 replications" in left.get_xlabel()
+
+
+def test_legend_of_many_policies_reads_line_by_line() -> None:
+    policies = ["hesrpt", "optimal", "equi", "srpt", "hell", "knee", "fifo"]
+    comparison = compare(Workload([9, 4, 1], PowerLaw(0.5)), 64, policies)
+    figure = draw_comparison(comparison)
+    figure.draw_without_rendering()
+    entries = {text: text.get_window_extent() for text in figure.legends[0].get_texts()}
+    in_reading_order = sorted(
+        entries, key=lambda text: (-round(entries[text].y0), entries[text].x0)
+    )
+    titles = [get_style(policy).title for policy in comparison]
+    assert [text.get_text() for text in in_reading_order] == titles
+    assert len({round(extent.y0) for extent in entries.values()}) == 2
 
 
 # --- styles -----------------------------------------------------------------------------------

@@ -29,16 +29,16 @@ _POINTS = 400
 @with_house_style
 def draw_comparison(comparison: Comparison) -> Figure:
     """Draw mean flow times relative to the best policy, and the distribution of flow times."""
-    figure = Figure(figsize=(FULL_WIDTH, 3.2), layout="constrained")
+    figure = Figure(figsize=(FULL_WIDTH, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_ratios(left, comparison)
     _draw_flow_times(right, comparison)
-    add_legend_below(figure, right, columns=6)
+    add_legend_below(figure, right, most_columns=6)
     return figure
 
 
 def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
-    """Draw a dot for each policy, with a line that spans its ratios on all sets of jobs."""
+    """Draw a dot for each policy, with a line that spans its ratios in all replications."""
     means = {
         policy: np.array([run.mean_flow_time for run in runs])
         for policy, runs in comparison.simulations.items()
@@ -46,9 +46,9 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     best = means[comparison.best]
     styles = get_styles(comparison)
     for place, (policy, times) in enumerate(means.items()):
-        by_set: FloatArray = times / best
+        by_replication: FloatArray = times / best
         ratio = float(times.mean() / best.mean())
-        low, high = float(by_set.min()), float(by_set.max())
+        low, high = float(by_replication.min()), float(by_replication.max())
         axes.errorbar(
             ratio,
             place,
@@ -76,9 +76,10 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
     axes.set_yticks(range(len(means)), [styles[policy].title for policy in means])
     axes.set_ylim(len(means) - 0.5, -0.7)
     axes.grid(visible=False, axis="y")
-    sets = comparison.replications
     label = "mean flow time relative to the best"
-    axes.set_xlabel(label + (f"\n(line: range over {sets} sets of jobs)" if sets > 1 else ""))
+    if comparison.replications > 1:
+        label += f"\n(line: range over {comparison.replications} replications)"
+    axes.set_xlabel(label)
 
 
 def _draw_flow_times(axes: Axes, comparison: Comparison) -> None:

@@ -56,8 +56,7 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
         for line, shade, end in zip(remaining, shades, ends, strict=True):
             present = slice(int(np.argmax(line > 0)), 2 * int(end) + 2)
             above.plot(edges[present], line[present], color=shade)
-    size = "work" if in_seconds else "size"
-    what = f"remaining {size}" + (", all jobs" if is_stacked else "")
+    what = "remaining size" + (", all jobs" if is_stacked else "")
     above.set_ylabel(f"{what}\n(seconds on one server)" if in_seconds else what)
     above.set_ylim(bottom=0)
     # A title on two lines leaves room for the legend.
@@ -72,7 +71,7 @@ def draw_schedule(schedule: Schedule, *, in_seconds: bool = False) -> Figure:
         below.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     below.set_xlim(0, times[-1] / scale)
     figure.align_ylabels()
-    _add_key(figure, schedule, by_completion, shades, size, " s" if in_seconds else "")
+    _add_key(figure, schedule, by_completion, shades, " s" if in_seconds else "")
     return figure
 
 
@@ -87,7 +86,6 @@ def _add_key(
     schedule: Schedule,
     by_completion: IntArray,
     shades: FloatArray,
-    size: str,
     unit: str,
 ) -> None:
     """Add a legend of the jobs, or a scale of colours if jobs are drawn in groups."""
@@ -99,7 +97,7 @@ def _add_key(
         figure.legend(
             [Patch(color=shade) for shade in shades],
             labels,
-            title=f"job ({size})",
+            title="job (size)",
             loc="outside right upper",
             alignment="left",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -152,19 +153,34 @@ def align_crowded_labels(axes: Axes, distance: float = 0.12) -> None:
             label.set_horizontalalignment("left")
 
 
-def add_legend_below(figure: Figure, axes: Axes, columns: int | None = None) -> None:
-    """Put the legend of some axes below the figure, in one line unless ``columns`` is given."""
+def add_legend_below(figure: Figure, axes: Axes, most_columns: int | None = None) -> None:
+    """Put the legend of some axes below the figure, to be read line by line.
+
+    It is one line, unless it has more than ``most_columns`` entries. Lines are equally long, except
+    that the last one may be shorter.
+    """
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))
+    lines = math.ceil(len(labels) / (most_columns or len(labels)))
+    columns = math.ceil(len(labels) / lines)
+    # Matplotlib fills a legend column by column.
+    order = [entry for column in range(columns) for entry in range(len(labels))[column::columns]]
+    figure.legend(
+        [handles[entry] for entry in order],
+        [labels[entry] for entry in order],
+        loc="outside lower center",
+        ncols=columns,
+    )
 
 
 def format_ratio(ratio: float) -> str:
-    """Return a ratio with as many digits as it needs.
+    """Return a ratio with three significant digits.
 
-    >>> [format_ratio(ratio) for ratio in (103.7, 1.349, 1.0124)]
-    ['104', '1.35', '1.012']
+    >>> [format_ratio(ratio) for ratio in (1037.4, 103.7, 11.04, 1.349, 1.0004)]
+    ['1037', '104', '11.0', '1.35', '1.00']
     """
-    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.2f}" if ratio >= 1.095 else f"{ratio:.3f}"
+    return (
+        f"{ratio:.0f}" if ratio >= 99.95 else f"{ratio:.1f}" if ratio >= 9.995 else f"{ratio:.2f}"
+    )
 
 
 def escape_text(text: str) -> str:

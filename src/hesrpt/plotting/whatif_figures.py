@@ -56,7 +56,7 @@ def draw_overview(study: Study) -> Figure:
     left, right = figure.subplots(1, 2)
     _draw_flow_times(left, study)
     _draw_jobs(right, study)
-    add_legend_below(figure, left, columns=4)
+    add_legend_below(figure, left, most_columns=4)
     figure.suptitle(study.conclusion[0].upper() + study.conclusion[1:], wrap=True)
     return figure
 
@@ -66,7 +66,7 @@ def draw_flow_times(study: Study) -> Figure:
     """Draw the fraction of jobs whose flow time is at most t, over t."""
     figure, axes = _create_panel()
     _draw_flow_times(axes, study)
-    add_legend_below(figure, axes, columns=4)
+    add_legend_below(figure, axes, most_columns=4)
     return figure
 
 
@@ -122,7 +122,7 @@ def draw_size_classes(study: Study) -> Figure:
     axes.set_xlim(-0.5, len(rows) - 0.5)
     use_log_scale(axes)
     axes.set_ylabel("mean flow time (h)")
-    add_legend_below(figure, axes, columns=4)
+    add_legend_below(figure, axes, most_columns=4)
     return figure
 
 

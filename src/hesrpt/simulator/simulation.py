@@ -18,6 +18,7 @@ from hesrpt.policies import (
     describe_workload,
     get_policy,
 )
+from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
 from hesrpt.simulator.overload import detect_overload, warn_of_overload
 from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
@@ -43,7 +44,7 @@ class Simulation(Schedule):
 
     @property
     def summary(self) -> str:
-        return f"{self.policy}: {super().summary}"
+        return f"{get_title(self.policy)}: {super().summary}"
 
     @cached_property
     def is_overloaded(self) -> bool:
