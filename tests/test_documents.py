@@ -262,3 +262,9 @@ def test_keys_of_json_output_are_documented(arguments: list[str], state: tuple[P
         words = [str(directory) if word == "STATE" else word for word in arguments]
         printed = call(*words, "--json", cwd=ROOT).stdout
     assert read_table("JSON output")[f"hesrpt {arguments[0]}"] == set(json.loads(printed))
+
+
+def test_keys_of_claims_are_documented() -> None:
+    """``hesrpt paper --json`` prints the content of ``claims.json``."""
+    claims = json.loads((ROOT / "docs" / "paper" / "claims.json").read_text())
+    assert read_table("JSON output")["hesrpt paper"] == set(claims)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, CsvFile, PlotFile, StateDirectory
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 from hesrpt.cli.terminal import create_console
@@ -31,6 +32,7 @@ def report(
         print(
             json.dumps(
                 {
+                    "hesrpt": __version__,
                     "servers": run_report.servers,
                     "metrics": schedule.metrics(),
                     "alternatives": simulate_alternatives(

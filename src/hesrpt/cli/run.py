@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hesrpt._version import __version__
 from hesrpt.cli.completion import complete_engine, complete_malleable_policy
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
 from hesrpt.cli.terminal import create_console
@@ -125,10 +126,13 @@ def run(
         print(f"hesrpt: stopped{hint}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
-        jobs_as_json = _jobs_as_json(pool, state)
-        print(
-            json.dumps({"policy": chosen, "servers": pool.servers, "jobs": jobs_as_json}, indent=2)
-        )
+        result = {
+            "hesrpt": __version__,
+            "policy": chosen,
+            "servers": pool.servers,
+            "jobs": _jobs_as_json(pool, state),
+        }
+        print(json.dumps(result, indent=2))
     elif not pool.jobs:
         console.print(f"all jobs in {state} have ended")
     else:

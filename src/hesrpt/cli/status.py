@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, StateDirectory
 
 
@@ -19,6 +20,7 @@ def status(state: StateDirectory, as_json: AsJson = False) -> None:
             {key: getattr(job, key) for key in keys} | {"state": run_status.get_state(job)}
             for job in run_status.jobs
         ]
-        print(json.dumps({"running": run_status.is_running, "jobs": jobs}, indent=2))
+        result = {"hesrpt": __version__, "running": run_status.is_running, "jobs": jobs}
+        print(json.dumps(result, indent=2))
     else:
         print_status(run_status)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
@@ -118,6 +119,7 @@ class Study:
     def as_json(self) -> dict[str, Any]:
         """Return the study as JSON values."""
         return {
+            "hesrpt": __version__,
             "trace": self.trace.source,
             "jobs": len(self.trace),
             "jobs_read": self.trace.jobs_read,
