@@ -59,8 +59,8 @@ def test_links_and_permissions_are_respected(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o640
 
 
-def test_missing_folder_is_created_only_on_request(tmp_path: Path) -> None:
+def test_missing_directory_is_created_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file or directory"):
         write_bytes(tmp_path / "new" / "file", b"data")
-    write_bytes(tmp_path / "new" / "file", b"data", create_folder=True)
+    write_bytes(tmp_path / "new" / "file", b"data", create_directory=True)
     assert (tmp_path / "new" / "file").read_bytes() == b"data"

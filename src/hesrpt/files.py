@@ -121,7 +121,7 @@ def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, text.encode(errors="replace"))
 
 
-def write_bytes(path: str | Path, data: bytes, *, create_folder: bool = False) -> None:
+def write_bytes(path: str | Path, data: bytes, *, create_directory: bool = False) -> None:
     """Write a file atomically: it ends up with all of the data or stays as it was.
 
     Terminals, pipes and other special files are written to directly.
@@ -131,7 +131,7 @@ def write_bytes(path: str | Path, data: bytes, *, create_folder: bool = False) -
             Path(path).write_bytes(data)
             return
         target = Path(path).resolve()  # a symbolic link stays one: its target is replaced
-        if create_folder:
+        if create_directory:
             target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
         try:

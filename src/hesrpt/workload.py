@@ -32,7 +32,7 @@ class Workload:
     Parameters
     ----------
     sizes
-        The work of each job, in seconds on one server (where s(1) = 1).
+        The time that each job takes on one server (where s(1) = 1), in any unit.
     speedup
         One speedup for all jobs, or a list with one for each: a :class:`~hesrpt.PowerLaw`,
         :class:`~hesrpt.Amdahl`, :class:`~hesrpt.Measured`, or any concave function.

@@ -128,7 +128,7 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         ([*COMPARE, "--policies", "equi,best"], "no policy named 'best'"),
         (
             [*COMPARE, "--csv", "no/such/file"],
-            "no/such/file: cannot be written: there is no folder",
+            "no/such/file: cannot be written: there is no directory",
         ),
         ([*COMPARE, "--csv", "."], ".: cannot be written"),
         ([*COMPARE, "--replications", "0"], "--replications must be a whole number of at least 1"),

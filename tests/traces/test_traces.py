@@ -196,8 +196,8 @@ def test_jobs_with_invalid_values_are_dropped_and_counted(tmp_path: Path) -> Non
     assert_jobs(trace, submit_times=[0, 2], runtimes=[1, 2], servers=[1, 2])
     assert trace.dropped == {
         "line could not be read": 2,
-        "had no submit time": 1,
-        "had an invalid submit time": 5,
+        "had no submission time": 1,
+        "had an invalid submission time": 5,
         "had no run time": 1,
         "had run time 0": 1,
         "had an invalid run time": 4,
@@ -229,7 +229,8 @@ def test_user_can_map_columns_of_csv(tmp_path: Path) -> None:
     columns = {"submit": "when", "runtime": "took", "servers": "nodes"}
     assert_jobs(read_trace(path, columns=columns), runtimes=[2], servers=[1])
     trace = read_trace(path, columns={"runtime": "took", "start": "When", "servers": "gpus"})
-    assert_jobs(trace, start_times=[2], servers=[8])  # a mapped column is not used as submit time
+    # A mapped column is not used as submission time.
+    assert_jobs(trace, start_times=[2], servers=[8])
 
 
 class FakeStandardInput:

@@ -104,7 +104,7 @@ def test_options_are_noted_and_affect_only_malleable_policies(example_trace: Tra
     assert study.notes == (
         "a resize stops a malleable job for 120 s",
         "malleable policies see sizes times exp(1 Z), Z standard normal (seed 3)",
-        "submit times are scaled to a load of 0.8",
+        "submission times are scaled to a load of 0.8",
     )
     plain = run_study(example_trace, policies=["easy", "hesrpt"], load=0.8)
     assert study.runs["easy"].mean_flow_time == plain.runs["easy"].mean_flow_time

@@ -29,12 +29,12 @@ def check_output_files(
         if target in used:
             raise InputError(f"{path}: is already used for another file; choose another name")
         used.add(target)
-        folder = target.parent
-        while path in figures and not folder.exists():
-            folder = folder.parent  # missing folders of figures are created
-        if not folder.is_dir():
-            raise InputError(f"{path}: cannot be written: there is no folder {folder}")
-        if target.is_dir() or not os.access(target if target.exists() else folder, os.W_OK):
+        directory = target.parent
+        while path in figures and not directory.exists():
+            directory = directory.parent  # missing directorys of figures are created
+        if not directory.is_dir():
+            raise InputError(f"{path}: cannot be written: there is no directory {directory}")
+        if target.is_dir() or not os.access(target if target.exists() else directory, os.W_OK):
             raise InputError(f"{path}: cannot be written")
 
 

@@ -15,7 +15,7 @@ from hesrpt.cli.terminal import show_progress
 def paper(
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Folder for the figures, their data and the claims."),
+        typer.Option(metavar="DIR", help="Directory for the figures, their data and the claims."),
     ],
     seed: Seed = 0,
     jobs: Annotated[

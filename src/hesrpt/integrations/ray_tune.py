@@ -67,8 +67,8 @@ class HeSRPTAllocation:
     Every trial keeps at least the resources it started with. The rest of the cluster is divided to
     minimise the mean completion time of the trials, assuming that k servers make a trial k^p times
     as fast. To resize a trial, Tune saves a checkpoint, stops the trial and restarts it from there.
-    So trainables must save and restore checkpoints, and a trial is resized only if that pays. The
-    shorter the trials are compared with a resize, the more equal their shares.
+    So trainables must save and restore checkpoints, and a trial is resized only if that pays off.
+    The shorter the trials are compared with a resize, the more equal their shares.
 
     While there are more trials than the cluster can run at once, no trial is resized.
 

@@ -38,4 +38,4 @@ def save_figure(figure: Figure, path: str | Path, description: str = "") -> None
         # The font lacks some scripts. Matplotlib draws their letters as boxes, and warns.
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(data, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
-    write_bytes(target, data.getvalue(), create_folder=True)
+    write_bytes(target, data.getvalue(), create_directory=True)

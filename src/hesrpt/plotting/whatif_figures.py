@@ -1,4 +1,4 @@
-"""Figures of a what-if study: flow times, jobs and servers over time, and where heSRPT pays."""
+"""Figures of a what-if study: flow times, jobs and servers over time, and where heSRPT pays off."""
 
 from __future__ import annotations
 

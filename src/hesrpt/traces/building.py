@@ -140,8 +140,8 @@ def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
     for reason, affected in jobs.defects.items():
         yield _Defect(reason, "", affected)
     submit, runtime, servers = jobs.submit_times, jobs.runtimes, jobs.servers
-    yield _Defect("had no submit time", "submit", np.isnan(submit))
-    yield _Defect("had an invalid submit time", "submit", ~_is_plausible(submit))
+    yield _Defect("had no submission time", "submit", np.isnan(submit))
+    yield _Defect("had an invalid submission time", "submit", ~_is_plausible(submit))
     yield _Defect("had no run time", "runtime", np.isnan(runtime))
     yield _Defect("had run time 0", "runtime", runtime == 0)
     yield _Defect("had an invalid run time", "runtime", ~_is_plausible(runtime) | (runtime < 0))

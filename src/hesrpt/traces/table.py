@@ -127,7 +127,7 @@ class _RowParser:
         self.dialect = dialect
         self.header = header
         self.positions = positions  # of our columns in the header
-        self.time_kind: TimeKind | None = None  # of the first submit time
+        self.time_kind: TimeKind | None = None  # of the first submission time
         self._jobs = 0
 
     def is_header(self, cells: Sequence[str]) -> bool:

@@ -54,7 +54,7 @@ class Trace:
     def select(self, keep: BoolArray, reason: str) -> Trace:
         """Return a trace of the jobs to keep; the others count as dropped for this reason.
 
-        Submit times stay on the same clock, so the first one may be later than 0.
+        Submission times stay on the same clock, so the first one may be later than 0.
         """
         mask = np.asarray(keep)
         if mask.dtype != np.bool_ or mask.shape != self.submit_times.shape:

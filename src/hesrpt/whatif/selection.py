@@ -50,7 +50,7 @@ def compute_offered_load(trace: Trace, servers: int) -> float:
 
 
 def _scale_load(trace: Trace, servers: int, load: float) -> Trace:
-    """Stretch the submit times so that the offered load is ``load``."""
+    """Stretch the submission times so that the offered load is ``load``."""
     check_between("load", load, 0.001, 100)
     stretch = compute_offered_load(trace, servers) / load
     if not 0 < stretch < np.inf:

@@ -43,7 +43,7 @@ class Sensitivity:
         return [point for point in self.points if point.parameter == parameter]
 
     def describe_limits(self) -> list[str]:
-        """Return sentences that say, for each parameter and baseline, where heSRPT pays."""
+        """Return sentences that say, for each parameter and baseline, where heSRPT pays off."""
         sentences = []
         for parameter, label in _PARAMETER_LABELS.items():
             points = self.select(parameter)
@@ -52,11 +52,11 @@ class Sensitivity:
                 span = f"{points[0].value:g} to {points[-1].value:g}"
                 paying = [f"{point.value:g}" for point in points if point.gain(other) > 1]
                 if len(paying) == len(points):
-                    sentences.append(f"{subject} {span}: heSRPT pays throughout")
+                    sentences.append(f"{subject} {span}: heSRPT pays off throughout")
                 elif not paying:
-                    sentences.append(f"{subject} {span}: heSRPT never pays")
+                    sentences.append(f"{subject} {span}: heSRPT never pays off")
                 else:
-                    sentences.append(f"{subject}: heSRPT pays at {', '.join(paying)}")
+                    sentences.append(f"{subject}: heSRPT pays off at {', '.join(paying)}")
         return sentences
 
     def rows(self) -> list[dict[str, Any]]:

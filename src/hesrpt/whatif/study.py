@@ -171,7 +171,7 @@ def run_study(
     min_runtime
         Drop jobs that ran for fewer seconds.
     load
-        Stretch the submit times so that users ask for this fraction of all server-seconds.
+        Stretch the submission times so that users ask for this fraction of all server-seconds.
     strict
         Raise an error if a job asked for more servers than there are, instead of dropping it.
     resize_cost, size_error, seed
@@ -263,7 +263,7 @@ def _describe_options(
             f"(seed {seed})"
         )
     if load is not None:
-        notes.append(f"submit times are scaled to a load of {load:g}")
+        notes.append(f"submission times are scaled to a load of {load:g}")
     return notes
 
 
