@@ -39,7 +39,7 @@ class Workload:
     arrivals
         The arrival time of each job; by default all jobs arrive at time 0.
     weights
-        The cost of a second of each job's flow time, for ``objective="weighted"``.
+        The cost of each unit of a job's flow time, for ``objective="weighted"``.
     names
         The name of each job; by default its number, from 0.
     requested
@@ -146,7 +146,7 @@ class Workload:
         mean_size: float = 1.0,
         seed: int = 0,
     ) -> Workload:
-        """Create jobs that arrive in a Poisson process, ``rate`` of them per second on average.
+        """Create jobs that arrive in a Poisson process, ``rate`` per unit of time on average.
 
         ``sizes`` is "exponential", "deterministic", "pareto" (shape 1.5), "hyperexponential" (one
         job in ten is large, and the large jobs are 90% of the work), or a function that takes a

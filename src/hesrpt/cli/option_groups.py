@@ -200,7 +200,7 @@ class JobOptions:
             parser=parse_number,
             metavar="R",
             rich_help_panel=_JOBS_PANEL,
-            help="Arrivals per second, for --poisson.",
+            help="Arrivals per unit of time, for --poisson.",
         ),
     ] = None
     sizes: Annotated[

@@ -79,7 +79,7 @@ class HeSRPTAllocation:
         of the stop criterion, multiplied by the time that an iteration of this trial has taken so
         far. A string names an entry of the trial's config that holds its number of iterations. A
         function takes the trial and its last result (flat, and empty before the first report), and
-        returns the remaining work in a unit that all trials share; 0 means that the trial is about
+        returns the remaining size in a unit that all trials share; 0 means that the trial is about
         to end.
     p
         The exponent of the speedup. If you do not know it, 0.8 is a good guess: as long as the real
@@ -196,7 +196,7 @@ class HeSRPTAllocation:
     # --- work ---------------------------------------------------------------------------------
 
     def _compute_remaining(self, trial: Any, result: dict[str, Any] | None) -> float:
-        """Return the remaining work of a trial after a result; None means its last result."""
+        """Return the remaining size of a trial after a result; None means its last result."""
         if result is None:
             # Asking for the last result of a trial that has none would wait for the trial.
             has_reported = trial.has_reported_at_least_once

@@ -59,7 +59,7 @@ def choose_resize(job: int, work: FloatArray, held: IntArray, setting: ResizeSet
     job
         The index of the job in ``work`` and ``held``.
     work
-        The remaining work of each job, in seconds on one server. Greater than zero.
+        The remaining size of each job, in seconds on one server. Greater than zero.
     held
         The servers of each job, at least the minimum; for a waiting job, those it waits for.
     setting
@@ -173,7 +173,7 @@ def _choose_shrink(
 
     Up to a common factor, Δ(k) is the value of a unit of work of the k-th largest job: the total
     completion time of all jobs falls by it when the unit is done. Total completion time is linear
-    in the remaining work. So until the first job ends, the plan earns Δ(k) times the change in
+    in the remaining size. So until the first job ends, the plan earns Δ(k) times the change in
     speed of each job, every second.
     """
     shrinks, grows = target < held, target > held

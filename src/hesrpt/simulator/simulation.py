@@ -87,11 +87,11 @@ def simulate(
     policy
         A name (see :data:`hesrpt.policies.POLICIES`), a policy object, or any callable that takes a
         :class:`hesrpt.policies.State` and returns the servers of each job. It decides whenever a
-        job arrives or ends, and every ``review_every`` seconds if it has that attribute.
+        job arrives or ends, and after each ``review_every`` of time if it has that attribute.
     whole
         Whether jobs get only whole servers.
     resize_cost
-        The seconds for which a job pauses when its number of servers changes, except at its start.
+        The time for which a job pauses when its number of servers changes, except at its start.
     size_error
         The policy sees each size times exp(``size_error`` · Z), with Z standard normal.
     seed
