@@ -47,8 +47,8 @@ from hesrpt.validation import (
         (lambda: check_vector("n", [True]), "n must be a list of numbers, got [True]"),
         (lambda: check_vector("n", [[1.0]]), "n must be a flat list of numbers, got [[1.0]]"),
         (lambda: check_vector("n", [1, np.inf]), "n[1] must be finite, got inf"),
-        (lambda: check_positive_vector("n", [1, 0]), "n[1] must be greater than 0, got 0.0"),
-        (lambda: check_non_negative_vector("n", [-1]), "n[0] must be at least 0, got -1.0"),
+        (lambda: check_positive_vector("n", [1, 0]), "n[1] must be greater than 0, got 0"),
+        (lambda: check_non_negative_vector("n", [-1]), "n[0] must be at least 0, got -1"),
         (lambda: check_same_length("n", [1], 2), "n must have one entry per job: 2 expected, 1"),
     ],
 )

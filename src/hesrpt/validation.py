@@ -36,7 +36,7 @@ def check_number(name: str, value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"must be a number, got {shorten(value)}", argument=name) from None
     if not math.isfinite(result):
-        raise InputError(f"must be finite, got {value!r}", argument=name)
+        raise InputError(f"must be finite, got {shorten(value)}", argument=name)
     return result
 
 
@@ -44,7 +44,7 @@ def check_positive(name: str, value: object) -> float:
     """Return ``value`` as a float greater than 0."""
     result = check_number(name, value)
     if result <= 0:
-        raise InputError(f"must be greater than 0, got {value!r}", argument=name)
+        raise InputError(f"must be greater than 0, got {shorten(value)}", argument=name)
     return result
 
 
@@ -52,7 +52,7 @@ def check_at_least(name: str, value: object, minimum: float) -> float:
     """Return ``value`` as a float of at least ``minimum``."""
     result = check_number(name, value)
     if result < minimum:
-        raise InputError(f"must be at least {minimum:g}, got {value!r}", argument=name)
+        raise InputError(f"must be at least {minimum:g}, got {shorten(value)}", argument=name)
     return result
 
 
@@ -60,7 +60,9 @@ def check_between(name: str, value: object, low: float, high: float) -> float:
     """Return ``value`` as a float from ``low`` to ``high``, both included."""
     result = check_number(name, value)
     if not low <= result <= high:
-        raise InputError(f"must lie between {low:g} and {high:g}, got {value!r}", argument=name)
+        raise InputError(
+            f"must lie between {low:g} and {high:g}, got {shorten(value)}", argument=name
+        )
     return result
 
 
@@ -69,7 +71,7 @@ def check_whole_number(name: str, value: object, minimum: int) -> int:
     result = check_number(name, value)
     if result != int(result) or result < minimum:
         raise InputError(
-            f"must be a whole number of at least {minimum}, got {value!r}", argument=name
+            f"must be a whole number of at least {minimum}, got {shorten(value)}", argument=name
         )
     return int(result)
 
@@ -141,10 +143,12 @@ def _check_each(name: str, values: FloatArray, valid: BoolArray, expected: str) 
     if not valid.all():
         index = int(np.argmin(valid))
         value = float(values[index])
-        raise InputError(f"must be {expected}, got {value!r}", argument=f"{name}[{index}]")
+        raise InputError(f"must be {expected}, got {shorten(value)}", argument=f"{name}[{index}]")
 
 
 def shorten(value: object, limit: int = 60) -> str:
     """Return the representation of ``value`` for a message, cut to ``limit`` characters."""
     text = repr(value)
+    if isinstance(value, float | np.floating) and float(f"{value:g}") == value:
+        text = f"{value:g}"  # "0" instead of "0.0" or "np.float64(0.0)"
     return text if len(text) <= limit else text[: limit - 1] + "…"

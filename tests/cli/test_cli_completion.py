@@ -90,3 +90,10 @@ def test_every_command_and_option_has_a_help_text() -> None:
         assert command.help
         for parameter in command.params:
             assert parameter.help.endswith("."), f"{command.name} {parameter.name}"
+
+
+def test_help_shows_no_types_of_flags_and_no_braces(tmp_path: Path) -> None:
+    assert "<bool>" not in call("--help", cwd=tmp_path).stdout
+    printed = call("plan", "--help", cwd=tmp_path).stdout
+    assert "<bool>" not in printed
+    assert "plan [OPTIONS] JOBS.CSV" in printed

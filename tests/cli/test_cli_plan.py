@@ -95,7 +95,8 @@ def test_plan_reads_sizes_from_standard_input(folder: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_plot_records_the_command_line(folder: Path, ending: str) -> None:
-    path = folder / "new" / f"plan.{ending}"
+    path = folder / "plots" / f"plan.{ending}"
+    path.parent.mkdir()
     done = call("plan", "jobs.csv", "--servers", "9", "--p", ".5", "--plot", str(path), cwd=folder)
     assert done.returncode == 0, done.stderr
     picture = path.read_bytes()

@@ -34,6 +34,7 @@ def test_compare_prints_a_row_for_each_policy(tmp_path: Path) -> None:
     done = call("compare", *options.split(), "--policies", policies, cwd=tmp_path)
     assert [line.split()[0] for line in done.stdout.splitlines()[3:6]] == ["hesrpt", "equi", "srpt"]
     assert "±" in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
     assert (tmp_path / "out.png").stat().st_size > 10_000
     assert (tmp_path / "out.csv").read_text().startswith("policy,replication,metric,value")
     assert done.stdout.endswith("wrote out.png\nwrote out.csv\n")

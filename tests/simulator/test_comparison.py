@@ -151,7 +151,7 @@ def test_progress_is_reported() -> None:
         ({"workload": []}, "needs a Workload, or a list of them"),
         ({"workload": [1]}, "needs a Workload, or a list of them"),
         ({"policies": "equi"}, "policies must be a list"),
-        ({"policies": []}, "policies must be a list"),
+        ({"policies": []}, "policies must name at least one policy"),
         ({"policies": ["equi", "eqi"]}, "no policy named 'eqi'"),
         ({"confidence": 1}, r"confidence must lie in \(0, 1\), got 1"),
     ],

@@ -86,12 +86,12 @@ def test_missing_files_and_unknown_formats_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (SWF, "trace:8: job '3' had run time 0, got '0'"),
+        (SWF, "trace:8: job '3' had run time 0$"),
         (
             "\n1 5 5 7 2\n\n2 5 5 y 2\n3 5 5 0 2\n",
             "trace:4: line could not be read, got '2 5 5 y 2'",
         ),
-        ("1 5 5 7 2\n2 5 5 0 2\n3 5 x 0 2\n", "trace:2: job '2' had run time 0, got '0'"),
+        ("1 5 5 7 2\n2 5 5 0 2\n3 5 x 0 2\n", "trace:2: job '2' had run time 0$"),
         (SACCT, "trace:6: job '12' had not ended, got '12, RUNNING, 2024-05-01T12:01:00,"),
         (CSV, "trace:4: job 'c' had no run time, got 'nan'"),
         ("submit,start,end,gpus\n1,2,2,1\n", "trace:2: job '1' had run time 0, got '2 to 2'"),
@@ -102,7 +102,7 @@ def test_strict_names_the_first_unusable_job(tmp_path: Path, text: str, message:
     first = text.lstrip()[0]
     with pytest.raises(InputError) as caught:
         read_trace(write_file(tmp_path, text), strict=True, format="swf" if first == "1" else None)
-    assert message in str(caught.value)
+    assert message in f"{caught.value}$"
 
 
 def test_strict_accepts_a_trace_without_unusable_jobs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
 from hesrpt.cli.compare import compare
@@ -30,16 +30,31 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run real jobs": (run, submit, status, logs, report),
 }
 
-app = typer.Typer(
-    name="hesrpt",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def _hide_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """Keep the help from showing flags as ``--help <bool>``."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class _Group(TyperGroup):
+    """The program, with a help that shows flags without a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types_of_flags(super().get_params(ctx))
 
 
 class _Command(TyperCommand):
     """A command whose errors name options (``--amdahl``) instead of Python arguments."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types_of_flags(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        # Typer writes required arguments as {JOBS.CSV}.
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,6 +67,14 @@ class _Command(TyperCommand):
                     raise InputError(error.problem, argument=name) from error
             raise
 
+
+app = typer.Typer(
+    name="hesrpt",
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
@@ -72,7 +95,6 @@ def _root(
             "--version",
             callback=_print_version,
             is_eager=True,
-            metavar="",
             help="Print the version and exit.",
         ),
     ] = False,
@@ -104,10 +126,18 @@ def main() -> None:
         # The parser's exceptions can format themselves. Any other exception is a bug.
         if not hasattr(error, "format_message"):
             raise
-        message = error.format_message().replace("Value error, ", "")
+        message = _describe_parser_error(error)
         # The message is empty if there were no arguments and the help was printed.
         sys.exit(_print_error(message) if message else 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _describe_parser_error(error: Any) -> str:
+    """Return the message of an error of the parser, in the words of our own messages."""
+    parameter, message = getattr(error, "param", None), str(getattr(error, "message", ""))
+    if parameter is not None and message.startswith("must "):
+        return f"{parameter.opts[0]} {message}"
+    return str(error.format_message()).replace("Value error, ", "")
 
 
 def _print_error(message: str, code: int = 2) -> int:

@@ -108,7 +108,6 @@ class SpeedupOptions:
         bool,
         typer.Option(
             "--time-shared",
-            metavar="",
             rich_help_panel=SPEEDUP_PANEL,
             help="Let jobs share a server in time: the speedup is linear below one server.",
         ),
@@ -262,9 +261,7 @@ class JobOptions:
 class SimulationOptions:
     """Options of a simulation. The fields are arguments of ``hesrpt.simulate``."""
 
-    whole: Annotated[
-        bool, typer.Option("--whole", metavar="", help="Allocate whole servers only.")
-    ] = False
+    whole: Annotated[bool, typer.Option("--whole", help="Allocate whole servers only.")] = False
     resize_cost: ResizeCost = 0.0
     size_error: SizeError = 0.0
     seed: Seed = 0

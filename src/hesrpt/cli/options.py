@@ -80,7 +80,7 @@ SizeError = Annotated[
 ]
 AsJson = Annotated[
     bool,
-    typer.Option("--json", metavar="", rich_help_panel=OUTPUT_PANEL, help="Print JSON."),
+    typer.Option("--json", rich_help_panel=OUTPUT_PANEL, help="Print JSON."),
 ]
 PlotFile = Annotated[
     Path | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def check_output_files(
-    *, source: Path | None = None, figures: list[Path | None], others: list[Path | None]
+    *,
+    source: Path | None = None,
+    figures: Sequence[Path | None] = (),
+    reports: Sequence[Path | None] = (),
+    others: Sequence[Path | None] = (),
 ) -> None:
     """Raise an error if a file cannot be written or would overwrite the source or another file."""
     used = {source.resolve()} if source is not None else set()
@@ -22,20 +27,29 @@ def check_output_files(
         from hesrpt.plotting import check_figure_path
 
         check_figure_path(figure)
-    for path in filter(None, [*figures, *others]):
+    for path in filter(None, [*figures, *reports, *others]):
         if path.exists() and not path.is_file() and not path.is_dir():
             continue  # a terminal or a pipe
+        if path in reports and path.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"a report must end in .html, got {str(path)!r}")
         target = path.resolve()
         if target in used:
             raise InputError(f"{path}: is already used for another file; choose another name")
         used.add(target)
-        directory = target.parent
-        while path in figures and not directory.exists():
-            directory = directory.parent  # missing directorys of figures are created
-        if not directory.is_dir():
-            raise InputError(f"{path}: cannot be written: there is no directory {directory}")
-        if target.is_dir() or not os.access(target if target.exists() else directory, os.W_OK):
-            raise InputError(f"{path}: cannot be written")
+        problem = _find_problem(target)
+        if problem is not None:
+            raise InputError(f"{path}: cannot be written: {problem}")
+
+
+def _find_problem(target: Path) -> str | None:
+    """Return the reason why a file cannot be written, or None if it can."""
+    if target.is_dir():
+        return "it is a directory"
+    if not target.parent.is_dir():
+        return f"there is no directory {target.parent}"
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        return "permission denied"
+    return None
 
 
 def save_figure(figure: Figure, path: Path) -> None:

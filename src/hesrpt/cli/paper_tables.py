@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.cli.terminal import create_console
+from hesrpt.cli.terminal import create_console, print_table
 from hesrpt.paper import Claim, Verdict
 from hesrpt.paper.claims.verdicts import count_verdicts
 from hesrpt.paper.exhibits import Row
@@ -25,7 +25,7 @@ def print_fits(rows: Sequence[Row]) -> None:
     for row in rows:
         shown = [value for name, value in row.items() if name != "problem"]
         table.add_row(*(Text(format_cell(value)) for value in shown))
-    console.print(table)
+    print_table(console, table)
     console.print()
 
 
@@ -42,5 +42,5 @@ def print_claims(claims: Sequence[Claim]) -> None:
             computed.append(f"\nlikeliest reason: {claim.reason}", style="italic")
         verdict = Text(claim.verdict, style=_STYLES[claim.verdict])
         table.add_row(Text(claim.where), Text(claim.says), computed, verdict)
-    console.print(table)
+    print_table(console, table)
     console.print(f"\n{count_verdicts(claims)}")

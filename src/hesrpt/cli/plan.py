@@ -35,14 +35,11 @@ def plan(
             "makespan.",
         ),
     ] = "flow",
-    whole: Annotated[
-        bool, typer.Option("--whole", metavar="", help="Allocate whole servers only.")
-    ] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Allocate whole servers only.")] = False,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            metavar="",
             help="Check the proof of optimality independently of the solver.",
         ),
     ] = False,
@@ -54,7 +51,7 @@ def plan(
     from hesrpt.cli import json_output, schedule_tables
     from hesrpt.optimal import certificate, planner
 
-    check_output_files(source=jobs, figures=[plot], others=[])
+    check_output_files(source=jobs, figures=[plot])
     workload = read_jobs_file(jobs, speedup)
     if objective == "weighted" and workload.weights is None:
         raise InputError(f"--objective weighted needs a column weight in {describe_source(jobs)}")

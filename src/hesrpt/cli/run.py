@@ -55,7 +55,7 @@ def run(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", metavar="", help="Continue the run in --state DIR.")
+        bool, typer.Option("--resume", help="Continue the run in --state DIR.")
     ] = False,
     engine: Annotated[
         str,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.cli.terminal import create_console
+from hesrpt.cli.terminal import create_console, print_table
 from hesrpt.policies import POLICIES
 from hesrpt.runtime.inspection import RunStatus
 from hesrpt.runtime.journal_entries import JobRecord
@@ -34,7 +34,7 @@ def print_status(status: RunStatus) -> None:
             "" if job.flow_time is None else format_duration(job.flow_time),
         )
     console = create_console()
-    console.print(table)
+    print_table(console, table)
     print_failures(console, status.jobs)
     console.print(f"\n{'a' if status.is_running else 'no'} scheduler is running")
 
@@ -70,7 +70,7 @@ def print_outcome(
             "" if p is None else f"{p:.2f}",
             format_duration(flow_time),
         )
-    console.print(table)
+    print_table(console, table)
     mean = sum(flow_times) / len(flow_times)
     means = Table.grid("", "", "", padding=(0, 2, 0, 0))
     plural = "" if servers == 1 else "s"
@@ -78,7 +78,7 @@ def print_outcome(
     for name, other in simulate_alternatives(records, servers, first_start).items():
         means.add_row("", format_duration(other), f"{POLICIES[name].title} (simulated)")
     console.print()
-    console.print(means)
+    print_table(console, means)
     if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
         console.print(
             f"all flow times include {format_duration(wait)} until the first server was ready"

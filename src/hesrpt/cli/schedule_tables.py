@@ -6,7 +6,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.cli.terminal import create_console
+from hesrpt.cli.terminal import create_console, print_table
 from hesrpt.objectives import COSTS
 from hesrpt.optimal.planner import Plan
 from hesrpt.simulator import Comparison, Simulation
@@ -19,7 +19,7 @@ def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
     """Print the allocation in each phase, the completion times, and the proof of optimality."""
     console = create_console(soft_wrap=True)
     console.print("Servers of each job in each phase, and when the job ends:\n")
-    console.print(_build_plan_table(plan, console.width))
+    print_table(console, _build_plan_table(plan, console.width))
     omitted = len(plan.workload) - _MAX_ROWS
     if omitted > 0:
         console.print(f"… and {omitted} jobs that end later; --json lists all.")
@@ -78,13 +78,13 @@ def _describe_proof(plan: Plan, verified_gap: float | None) -> str:
 
 # Metrics of a comparison, the most important first: narrow terminals show only the first ones.
 _METRICS = {
-    "median_flow_time": "median",
-    "p99_flow_time": "99%",
-    "mean_slowdown": "slowdown",
-    "utilisation": "in use",
-    "mean_jobs": "jobs",
-    "p95_flow_time": "95%",
-    "max_flow_time": "max",
+    "median_flow_time": "median flow time",
+    "p99_flow_time": "p99 flow time",
+    "mean_slowdown": "mean slowdown",
+    "utilisation": "utilisation",
+    "mean_jobs": "jobs in system",
+    "p95_flow_time": "p95 flow time",
+    "max_flow_time": "max flow time",
     "fairness": "fairness",
 }
 
@@ -101,14 +101,14 @@ def print_simulation(simulation: Simulation) -> None:
     )
     metrics = simulation.metrics()
     table = Table(box=None, pad_edge=False)
-    for column in ("", "mean", "median", "95%", "99%", "max"):
+    for column in ("", "mean", "median", "p95", "p99", "max"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for name, label in (("flow_time", "flow time"), ("slowdown", "slowdown")):
         values = (
             metrics[f"{statistic}_{name}"] for statistic in ("mean", "median", "p95", "p99", "max")
         )
         table.add_row(label, *(f"{value:.5g}" for value in values))
-    console.print(table)
+    print_table(console, table)
     console.print()
     console.print(f"makespan        {metrics['makespan']:.6g}")
     console.print(f"utilisation     {metrics['utilisation']:.1%}")
@@ -144,7 +144,7 @@ def print_comparison(comparison: Comparison) -> None:
         shown.append(cells)
     for policy, *row in zip(comparison, *shown, strict=True):
         table.add_row(Text(policy), *row, style="bold" if policy == comparison.best else "")
-    console.print(table)
+    print_table(console, table)
     if len(shown) < len(columns):
         console.print("--json and --csv contain all metrics")
     if replications > 1:

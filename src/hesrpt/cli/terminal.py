@@ -12,6 +12,9 @@ from hesrpt.errors import OverloadWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+_MAX_TABLE_WIDTH = 1000
 
 
 def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
@@ -19,6 +22,18 @@ def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table without trailing spaces, and in full even if it exceeds the terminal."""
+    from rich.segment import Segment
+    from rich.text import Text
+
+    options = console.options.update(max_width=_MAX_TABLE_WIDTH)
+    for line in Segment.split_lines(console.render(table, options)):
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        text.rstrip()
+        console.print(text, soft_wrap=True)
 
 
 @contextmanager

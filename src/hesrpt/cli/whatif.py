@@ -131,7 +131,6 @@ def whatif(
         bool,
         typer.Option(
             "--strict",
-            metavar="",
             rich_help_panel=_TRACE_PANEL,
             help="Stop at the first job that cannot be used, instead of dropping it.",
         ),
@@ -157,13 +156,15 @@ def whatif(
 ) -> None:
     """Replay a cluster's trace as recorded, with rigid jobs, and with malleable jobs.
 
+    Traces do not record how jobs speed up: --p or --speedups is required.
+
     --csv writes one line for each policy.
     """
     from hesrpt.cli.whatif_tables import print_studies
     from hesrpt.traces import read_trace
     from hesrpt.whatif import assume_speedup, run_sensitivity, run_study
 
-    check_output_files(source=trace, figures=[plot, sensitivity], others=[report, csv])
+    check_output_files(source=trace, figures=[plot, sensitivity], reports=[report], others=[csv])
     if (p is None) == (curves is None):
         raise InputError("choose one of --p or --speedups")
     powers = [None] if p is None else _split_powers(p)

@@ -8,7 +8,7 @@ from math import inf
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.cli.terminal import create_console
+from hesrpt.cli.terminal import create_console, print_table
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
 from hesrpt.whatif import Sensitivity, Study
@@ -23,7 +23,7 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
     load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
     console.print(Text(f"{first.trace.summary}; {first.servers:,} servers, {load}\n"))
     for study in studies:
-        flow_times = _create_table("flow time", *_STATISTICS, "makespan", "in use")
+        flow_times = _create_table("flow time", *_STATISTICS, "makespan", "utilisation")
         slowdowns = _create_table("slowdown", *_STATISTICS)
         for row in study.rows():
             name = get_title(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
@@ -37,7 +37,7 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
                 name, *(format_number(row[f"{statistic}_slowdown"]) for statistic in _STATISTICS)
             )
         for table in (flow_times, slowdowns):
-            console.print(table)
+            print_table(console, table)
             console.print()
         for note in study.notes:
             console.print(Text(note))

@@ -169,7 +169,7 @@ def _compute_seconds_saved(work: Any, held: Any, new: Any, p: float) -> Any:
 def _choose_shrink(
     job: int, work: FloatArray, held: IntArray, target: IntArray, setting: ResizeSetting
 ) -> int | None:
-    """Return the number of servers to shrink a job to, or None if shrinking does not pay.
+    """Return the number of servers to shrink a job to, or None if shrinking does not pay off.
 
     Up to a common factor, Δ(k) is the value of a unit of work of the k-th largest job: the total
     completion time of all jobs falls by it when the unit is done. Total completion time is linear

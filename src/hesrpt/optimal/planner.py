@@ -242,7 +242,7 @@ def _check_arguments(workload: Workload, servers: float, objective: str, whole: 
     check_objective(objective)
     if check_flag("whole", whole) and servers != int(servers):
         raise InputError(
-            f"must be a whole number for whole servers, got {servers!r}", argument="servers"
+            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
         )
     if objective == "weighted" and workload.weights is None:
         raise InputError(

@@ -139,11 +139,13 @@ def compare(
     workloads = [workload] if isinstance(workload, Workload) else list(workload)
     if not workloads or not all(isinstance(one, Workload) for one in workloads):
         raise InputError("compare() needs a Workload, or a list of them")
-    if isinstance(policies, str) or not isinstance(policies, Iterable) or not list(policies):
+    if isinstance(policies, str) or not isinstance(policies, Iterable):
         raise InputError(
             f"must be a list of names or callables, got {policies!r}", argument="policies"
         )
     policies = list(policies)
+    if not policies:
+        raise InputError("must name at least one policy", argument="policies")
     if not 0 < check_number("confidence", confidence) < 1:
         raise InputError(f"must lie in (0, 1), got {confidence!r}", argument="confidence")
     chosen = _label_policies([get_policy(policy) for policy in policies])

@@ -138,7 +138,7 @@ def create_run(
     servers = check_positive("servers", servers)
     if check_flag("whole", whole) and servers != int(servers):
         raise InputError(
-            f"must be a whole number for whole servers, got {servers!r}", argument="servers"
+            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
         )
     check_between("resize_cost", resize_cost, 0, _MAX_RESIZE_COST)
     check_between("size_error", size_error, 0, _MAX_SIZE_ERROR)

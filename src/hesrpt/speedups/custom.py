@@ -159,6 +159,8 @@ def as_speedup(value: object) -> Speedup:
         return value
     if callable(value):
         return Custom(value)
+    is_power = isinstance(value, float) and 0 < value < 1
+    hint = f"; for a power law, use PowerLaw({value})" if is_power else ""
     raise InputError(
-        f"a speedup must be PowerLaw, Amdahl, Measured or a concave function, got {value!r}"
+        f"a speedup must be PowerLaw, Amdahl, Measured or a concave function, got {value!r}{hint}"
     )

@@ -15,7 +15,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.speedup import Speedup
-from hesrpt.validation import check_number
+from hesrpt.validation import check_number, shorten
 
 
 class PowerLawFormula(Elementwise):
@@ -63,7 +63,7 @@ class PowerLaw(PowerLawFormula, Speedup):
     def __post_init__(self) -> None:
         object.__setattr__(self, "p", check_number("p", self.p))
         if not 0 < self.p < 1:
-            raise InputError(f"must lie in (0, 1), got {self.p!r}", argument="p")
+            raise InputError(f"must lie in (0, 1), got {shorten(self.p)}", argument="p")
 
     @property
     def exponent(self) -> float:
@@ -138,7 +138,7 @@ class Amdahl(AmdahlFormula, Speedup):
         f = check_number("parallel_fraction", self.parallel_fraction)
         object.__setattr__(self, "parallel_fraction", f)
         if not 0 < f <= 1:
-            raise InputError(f"must lie in (0, 1], got {f!r}", argument="parallel_fraction")
+            raise InputError(f"must lie in (0, 1], got {shorten(f)}", argument="parallel_fraction")
 
     def stack_key(self) -> Hashable:
         return Amdahl if type(self) is Amdahl else self  # a subclass may change the formula

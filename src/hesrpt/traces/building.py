@@ -131,8 +131,10 @@ class TraceBuilder:
         first = min(defects, key=lambda defect: int(np.argmax(defect.jobs)))
         job = int(np.argmax(first.jobs))
         name = "" if first.reason == UNREADABLE else f"job {shorten(jobs.names[job])} "
-        text = shorten(jobs.quote(job, first.column))
-        return InputError(f"{self.source}:{jobs.lines[job]}: {name}{first.reason}, got {text}")
+        text = jobs.quote(job, first.column)
+        is_repetition = first.reason.endswith(f" {text}")  # "had run time 0, got '0'"
+        got = "" if is_repetition else f", got {shorten(text)}"
+        return InputError(f"{self.source}:{jobs.lines[job]}: {name}{first.reason}{got}")
 
 
 def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:

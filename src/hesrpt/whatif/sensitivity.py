@@ -1,4 +1,4 @@
-"""Where heSRPT stops paying: at other speedups, with costly resizes, or with inexact sizes."""
+"""Where heSRPT stops paying off: at other speedups, with costly resizes, or with inexact sizes."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Sensitivity:
         for parameter, label in _PARAMETER_LABELS.items():
             points = self.select(parameter)
             for other in BASELINES:
-                subject = f"against {other.upper()}, {label}"
-                span = f"{points[0].value:g} to {points[-1].value:g}"
+                tried = ", ".join(f"{point.value:g}" for point in points)
+                subject = f"against {other.upper()}, {label} {tried}: heSRPT"
                 paying = [f"{point.value:g}" for point in points if point.gain(other) > 1]
                 if len(paying) == len(points):
-                    sentences.append(f"{subject} {span}: heSRPT pays off throughout")
+                    sentences.append(f"{subject} always pays off")
                 elif not paying:
-                    sentences.append(f"{subject} {span}: heSRPT never pays off")
+                    sentences.append(f"{subject} never pays off")
                 else:
-                    sentences.append(f"{subject}: heSRPT pays off at {', '.join(paying)}")
+                    sentences.append(f"{subject} pays off at {', '.join(paying)}")
         return sentences
 
     def rows(self) -> list[dict[str, Any]]:

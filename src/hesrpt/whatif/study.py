@@ -13,6 +13,7 @@ from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
+from hesrpt.policies.registry import get_title
 from hesrpt.schedule import summarise
 from hesrpt.simulator.replications import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
@@ -106,7 +107,7 @@ class Study:
         shown = {policy: format_duration(mean) for policy, mean in means.items()}
         if base is None or "hesrpt" not in self.runs:
             best = min(means, key=means.__getitem__)
-            return f"{assumed}, mean flow time is shortest under {best}: {shown[best]}"
+            return f"{assumed}, mean flow time is shortest under {get_title(best)}: {shown[best]}"
         name = base if base == RECORDED else base.upper()
         if shown[base] == shown["hesrpt"]:
             return f"{assumed}, heSRPT would change nothing: {shown[base]}, as under {name}"
