@@ -25,11 +25,13 @@ def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table without trailing spaces, and in full even if it exceeds the terminal."""
+    """Print a table without trailing spaces; on a soft-wrapping console, in its full width."""
     from rich.segment import Segment
     from rich.text import Text
 
-    options = console.options.update(max_width=_MAX_TABLE_WIDTH)
+    options = console.options
+    if console.soft_wrap:
+        options = options.update(max_width=_MAX_TABLE_WIDTH)
     for line in Segment.split_lines(console.render(table, options)):
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()
