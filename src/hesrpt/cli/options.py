@@ -66,7 +66,7 @@ ResizeCost = Annotated[
     typer.Option(
         parser=parse_number,
         metavar="T",
-        help="Time for which a job pauses when its number of servers changes.",
+        help="Time for which a job pauses when its number of servers changes; for traces, seconds.",
     ),
 ]
 SizeError = Annotated[
