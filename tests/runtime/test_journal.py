@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from hesrpt.runtime.journal_entries import (
     FailedAttempt,
     FinishedItem,
     Holding,
+    ItemResult,
     JobRecord,
+    MovedItem,
+    RemovedItem,
 )
 
 
@@ -32,14 +36,14 @@ def create_record(name: str, number: int) -> JobRecord:
 
 
 def test_jobs_and_items_are_read_back(journal: Journal) -> None:
-    journal.add_jobs([create_record("b", 1), create_record("a", 2)])
     changes = Changes(
+        jobs=[create_record("b", 1), create_record("a", 2)],
         finished_items=[
-            FinishedItem("b", 1, 0.5, 3.0, b"one"),
-            FinishedItem("b", 0, 0.25, 2.0, b"zero"),
+            FinishedItem(1, b"B", 1, 0.5, 3.0, b"one"),
+            FinishedItem(1, b"A", 0, 0.25, 2.0, b"zero"),
         ],
-        failed_attempts=[FailedAttempt("b", 1, 2.5, "item 1: crash")],
-        holdings=[Holding(1.5, "b", 4)],
+        failed_attempts=[FailedAttempt(1, 1, 2.5, "item 1: crash")],
+        holdings=[Holding(1.5, 1, 4)],
     )
     assert changes
     journal.write(changes)
@@ -47,15 +51,45 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     assert (first.name, first.state, first.spec.weight) == ("b", "running", 2.0)
     assert (first.done, first.failures, first.item_seconds) == (2, 1, 0.75)
     assert (second.name, second.done, second.failures) == ("a", 0, 0)
-    assert [result.pickled for result in journal.read_results("b")] == [b"zero", b"one"]
-    assert sorted(journal.read_done_items("b")) == [0, 1]
-    assert journal.read_holdings() == [Holding(1.5, "b", 4)]
+    assert [result.pickled for result in journal.read_results(1)] == [b"zero", b"one"]
+    assert journal.read_done_items(1) == {b"A": 0, b"B": 1}
+    assert journal.read_holdings() == [Holding(1.5, 1, 4)]
     assert journal.get_value("policy") == "equi"
     assert journal.get_value("unknown", default=3) == 3
 
 
+def test_moved_and_removed_items(journal: Journal) -> None:
+    items = [FinishedItem(1, bytes([65 + n]), n, 1.0, 2.0, b"%d" % n) for n in range(3)]
+    journal.write(Changes(jobs=[create_record("a", 1)], finished_items=items))
+    moves = [MovedItem(1, b"A", 1), MovedItem(1, b"C", 0)]
+    journal.write(Changes(removed_items=[RemovedItem(1, b"B")], moved_items=moves))
+    assert journal.read_done_items(1) == {b"A": 1, b"C": 0}
+    assert list(journal.read_results(1)) == [ItemResult(0, b"2"), ItemResult(1, b"0")]
+
+
+def test_job_to_redo_loses_its_items_and_failures_only(journal: Journal) -> None:
+    journal.write(
+        Changes(
+            jobs=[create_record("a", 1), create_record("b", 2)],
+            finished_items=[FinishedItem(n, b"A", 0, 1.0, 2.0, b"") for n in (1, 2)],
+            failed_attempts=[FailedAttempt(1, 1, 2.5, "crash")],
+        )
+    )
+    changed = replace(create_record("a", 1), fingerprint=b"new")
+    journal.write(Changes(jobs=[changed], jobs_to_redo=[1]))
+    first, second = journal.read_records()
+    assert (first.done, first.failures, first.fingerprint) == (0, 0, b"new")
+    assert (second.done, second.fingerprint) == (1, b"")
+
+
+def test_two_jobs_cannot_have_the_same_name(journal: Journal) -> None:
+    journal.write(Changes(jobs=[create_record("a", 1)]))
+    with pytest.raises(StateError, match=r"state\.db: UNIQUE constraint failed: jobs\.name"):
+        journal.write(Changes(jobs=[create_record("a", 2)]))
+    assert [record.number for record in journal.read_records()] == [1]
+
+
 def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
-    journal.add_jobs([create_record("a", 1), create_record("b", 2)])
     for name, number, speedup in (("a", 1, PowerLaw(0.7)), ("b", 2, Amdahl(0.9))):
         ended = JobRecord(
             spec=JobSpec(name=name),
@@ -67,7 +101,7 @@ def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
             size=12.0,
             speedup=speedup,
         )
-        journal.write(Changes(ended_jobs=[ended]))
+        journal.write(Changes(jobs=[ended]))
     first, second = journal.read_records()
     assert (first.state, first.flow_time, first.items, first.size) == ("failed", 7.5, 5, 12.0)
     assert first.speedup == PowerLaw(0.7)
@@ -75,13 +109,12 @@ def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
 
 
 def test_resuming_releases_servers_and_retries_failed_jobs(journal: Journal) -> None:
-    journal.add_jobs([create_record("a", 1)])
     failed = JobRecord(spec=JobSpec(name="a"), number=1, arrived=1.5, ended=8.0, error="crash")
-    journal.write(Changes(holdings=[Holding(6.0, "a", 3)], ended_jobs=[failed]))
+    journal.write(Changes(holdings=[Holding(6.0, 1, 3)], jobs=[failed]))
     journal.close()
     resumed = Journal.resume(journal.directory)
     assert resumed.is_running
-    assert resumed.read_holdings()[-1] == Holding(6.0, "a", 0)
+    assert resumed.read_holdings()[-1] == Holding(8.0, 1, 0)
     assert resumed.read_records()[0].ended is None
     resumed.close()
     assert not resumed.is_running
@@ -94,12 +127,12 @@ def test_submissions_wait_until_their_jobs_are_added(journal: Journal) -> None:
     reader.close()
     first, second = journal.read_submissions()
     assert first.spec == spec
-    journal.add_jobs([create_record("more", 1)], submissions=[first.number])
+    journal.write(Changes(jobs=[create_record("more", 1)], added_submissions=[first.number]))
     assert journal.read_submissions() == [second]
 
 
 def test_unknown_job_is_reported(journal: Journal) -> None:
-    journal.add_jobs([create_record("a", 1), create_record("b", 2)])
+    journal.write(Changes(jobs=[create_record("a", 1), create_record("b", 2)]))
     with pytest.raises(InputError, match=r"there is no job 'c' in .*; jobs are: a, b"):
         journal.get_record("c")
 

@@ -12,18 +12,18 @@ from hesrpt.runtime.journal_entries import Holding, JobRecord
 from hesrpt.runtime.run_schedule import build_schedule
 
 HOLDINGS = [
-    Holding(0.5, "a", 2),
-    Holding(0.5, "b", 1),
-    Holding(3.0, "a", 0),
-    Holding(3.0, "b", 3),
-    Holding(5.2, "b", 0),
+    Holding(0.5, 1, 2),
+    Holding(0.5, 2, 1),
+    Holding(3.0, 1, 0),
+    Holding(3.0, 2, 3),
+    Holding(5.2, 2, 0),
 ]
 
 
 def create_record(name: str, arrived: float, ended: float, size: float) -> JobRecord:
     return JobRecord(
         spec=JobSpec(name=name),
-        number=1,
+        number={"a": 1, "b": 2}.get(name, 3),
         arrived=arrived,
         ended=ended,
         done=10,

@@ -7,9 +7,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
@@ -53,6 +54,9 @@ _WARNING_SECONDS = 3.0
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
 
+# How long to wait for a locked journal when the driver is closed, in seconds.
+_CLOSE_SECONDS = 2.0
+
 _LOG = logging.getLogger("hesrpt")
 
 
@@ -66,6 +70,14 @@ class Snapshot:
     held: Mapping[str, int]  # servers that each job holds
 
 
+class JobEnd(NamedTuple):
+    """When and how a job has ended."""
+
+    job: LiveJob
+    time: float
+    error: str | None
+
+
 class Driver:
     """Runs jobs in its own thread until it is closed."""
 
@@ -75,7 +87,9 @@ class Driver:
         self.condition = threading.Condition()  # guards the core, the recorder and all live jobs
         self.jobs: dict[str, LiveJob] = {}
         self.failure: BaseException | None = None
-        self._epoch = engine.now() if journal is None else float(journal.get_value("epoch"))
+        # The run's clock counts the seconds during which a scheduler runs.
+        self._started = engine.now() - (0.0 if journal is None else journal.last_time)
+        self._ends: list[JobEnd] = []  # not yet in the journal
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._is_closing = False
         self._had_servers_at = engine.now()
@@ -127,7 +141,7 @@ class Driver:
             return
         reader = Journal.read(self.journal.directory)  # the other connection is the thread's
         try:
-            yield from reader.read_results(job.name)
+            yield from reader.read_results(job.number)
         finally:
             reader.close()
 
@@ -145,6 +159,8 @@ class Driver:
     def close(self) -> None:
         """Stop all running items and the thread."""
         self._is_closing = True
+        if self.journal is not None:
+            self.journal.stop_waiting(_CLOSE_SECONDS)
         self.engine.wake()
         if self._thread.is_alive():
             self._thread.join()
@@ -157,8 +173,8 @@ class Driver:
 
     @property
     def now(self) -> float:
-        """Seconds since the run began."""
-        return self.engine.now() - self._epoch
+        """Seconds since the run began, not counting the time between two schedulers."""
+        return self.engine.now() - self._started
 
     # --- the thread -----------------------------------------------------------------------------
 
@@ -180,19 +196,26 @@ class Driver:
         outcomes = self.engine.wait_for_outcomes(_STEP_SECONDS)
         if not self._messages.empty() and self.core.observed == 0:
             time.sleep(_GATHER_SECONDS)
+        messages = self._receive_messages()
+        self._record_arrivals(messages)
         with self.condition:
-            events = [self._handle_outcome(outcome) for outcome in outcomes]
-            events += self._receive_messages()
+            events: list[Event] = [self._handle_outcome(outcome) for outcome in outcomes]
+            for message in messages:
+                events += self._handle_message(message)
             events += self._check_capacity()
             for command in self.core.handle(*events, Tick(self.now)):
                 self._carry_out(command)
             self._warn_without_servers()
             active = self.core.jobs
             self.engine.request_servers(sum(job.max_servers for job in active.values()))
-            self.recorder.record_held(
-                self.now, {name: job.observed for name, job in active.items()}
-            )
-            self.recorder.flush()
+            held = {self.jobs[name].number: job.observed for name, job in active.items()}
+            self.recorder.record_held(self.now, held)
+        # Other threads must be able to go on while the journal is written, which may take long.
+        self.recorder.flush()
+        with self.condition:
+            for end in self._ends:
+                end.job.ended, end.job.error = end.time, end.error
+            self._ends.clear()
             self.condition.notify_all()
 
     def _handle_outcome(self, outcome: Outcome) -> Event:
@@ -203,10 +226,12 @@ class Driver:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
             error = f"item {item}: {outcome.error}"
-            self.recorder.add_failed_attempt(FailedAttempt(job.name, item, now, error))
+            self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result
-        self.recorder.add_finished_item(FinishedItem(job.name, item, outcome.seconds, now, result))
+        self.recorder.add_finished_item(
+            FinishedItem(job.number, job.get_key(item), item, outcome.seconds, now, result)
+        )
         job.done += 1
         if outcome.reference is not None:
             job.references[item] = outcome.reference
@@ -215,44 +240,54 @@ class Driver:
         job.source.finish_item(outcome)
         return ItemFinished(now, job.name, item, outcome.seconds)
 
-    def _receive_messages(self) -> list[Event]:
-        """Return the messages of other threads as events."""
-        events: list[Event] = []
+    def _receive_messages(self) -> list[Message]:
+        """Return what other threads have sent."""
+        messages: list[Message] = []
         while True:
             try:
-                message = self._messages.get_nowait()
+                messages.append(self._messages.get_nowait())
             except queue.Empty:
-                return events
-            match message:
-                case JobsSubmitted():
-                    events += self._add_jobs(message.jobs)
-                case SourceAdvanced():
-                    progress = message.progress
-                    progress.is_pending = False
-                    events.append(ItemsRead(self.now, progress.job.name, progress.items))
-                case SourceExhausted():
-                    # Count in this thread: it starts the items, so the count is final.
-                    job, items = message.job, message.count_items()
-                    job.items = items
-                    events.append(ItemsExhausted(self.now, job.name, items))
-                case JobStopped():
-                    events.append(JobCancelled(self.now, message.job.name, message.error))
+                return messages
 
-    def _add_jobs(self, jobs: Sequence[LiveJob]) -> list[Event]:
-        """Write jobs to the journal and open their sources; return their arrivals."""
-        now = self.now
-        new = [job for job in jobs if job.arrived is None]
-        for job in new:
-            job.arrived = now
-        for job in jobs:
-            job.items, job.done = job.spec.items, len(job.done_before)
-        self.recorder.add_jobs(
-            [job.to_record() for job in new],
-            [job.submission for job in jobs if job.submission is not None],
-        )
-        for job in jobs:
-            job.source.open(SourceProgress(job, self.send), job.done_before)
-        return [JobArrived(now, job.spec, job.done_before) for job in jobs]
+    def _record_arrivals(self, messages: Sequence[Message]) -> None:
+        """Write the jobs that arrive to the journal, before any of them starts."""
+        jobs = [
+            job
+            for message in messages
+            if isinstance(message, JobsSubmitted)
+            for job in message.jobs
+        ]
+        with self.condition:
+            new = [job for job in jobs if job.arrived is None]
+            for job in new:
+                job.arrived = self.now
+            for job in jobs:
+                job.items, job.done = job.spec.items, len(job.done_before)
+            self.recorder.add_jobs(
+                [job.to_record() for job in new],
+                [job.submission for job in jobs if job.submission is not None],
+            )
+        if jobs:
+            self.recorder.flush()
+
+    def _handle_message(self, message: Message) -> list[Event]:
+        """Return a message as events."""
+        match message:
+            case JobsSubmitted():
+                for job in message.jobs:
+                    job.source.open(SourceProgress(job, self.send), job.done_before)
+                return [JobArrived(self.now, job.spec, job.done_before) for job in message.jobs]
+            case SourceAdvanced():
+                progress = message.progress
+                progress.is_pending = False
+                return [ItemsRead(self.now, progress.job.name, progress.items)]
+            case SourceExhausted():
+                # Count in this thread: it starts the items, so the count is final.
+                job, items = message.job, message.count_items()
+                job.items = items
+                return [ItemsExhausted(self.now, job.name, items)]
+            case JobStopped():
+                return [JobCancelled(self.now, message.job.name, message.error)]
 
     def _check_capacity(self) -> list[Event]:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()
@@ -289,9 +324,12 @@ class Driver:
             case Drop():
                 job.source.drop_item(command.item, command.error)
             case Finish():
-                job.error, job.ended = command.error, self.now
+                end = JobEnd(job, self.now, command.error)
+                self._ends.append(end)
                 job.source.close()
-                self.recorder.add_ended_job(job.to_record())
+                self.recorder.add_ended_job(
+                    replace(job, ended=end.time, error=end.error).to_record()
+                )
 
     def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
         if self.journal is None:

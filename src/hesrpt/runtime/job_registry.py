@@ -23,7 +23,8 @@ class JobRegistry:
         self._names.add(job.name)
         record = self._records.get(job.name)
         if record is not None and self._journal is not None:
-            job.resume(record, frozenset(self._journal.read_done_items(job.name)))
+            done = self._journal.read_done_items(record.number)
+            job.resume(record, frozenset(done.values()))
         else:
             self._last_number += 1
             job.number = self._last_number

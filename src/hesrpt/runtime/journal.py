@@ -1,20 +1,19 @@
-"""The journal of a run: an SQLite database of jobs, outcomes, servers held and submissions.
+"""The journal of a run: jobs, outcomes, servers held and submissions, in an SQLite database.
 
 Results in the journal are unpickled, so no other user may write to the state directory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sqlite3
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.journal_database import Database, create_database
 from hesrpt.runtime.journal_entries import (
     Changes,
     Holding,
@@ -22,49 +21,57 @@ from hesrpt.runtime.journal_entries import (
     JobRecord,
     Submission,
 )
+from hesrpt.runtime.journal_rows import (
+    ITEM_COLUMNS,
+    JOB_COLUMNS,
+    compute_digest,
+    create_item_row,
+    create_job_row,
+    create_record,
+    create_submission,
+    is_intact,
+    move_item_row,
+    seal,
+)
 from hesrpt.runtime.state_directory import (
     check_state_directory,
     create_state_directory,
-    get_database_path,
     is_locked,
     lock_directory,
 )
-from hesrpt.speedups import PowerLaw, Speedup
 
-_VERSION = 2
-_SCHEMA = f"""
-CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE jobs (
-    name TEXT PRIMARY KEY, number INTEGER NOT NULL, spec TEXT NOT NULL,
-    items INTEGER, size REAL, p REAL, arrived REAL NOT NULL, ended REAL, error TEXT
-) WITHOUT ROWID;
-CREATE TABLE items (
-    job TEXT NOT NULL, item INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
-    result BLOB, PRIMARY KEY (job, item)
-) WITHOUT ROWID;
-CREATE TABLE failures (job TEXT NOT NULL, item INTEGER NOT NULL, time REAL NOT NULL, error TEXT);
-CREATE TABLE holdings (time REAL NOT NULL, job TEXT NOT NULL, servers INTEGER NOT NULL);
-CREATE TABLE submissions (number INTEGER PRIMARY KEY, spec TEXT NOT NULL);
-PRAGMA user_version = {_VERSION};
-"""
-_SELECT_RECORDS = """
-SELECT spec, number, arrived, ended, error, items, size, p,
-    IFNULL(done.count, 0) AS done, IFNULL(done.seconds, 0.0) AS item_seconds,
-    IFNULL(failed.count, 0) AS failures
+_SELECT_RECORDS = f"""
+SELECT IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0), {JOB_COLUMNS}
 FROM jobs
 LEFT JOIN (SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items GROUP BY job) AS done
-    ON done.job = name
+    ON done.job = number
 LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
-    ON failed.job = name
+    ON failed.job = number
 ORDER BY number
+"""
+_WRITE_JOB = f"""
+INSERT INTO jobs ({JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET
+    name = excluded.name, spec = excluded.spec, fingerprint = excluded.fingerprint,
+    items = excluded.items, size = excluded.size, p = excluded.p, arrived = excluded.arrived,
+    ended = excluded.ended, error = excluded.error, checksum = excluded.checksum
+"""
+_SELECT_LAST_TIME = """
+SELECT MAX(time) FROM (
+    SELECT MAX(time) AS time FROM holdings UNION ALL SELECT MAX(ended) FROM items
+    UNION ALL SELECT MAX(arrived) FROM jobs UNION ALL SELECT MAX(ended) FROM jobs
+    UNION ALL SELECT MAX(time) FROM failures
+)
 """
 
 
 class Journal:
     """The database of a state directory."""
 
-    def __init__(self, directory: Path, connection: sqlite3.Connection, lock: int | None) -> None:
-        self.directory, self._connection, self._lock = directory, connection, lock
+    def __init__(self, directory: Path, lock: int | None) -> None:
+        self.directory, self._lock = directory, lock
+        self.last_time = 0.0  # the last recorded time, when the journal was opened to continue it
+        self._database = Database(directory)
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
@@ -72,8 +79,8 @@ class Journal:
         path = Path(directory)
         lock = create_state_directory(path)
         try:
-            _create_database(path, {"epoch": time.time(), "servers": servers, "policy": policy})
-            return cls(path, _connect(path), lock)
+            create_database(path, [seal(("servers", servers)), seal(("policy", policy))])
+            return cls(path, lock)
         except BaseException:
             os.close(lock)
             raise
@@ -84,22 +91,10 @@ class Journal:
         journal = cls.read(directory)
         try:
             journal._lock = lock_directory(journal.directory)
+            journal._prepare_to_resume()
         except BaseException:
             journal.close()
             raise
-        with journal._transaction() as connection:
-            # All jobs lost their servers when the earlier scheduler stopped, after its last entry.
-            (last,) = connection.execute(
-                "SELECT MAX(time) FROM (SELECT MAX(time) AS time FROM holdings UNION ALL "
-                "SELECT MAX(ended) FROM items)"
-            ).fetchone()
-            held = {job: servers for _, job, servers in journal.read_holdings()}
-            connection.executemany(
-                "INSERT INTO holdings VALUES (?, ?, 0)",
-                [(last, job) for job, servers in held.items() if servers > 0],
-            )
-            # Jobs that failed are tried again.
-            connection.execute("UPDATE jobs SET ended = NULL, error = NULL WHERE error IS NOT NULL")
         return journal
 
     @classmethod
@@ -107,131 +102,99 @@ class Journal:
         """Open the journal of a run to inspect it, or to submit jobs to it."""
         path = Path(directory)
         check_state_directory(path)
-        journal = cls(path, _connect(path), None)
-        (version,) = journal._select("PRAGMA user_version")[0]
-        if version != _VERSION:
-            journal.close()
-            raise StateError(f"{path}: was written by another version of hesrpt (format {version})")
-        return journal
+        return cls(path, None)
 
     def close(self) -> None:
         """Close the database and release the lock."""
-        self._connection.close()
+        self._database.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _raise_state_errors(self.directory), self._connection:
-            yield self._connection
+    def stop_waiting(self, seconds: float) -> None:
+        """From now on, wait at most so long while another process has locked the database."""
+        self._database.stop_waiting(seconds)
 
-    def _select(self, query: str, *parameters: object) -> list[Any]:
-        with _raise_state_errors(self.directory):
-            return self._connection.execute(query, parameters).fetchall()
+    def _prepare_to_resume(self) -> None:
+        (last,) = self._database.select(_SELECT_LAST_TIME)[0]
+        self.last_time = last or 0.0
+        held = {job: servers for _, job, servers in self.read_holdings()}
+        failed = [record for record in self.read_records() if record.error is not None]
+        self.write(
+            Changes(
+                # All jobs lost their servers when the earlier scheduler stopped.
+                holdings=[Holding(self.last_time, job, 0) for job, n in held.items() if n > 0],
+                # Jobs that failed are tried again.
+                jobs=[replace(record, ended=None, error=None) for record in failed],
+            )
+        )
 
     # --- writing ------------------------------------------------------------------------------
 
-    def set_value(self, name: str, value: float | str) -> None:
-        """Store a value that belongs to the run as a whole."""
-        with self._transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
-
-    def add_jobs(self, records: Sequence[JobRecord], submissions: Sequence[int] = ()) -> None:
-        """Add jobs that have arrived, and delete the submissions that they came from."""
-        rows = [
-            {
-                "name": record.name,
-                "number": record.number,
-                "spec": record.spec.to_json(),
-                "items": record.items,
-                "size": record.size,
-                "p": _get_power(record.speedup),
-                "arrived": record.arrived,
-            }
-            for record in records
-        ]
-        with self._transaction() as connection:
-            connection.executemany(
-                "INSERT INTO jobs (name, number, spec, items, size, p, arrived) "
-                "VALUES (:name, :number, :spec, :items, :size, :p, :arrived)",
-                rows,
-            )
-            connection.executemany(
-                "DELETE FROM submissions WHERE number = ?", [(number,) for number in submissions]
-            )
-
     def write(self, changes: Changes) -> None:
-        """Write all changes, or none of them if that fails."""
-        ended = [
-            {
-                "name": record.name,
-                "items": record.items,
-                "size": record.size,
-                "p": _get_power(record.speedup),
-                "ended": record.ended,
-                "error": record.error,
-            }
-            for record in changes.ended_jobs
-        ]
-        with self._transaction() as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?, ?)", changes.finished_items
+        """Write all changes, or none of them if that fails.
+
+        If they include the end of a job, they and all earlier ones are on the disk afterwards.
+        """
+        if not changes:
+            return
+        ends_job = any(record.ended is not None for record in changes.jobs)
+        with self._database.transaction(durable=ends_job) as connection:
+            run, run_all = connection.execute, connection.executemany
+            for number in changes.jobs_to_redo:
+                run("DELETE FROM items WHERE job = ?", (number,))
+                run("DELETE FROM failures WHERE job = ?", (number,))
+            run_all(_WRITE_JOB, map(create_job_row, changes.jobs))
+            run_all(
+                "DELETE FROM submissions WHERE number = ?",
+                [(number,) for number in changes.added_submissions],
             )
-            connection.executemany(
-                "INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts
+            run_all("DELETE FROM items WHERE job = ? AND key = ?", changes.removed_items)
+            for job, key, position in changes.moved_items:
+                query = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
+                for row in run(query, (job, key)).fetchall():
+                    *_, checksum = move_item_row(row, position)
+                    run(
+                        "UPDATE items SET position = ?, checksum = ? WHERE job = ? AND key = ?",
+                        (position, checksum, job, key),
+                    )
+            run_all(
+                f"INSERT OR REPLACE INTO items ({ITEM_COLUMNS}, result) VALUES (?,?,?,?,?,?,?,?)",
+                (
+                    (*create_item_row(item, compute_digest(item.result)), item.result)
+                    for item in changes.finished_items
+                ),
             )
-            connection.executemany("INSERT INTO holdings VALUES (?, ?, ?)", changes.holdings)
-            connection.executemany(
-                "UPDATE jobs SET ended = :ended, error = :error, items = :items, size = :size, "
-                "p = :p WHERE name = :name",
-                ended,
+            run_all("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts)
+            run_all("INSERT INTO holdings VALUES (?, ?, ?)", changes.holdings)
+            run_all(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", map(seal, changes.values.items())
             )
 
     def submit(self, specs: Sequence[JobSpec]) -> None:
         """Leave jobs for the scheduler of this run to pick up."""
-        with self._transaction() as connection:
+        with self._database.transaction(durable=True) as connection:
             connection.executemany(
-                "INSERT INTO submissions (spec) VALUES (?)", [(spec.to_json(),) for spec in specs]
+                "INSERT INTO submissions (spec, checksum) VALUES (?, ?)",
+                [seal((spec.to_json(),)) for spec in specs],
             )
 
     # --- reading ------------------------------------------------------------------------------
 
     def get_value(self, name: str, default: Any = None) -> Any:
         """Return a value that belongs to the run as a whole."""
-        found = self._select("SELECT value FROM meta WHERE name = ?", name)
-        return found[0][0] if found else default
+        for row in self._database.select("SELECT * FROM meta WHERE name = ?", name):
+            self._check(row, f"the value of {name!r}")
+            return row[1]
+        return default
 
     def read_records(self) -> list[JobRecord]:
         """Return all jobs in order of arrival."""
-        return [
-            JobRecord(
-                spec=JobSpec.from_json(spec),
-                number=number,
-                arrived=arrived,
-                ended=ended,
-                error=error,
-                items=items,
-                done=done,
-                failures=failures,
-                item_seconds=item_seconds,
-                size=size,
-                speedup=None if p is None else PowerLaw(p),
-            )
-            for (
-                spec,
-                number,
-                arrived,
-                ended,
-                error,
-                items,
-                size,
-                p,
-                done,
-                item_seconds,
-                failures,
-            ) in self._select(_SELECT_RECORDS)
-        ]
+        records = []
+        for done, seconds, failures, *row in self._database.select(_SELECT_RECORDS):
+            self._check(row, f"the entry of job {row[1]!r}, number {row[0]},")
+            records.append(create_record(tuple(row), done, seconds, failures))
+        return records
 
     def get_record(self, job: str) -> JobRecord:
         """Return the record of a job."""
@@ -242,63 +205,40 @@ class Journal:
         names = ", ".join(record.name for record in records)
         raise InputError(f"there is no job {job!r} in {self.directory}; jobs are: {names}")
 
-    def read_done_items(self, job: str) -> list[int]:
-        """Return the items of a job that are done."""
-        return [item for (item,) in self._select("SELECT item FROM items WHERE job = ?", job)]
+    def read_done_items(self, number: int) -> dict[bytes, int]:
+        """Return the finished items of a job: their keys and positions."""
+        return dict(self._database.select("SELECT key, position FROM items WHERE job = ?", number))
 
-    def read_results(self, job: str) -> Iterator[ItemResult]:
+    def read_results(self, number: int) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items."""
-        query = "SELECT item, result FROM items WHERE job = ? ORDER BY item"
-        with _raise_state_errors(self.directory):
-            yield from map(ItemResult._make, self._connection.execute(query, (job,)))
+        select = self._database.select
+        keys = select("SELECT key FROM items WHERE job = ? ORDER BY position", number)
+        for (key,) in keys:
+            query = f"SELECT {ITEM_COLUMNS}, result FROM items WHERE job = ? AND key = ?"
+            for *row, result in select(query, number, key):
+                subject = f"item {row[2]} of job number {number}"
+                self._check(row, f"the entry of {subject}")
+                if compute_digest(result) != row[5]:
+                    raise StateError(f"{self._database.path}: the result of {subject} is damaged")
+                yield ItemResult(row[2], result)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""
         query = "SELECT time, job, servers FROM holdings ORDER BY time, rowid"
-        return [Holding(*row) for row in self._select(query)]
+        return [Holding(*row) for row in self._database.select(query)]
 
     def read_submissions(self) -> list[Submission]:
         """Return the jobs that were submitted and have not been added to the run."""
-        found = self._select("SELECT number, spec FROM submissions ORDER BY number")
-        return [Submission(number, JobSpec.from_json(spec)) for number, spec in found]
+        rows = self._database.select("SELECT number, spec, checksum FROM submissions")
+        for row in rows:
+            self._check(row[1:], f"submission {row[0]}")
+        return [create_submission(row) for row in rows]
+
+    def _check(self, row: Sequence[Any], subject: str) -> None:
+        if not is_intact(row):
+            raise StateError(f"{self._database.path}: {subject} is damaged")
 
     @property
     def is_running(self) -> bool:
         """Whether a scheduler is running on the directory."""
         return is_locked(self.directory)
-
-
-def _get_power(speedup: Speedup | None) -> float | None:
-    return speedup.p if isinstance(speedup, PowerLaw) else None
-
-
-@contextlib.contextmanager
-def _raise_state_errors(directory: Path) -> Iterator[None]:
-    """Turn errors of the database into StateErrors that name its file."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StateError(f"{get_database_path(directory)}: {error}") from None
-
-
-def _create_database(directory: Path, values: Mapping[str, float | str]) -> None:
-    """Create the database under another name first, so that it exists completely or not at all."""
-    draft = directory / "state.db.new"
-    try:
-        draft.unlink(missing_ok=True)
-        with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
-            connection.executescript(_SCHEMA)
-            connection.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
-        draft.replace(get_database_path(directory))
-    except (sqlite3.Error, OSError) as error:
-        raise StateError(f"{get_database_path(directory)}: {error}") from None
-
-
-def _connect(directory: Path) -> sqlite3.Connection:
-    with _raise_state_errors(directory):
-        connection = sqlite3.connect(
-            get_database_path(directory), timeout=30, check_same_thread=False
-        )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-    return connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.runtime.jobs import JobSpec
@@ -16,7 +16,8 @@ class JobRecord:
     """A job as the journal keeps it. Times are in seconds since the run began."""
 
     spec: JobSpec
-    number: int  # in order of arrival; part of the names of its log files
+    number: int  # in order of arrival; identifies the job, and is never used again
+    fingerprint: bytes = b""  # of its function or command
     arrived: float
     ended: float | None = None
     error: str | None = None
@@ -55,18 +56,34 @@ def get_job_state(ended: float | None, error: str | None) -> JobState:
 class FinishedItem(NamedTuple):
     """An item that is done."""
 
-    job: str
-    item: int
+    job: int  # the number of its job
+    key: bytes  # what identifies the item within its job, wherever it is in the job's items
+    position: int  # its index in the job's items
     seconds: float
     ended: float
     result: bytes
 
 
+class MovedItem(NamedTuple):
+    """A finished item that is now elsewhere in its job's items."""
+
+    job: int
+    key: bytes
+    position: int
+
+
+class RemovedItem(NamedTuple):
+    """A finished item that is no longer one of its job's items."""
+
+    job: int
+    key: bytes
+
+
 class FailedAttempt(NamedTuple):
     """A failed attempt of an item."""
 
-    job: str
-    item: int
+    job: int
+    position: int
     time: float
     error: str
 
@@ -75,7 +92,7 @@ class Holding(NamedTuple):
     """A job holds ``servers`` servers from ``time`` on."""
 
     time: float
-    job: str
+    job: int
     servers: int
 
 
@@ -89,19 +106,26 @@ class Submission(NamedTuple):
 class ItemResult(NamedTuple):
     """The pickled result of an item."""
 
-    item: int
+    position: int
     pickled: bytes
 
 
 @dataclass
 class Changes:
-    """What has happened in a run since the journal was last written."""
+    """What has happened in a run since the journal was last written.
 
+    Jobs are new ones, and earlier ones whose record has changed. Jobs to redo lose their items.
+    """
+
+    jobs: list[JobRecord] = field(default_factory=list)
+    jobs_to_redo: list[int] = field(default_factory=list)
+    added_submissions: list[int] = field(default_factory=list)  # their jobs are in ``jobs``
+    removed_items: list[RemovedItem] = field(default_factory=list)
+    moved_items: list[MovedItem] = field(default_factory=list)
     finished_items: list[FinishedItem] = field(default_factory=list)
     failed_attempts: list[FailedAttempt] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
-    ended_jobs: list[JobRecord] = field(default_factory=list)
+    values: dict[str, float | str] = field(default_factory=dict)  # of the run as a whole
 
     def __bool__(self) -> bool:
-        lists = self.finished_items, self.failed_attempts, self.holdings, self.ended_jobs
-        return any(lists)
+        return any(getattr(self, each.name) for each in fields(self))

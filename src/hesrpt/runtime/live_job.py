@@ -44,6 +44,10 @@ class LiveJob:
         """The job's name, unique in its pool."""
         return self.spec.name
 
+    def get_key(self, item: int) -> bytes:
+        """Return what identifies an item of this job in the journal."""
+        return item.to_bytes(8, "big")
+
     @property
     def has_ended(self) -> bool:
         """Whether the job is done, failed or cancelled."""

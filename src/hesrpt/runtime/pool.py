@@ -22,7 +22,7 @@ from hesrpt.runtime.executor import CallSource, PoolExecutor
 from hesrpt.runtime.job_handle import Job, JobError
 from hesrpt.runtime.job_registry import JobRegistry
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.journal_entries import Changes, JobRecord
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
@@ -101,7 +101,7 @@ class Pool:
             on_error.callback(running_engine.close)
             core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
             if journal is not None:
-                journal.set_value("servers", core.servers)
+                journal.write(Changes(values={"servers": core.servers}))
             elif state is not None:
                 journal = Journal.create(state, core.servers, core.allocator.policy.name)
                 on_error.callback(journal.close)

@@ -1,4 +1,4 @@
-"""Collects what happens in a run, and writes it to the journal before waiting threads wake up."""
+"""Collects what happens in a run, and writes it to the journal."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ class Recorder:
         if journal is not None and (known := journal.get_value("first_start")) is not None:
             self.first_start = float(known)
         self._changes = Changes()
-        self._held: Mapping[str, int] = {}
+        self._held: Mapping[int, int] = {}
 
     def add_jobs(self, records: Sequence[JobRecord], submissions: Sequence[int]) -> None:
-        """Record jobs that have arrived, and delete the submissions that they came from."""
-        if self.journal is not None:
-            self.journal.add_jobs(records, submissions)
+        """Record jobs that have arrived, and the submissions that they came from."""
+        self._changes.jobs += records
+        self._changes.added_submissions += submissions
 
     def record_servers(self, servers: int) -> None:
         """Record how many servers there are now."""
         if servers > self.peak_servers:
             self.peak_servers = servers
-            if self.journal is not None:
-                self.journal.set_value("servers", servers)
+            self._changes.values["servers"] = servers
 
     def record_start(self, time: float) -> None:
         """Record when an item started; only the first call counts."""
         if self.first_start is None:
             self.first_start = time
-            if self.journal is not None:
-                self.journal.set_value("first_start", time)
+            self._changes.values["first_start"] = time
 
     def add_finished_item(self, item: FinishedItem) -> None:
         """Record an item that is done."""
@@ -50,19 +48,20 @@ class Recorder:
 
     def add_ended_job(self, record: JobRecord) -> None:
         """Record a job that has ended."""
-        self._changes.ended_jobs.append(record)
+        self._changes.jobs.append(record)
 
-    def record_held(self, time: float, held: Mapping[str, int]) -> None:
-        """Record how many servers each job holds now."""
-        for name in held.keys() | self._held.keys():
-            servers = held.get(name, 0)
-            if servers != self._held.get(name, 0):
-                self._changes.holdings.append(Holding(time, name, servers))
+    def record_held(self, time: float, held: Mapping[int, int]) -> None:
+        """Record how many servers each job holds now, by the numbers of the jobs."""
+        for number in held.keys() | self._held.keys():
+            servers = held.get(number, 0)
+            if servers != self._held.get(number, 0):
+                holding = Holding(time, number, servers)
+                self.holdings.append(holding)
+                self._changes.holdings.append(holding)
         self._held = held
 
     def flush(self) -> None:
-        """Write what was recorded since the last flush."""
+        """Write what was recorded since the last flush; the end of a job is durable then."""
         changes, self._changes = self._changes, Changes()
-        if self.journal is not None and changes:
+        if self.journal is not None:
             self.journal.write(changes)
-        self.holdings += changes.holdings

@@ -25,21 +25,21 @@ class RecordedTimeline(Timeline):
     """
 
     def __init__(
-        self, names: Sequence[str], holdings: Sequence[Holding], completion_times: FloatArray
+        self, numbers: Sequence[int], holdings: Sequence[Holding], completion_times: FloatArray
     ) -> None:
-        job_numbers = {name: number for number, name in enumerate(names)}
-        changes = [change for change in holdings if change.job in job_numbers]
+        columns = {number: column for column, number in enumerate(numbers)}
+        changes = [change for change in holdings if change.job in columns]
         times = np.array([change.time for change in changes])
         self.starts: FloatArray = np.unique(np.concatenate((times, completion_times, [0.0])))
         self.ends: FloatArray = np.append(self.starts[1:], self.starts[-1])
         self.completion_times = completion_times
-        self.table: FloatArray = np.zeros((len(self.starts), len(names)))
-        held_now = np.zeros(len(names))
+        self.table: FloatArray = np.zeros((len(self.starts), len(numbers)))
+        held_now = np.zeros(len(numbers))
         next_change = 0
         for phase, start in enumerate(self.starts):
             while next_change < len(changes) and changes[next_change].time <= start:
                 change = changes[next_change]
-                held_now[job_numbers[change.job]] = change.servers
+                held_now[columns[change.job]] = change.servers
                 next_change += 1
             self.table[phase] = held_now
 
@@ -95,5 +95,6 @@ def build_schedule(
         names=[record.name for record in records],
     )
     completion_times = np.array([record.ended for record in records], dtype=np.float64)
-    timeline = RecordedTimeline(workload.names, holdings, completion_times)
+    numbers = [record.number for record in records]
+    timeline = RecordedTimeline(numbers, holdings, completion_times)
     return Schedule(workload, float(servers), completion_times, timeline)

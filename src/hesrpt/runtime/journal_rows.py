@@ -1,0 +1,99 @@
+"""Rows of the journal's database, each with a checksum, and the entries that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.journal_entries import FinishedItem, JobRecord, Submission
+from hesrpt.speedups import PowerLaw, Speedup
+
+#: A row without its checksum, or with it as the last value.
+Row = tuple[Any, ...]
+
+JOB_COLUMNS = "number, name, spec, fingerprint, items, size, p, arrived, ended, error, checksum"
+ITEM_COLUMNS = "job, key, position, seconds, ended, digest, checksum"
+
+_CHECKSUM_BYTES = 16
+
+
+def compute_digest(content: bytes) -> bytes:
+    """Return the checksum of a result."""
+    return blake2b(content, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def seal(values: Row) -> Row:
+    """Return a row with its checksum."""
+    return (*values, compute_digest(repr(values).encode("utf-8", "backslashreplace")))
+
+
+def is_intact(row: Sequence[Any]) -> bool:
+    """Return whether a row is as :func:`seal` returned it."""
+    return seal(tuple(row[:-1])) == tuple(row)
+
+
+def create_job_row(record: JobRecord) -> Row:
+    """Return the row of a job."""
+    return seal(
+        (
+            record.number,
+            record.name,
+            record.spec.to_json(),
+            record.fingerprint,
+            record.items,
+            _to_real(record.size),
+            _get_power(record.speedup),
+            _to_real(record.arrived),
+            _to_real(record.ended),
+            record.error,
+        )
+    )
+
+
+def create_record(row: Row, done: int, item_seconds: float, failures: int) -> JobRecord:
+    """Return the record of a job's row, given the numbers of its finished items and failures."""
+    number, _, spec, fingerprint, items, size, p, arrived, ended, error, _ = row
+    return JobRecord(
+        spec=JobSpec.from_json(spec),
+        number=number,
+        fingerprint=fingerprint,
+        arrived=arrived,
+        ended=ended,
+        error=error,
+        items=items,
+        done=done,
+        failures=failures,
+        item_seconds=item_seconds,
+        size=size,
+        speedup=None if p is None else PowerLaw(p),
+    )
+
+
+def create_item_row(item: FinishedItem, digest: bytes) -> Row:
+    """Return the row of a finished item, without its result."""
+    return seal(
+        (item.job, item.key, item.position, _to_real(item.seconds), _to_real(item.ended), digest)
+    )
+
+
+def move_item_row(row: Row, position: int) -> Row:
+    """Return the row of a finished item at another position."""
+    job, key, _, *others, _ = row
+    return seal((job, key, position, *others))
+
+
+def create_submission(row: Row) -> Submission:
+    """Return the submission of a row."""
+    number, spec, _ = row
+    return Submission(number, JobSpec.from_json(spec))
+
+
+def _to_real(value: float | None) -> float | None:
+    """Return a number as the database returns it: a float, and never -0.0."""
+    return None if value is None else float(value) + 0.0
+
+
+def _get_power(speedup: Speedup | None) -> float | None:
+    return speedup.p if isinstance(speedup, PowerLaw) else None
