@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,11 +17,7 @@ import pytest
 from support.shell import call, run
 from support.waiting import wait_until
 
-from hesrpt import Pool
-from hesrpt.runtime.batch_run import RunOptions, run_jobs, submit_jobs
 from hesrpt.runtime.engines.processes import MARKS_VARIABLE
-from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.jobs_file import read_jobs_file
 
 JOBS = """
 servers = 2
@@ -249,33 +244,11 @@ def test_submitted_jobs_join_the_run(folder: Path) -> None:
     assert "more: done" in out
     assert "count (2): done" in out
     late = call("submit", "s", "more.toml", cwd=folder)
-    assert "no scheduler is running: they start when the run is resumed" in late.stdout
+    assert "; they start with: hesrpt run --state s --resume" in late.stdout
     done = run("run", "--state", "s", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout
     assert "count (3): done" in done.stdout
-
-
-def test_job_submitted_as_the_run_ends_is_run(folder: Path) -> None:
-    (folder / "more.toml").write_text('[[job]]\nname = "more"\nitems = [1]\ncommand = "true"\n')
-    first, second = (
-        replace(spec, name=name)
-        for spec in read_jobs_file(folder / "more.toml").jobs
-        for name in ("first", "second")
-    )
-    state = folder / "s"
-    waiting = [second]
-
-    def display(pool: Pool) -> None:
-        if waiting and all(job.state == "done" for job in pool.jobs):
-            submit_jobs(state, [waiting.pop()])  # the run no longer looks for new jobs
-
-    pool = run_jobs([first], RunOptions(servers=1, state=state), display)
-    assert [job.name for job in pool.jobs] == ["second"]  # the run was resumed for the second job
-    assert [(job.name, job.state) for job in read_status(state).jobs] == [
-        ("first", "done"),
-        ("second", "done"),
-    ]
 
 
 def test_resumed_run_continues_a_renamed_job(folder: Path) -> None:

@@ -123,12 +123,12 @@ def test_resuming_releases_servers_and_retries_failed_jobs(journal: Journal) -> 
 def test_submissions_wait_until_their_jobs_are_added(journal: Journal) -> None:
     spec = JobSpec(name="more", items=3)
     reader = Journal.read(journal.directory)
-    reader.submit([spec, spec])
+    assert not reader.submissions.add([spec, spec])
     reader.close()
-    first, second = journal.read_submissions()
+    first, second = journal.submissions.read()
     assert first.spec == spec
     journal.write(Changes(jobs=[create_record("more", 1)], added_submissions=[first.number]))
-    assert journal.read_submissions() == [second]
+    assert journal.submissions.read() == [second]
 
 
 def test_unknown_job_is_reported(journal: Journal) -> None:

@@ -19,7 +19,7 @@ def submit(
     from hesrpt.runtime.jobs_file import read_jobs_file
 
     specs = read_jobs_file(jobs).jobs
-    is_running = submit_jobs(state, specs)
+    start_now = submit_jobs(state, specs)
     names = ", ".join(spec.name for spec in specs)
-    note = "" if is_running else "; no scheduler is running: they start when the run is resumed"
+    note = "" if start_now else f"; they start with: hesrpt run --state {state} --resume"
     print(f"submitted to {state}: {names}{note}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_submissions import SubmissionTable
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.state_directory import StateExistsError
@@ -51,36 +52,47 @@ def run_jobs(
                 _follow(pool, None, display)
             else:
                 with closing(Journal.read(options.state)) as journal:
+                    journal.submissions.open()
                     specs = _select_jobs(journal, specs)
                     pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
-                    _follow(pool, _Inbox(journal), display)
+                    _follow(pool, _Inbox(journal.submissions), display)
     finally:
         pool.close()
-    if options.state is not None and _has_submissions(options.state):
-        # A job was submitted between our last look and the release of the directory.
-        return run_jobs((), replace(options, resume=True), display)
     return pool
 
 
 def submit_jobs(directory: Path, specs: Sequence[JobSpec]) -> bool:
-    """Submit jobs to the run in a state directory; return whether its scheduler is running."""
+    """Submit jobs to the run in a state directory; return whether they will start now.
+
+    Otherwise, they start when the run is resumed.
+    """
     with closing(Journal.read(directory)) as journal:
-        journal.submit(specs)
-        return journal.is_running
+        return journal.submissions.add(specs) and journal.is_running
 
 
 class _Inbox:
     """The jobs that other processes submit to the state directory."""
 
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-        self.taken: set[int] = set()
+    def __init__(self, submissions: SubmissionTable) -> None:
+        self._submissions = submissions
+        self._taken: dict[int, LiveJob] = {}  # those that may still be in the journal
 
     def take(self) -> list[LiveJob]:
         """Return new jobs; the journal keeps them until they have been added to the run."""
-        new = [job for job in self.journal.read_submissions() if job.number not in self.taken]
-        self.taken |= {job.number for job in new}
-        return [LiveJob.from_command(job.spec, submission=job.number) for job in new]
+        # Read the journal after this: what it then holds under a number that is not in ``_taken``
+        # is certainly new.
+        self._taken = {n: job for n, job in self._taken.items() if not job.is_recorded}
+        new = {
+            number: LiveJob.from_command(spec, submission=number)
+            for number, spec in self._submissions.read()
+            if number not in self._taken
+        }
+        self._taken |= new
+        return list(new.values())
+
+    def close(self) -> bool:
+        """Take no more jobs; return False if there is one that has not been taken."""
+        return self._submissions.close()
 
 
 def _create_pool(options: RunOptions) -> Pool:
@@ -107,7 +119,7 @@ def _select_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[JobSpec]:
     Jobs that call Python functions are left to the script that added them.
     """
     records = journal.read_records()
-    if not specs and not records and not journal.read_submissions():
+    if not specs and not records and not journal.submissions.read():
         raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
     names = {record.name for record in records}
     return [
@@ -128,13 +140,8 @@ def _follow(pool: Pool, inbox: _Inbox | None, display: Callable[[Pool], None]) -
         if submitted:
             pool.add_jobs(submitted)
         display(pool)
-        if have_ended and not submitted:
+        if have_ended and not submitted and (inbox is None or inbox.close()):
             return
-
-
-def _has_submissions(directory: Path) -> bool:
-    with closing(Journal.read(directory)) as journal:
-        return bool(journal.read_submissions())
 
 
 @contextmanager

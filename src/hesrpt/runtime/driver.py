@@ -211,7 +211,7 @@ class Driver:
             held = {self.jobs[name].number: job.observed for name, job in active.items()}
             self.recorder.record_held(self.now, held)
         # Other threads must be able to go on while the journal is written, which may take long.
-        self.recorder.flush()
+        self.recorder.flush(self.now)
         with self.condition:
             for end in self._ends:
                 end.job.ended, end.job.error = end.time, end.error
@@ -268,7 +268,9 @@ class Driver:
                 [job.submission for job in jobs if job.submission is not None],
             )
         if jobs:
-            self.recorder.flush()
+            self.recorder.flush(self.now)
+            for job in jobs:
+                job.is_recorded = True
 
     def _handle_message(self, message: Message) -> list[Event]:
         """Return a message as events."""

@@ -14,7 +14,7 @@ class JobRegistry:
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
         self._records = {} if journal is None else {job.name: job for job in journal.read_records()}
-        self._last_number = max((job.number for job in self._records.values()), default=0)
+        self._last_number = 0 if journal is None else journal.read_last_number()
         self._names: set[str] = set()
 
     def register(self, job: LiveJob) -> None:

@@ -5,6 +5,7 @@ Results in the journal are unpickled, so no other user may write to the state di
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,27 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal_database import Database, create_database
 from hesrpt.runtime.journal_entries import (
     Changes,
     Holding,
     ItemResult,
     JobRecord,
-    Submission,
 )
-from hesrpt.runtime.journal_rows import (
-    ITEM_COLUMNS,
-    JOB_COLUMNS,
-    compute_digest,
-    create_item_row,
-    create_job_row,
-    create_record,
-    create_submission,
-    is_intact,
-    move_item_row,
-    seal,
-)
+from hesrpt.runtime.journal_items import ItemTable
+from hesrpt.runtime.journal_jobs import JobTable
+from hesrpt.runtime.journal_rows import HOLDING_COLUMNS, create_holding_row, is_intact, seal
+from hesrpt.runtime.journal_submissions import SubmissionTable
 from hesrpt.runtime.state_directory import (
     check_state_directory,
     create_state_directory,
@@ -40,29 +31,7 @@ from hesrpt.runtime.state_directory import (
     lock_directory,
 )
 
-_SELECT_RECORDS = f"""
-SELECT IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0), {JOB_COLUMNS}
-FROM jobs
-LEFT JOIN (SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items GROUP BY job) AS done
-    ON done.job = number
-LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
-    ON failed.job = number
-ORDER BY number
-"""
-_WRITE_JOB = f"""
-INSERT INTO jobs ({JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (number) DO UPDATE SET
-    name = excluded.name, spec = excluded.spec, fingerprint = excluded.fingerprint,
-    items = excluded.items, size = excluded.size, p = excluded.p, arrived = excluded.arrived,
-    ended = excluded.ended, error = excluded.error, checksum = excluded.checksum
-"""
-_SELECT_LAST_TIME = """
-SELECT MAX(time) FROM (
-    SELECT MAX(time) AS time FROM holdings UNION ALL SELECT MAX(ended) FROM items
-    UNION ALL SELECT MAX(arrived) FROM jobs UNION ALL SELECT MAX(ended) FROM jobs
-    UNION ALL SELECT MAX(time) FROM failures
-)
-"""
+_LOG = logging.getLogger("hesrpt")
 
 
 class Journal:
@@ -72,6 +41,9 @@ class Journal:
         self.directory, self._lock = directory, lock
         self.last_time = 0.0  # the last recorded time, when the journal was opened to continue it
         self._database = Database(directory)
+        self._jobs = JobTable(self._database)
+        self._items = ItemTable(self._database, self._jobs, directory)
+        self.submissions = SubmissionTable(self._database)
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
@@ -116,10 +88,18 @@ class Journal:
         self._database.stop_waiting(seconds)
 
     def _prepare_to_resume(self) -> None:
-        (last,) = self._database.select(_SELECT_LAST_TIME)[0]
-        self.last_time = last or 0.0
-        held = {job: servers for _, job, servers in self.read_holdings()}
-        failed = [record for record in self.read_records() if record.error is not None]
+        self._database.check()
+        self._jobs.discard_damaged()
+        self._items.remove_orphaned_files()
+        self._discard_damaged("meta", "name", "name, value, checksum")
+        self._discard_damaged("holdings", "number", HOLDING_COLUMNS)
+        self.submissions.reset()
+        records, holdings = self.read_records(), self.read_holdings()
+        times = [record.ended or record.arrived for record in records]
+        times += [holding.time for holding in holdings]
+        self.last_time = max(self.get_value("time", 0.0), *times, 0.0)
+        held = {job: servers for _, job, servers in holdings}
+        failed = [record for record in records if record.error is not None]
         self.write(
             Changes(
                 # All jobs lost their servers when the earlier scheduler stopped.
@@ -128,6 +108,16 @@ class Journal:
                 jobs=[replace(record, ended=None, error=None) for record in failed],
             )
         )
+
+    def _discard_damaged(self, table: str, key: str, columns: str) -> None:
+        """Remove damaged entries that a run can do without."""
+        rows = self._database.select(f"SELECT {key}, {columns} FROM {table}")
+        damaged = [name for name, *row in rows if not is_intact(row)]
+        for name in damaged:
+            message = "hesrpt: %s: removing a damaged entry: %r in the table %s"
+            _LOG.warning(message, self._database.path, name, table)
+        with self._database.transaction() as connection:
+            connection.executemany(f"DELETE FROM {table} WHERE {key} = ?", _wrap(damaged))
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -138,46 +128,20 @@ class Journal:
         """
         if not changes:
             return
+        rows = self._items.create_rows(changes.finished_items)
         ends_job = any(record.ended is not None for record in changes.jobs)
         with self._database.transaction(durable=ends_job) as connection:
-            run, run_all = connection.execute, connection.executemany
-            for number in changes.jobs_to_redo:
-                run("DELETE FROM items WHERE job = ?", (number,))
-                run("DELETE FROM failures WHERE job = ?", (number,))
-            run_all(_WRITE_JOB, map(create_job_row, changes.jobs))
-            run_all(
-                "DELETE FROM submissions WHERE number = ?",
-                [(number,) for number in changes.added_submissions],
-            )
-            run_all("DELETE FROM items WHERE job = ? AND key = ?", changes.removed_items)
-            for job, key, position in changes.moved_items:
-                query = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
-                for row in run(query, (job, key)).fetchall():
-                    *_, checksum = move_item_row(row, position)
-                    run(
-                        "UPDATE items SET position = ?, checksum = ? WHERE job = ? AND key = ?",
-                        (position, checksum, job, key),
-                    )
-            run_all(
-                f"INSERT OR REPLACE INTO items ({ITEM_COLUMNS}, result) VALUES (?,?,?,?,?,?,?,?)",
-                (
-                    (*create_item_row(item, compute_digest(item.result)), item.result)
-                    for item in changes.finished_items
-                ),
-            )
+            unused_files = self._items.write(connection, changes, rows)
+            self._jobs.write(connection, changes.jobs)
+            run_all = connection.executemany
+            run_all("DELETE FROM failures WHERE job = ?", _wrap(changes.jobs_to_redo))
+            run_all("DELETE FROM submissions WHERE number = ?", _wrap(changes.added_submissions))
             run_all("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts)
-            run_all("INSERT INTO holdings VALUES (?, ?, ?)", changes.holdings)
-            run_all(
-                "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", map(seal, changes.values.items())
-            )
-
-    def submit(self, specs: Sequence[JobSpec]) -> None:
-        """Leave jobs for the scheduler of this run to pick up."""
-        with self._database.transaction(durable=True) as connection:
-            connection.executemany(
-                "INSERT INTO submissions (spec, checksum) VALUES (?, ?)",
-                [seal((spec.to_json(),)) for spec in specs],
-            )
+            holdings = map(create_holding_row, changes.holdings)
+            run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)
+            values = map(seal, changes.values.items())
+            run_all("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", values)
+        self._items.files.remove(unused_files)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -190,11 +154,11 @@ class Journal:
 
     def read_records(self) -> list[JobRecord]:
         """Return all jobs in order of arrival."""
-        records = []
-        for done, seconds, failures, *row in self._database.select(_SELECT_RECORDS):
-            self._check(row, f"the entry of job {row[1]!r}, number {row[0]},")
-            records.append(create_record(tuple(row), done, seconds, failures))
-        return records
+        return self._jobs.read_records()
+
+    def read_last_number(self) -> int:
+        """Return the highest number that a job has ever had; 0 before the first job."""
+        return self._jobs.read_last_number()
 
     def get_record(self, job: str) -> JobRecord:
         """Return the record of a job."""
@@ -207,32 +171,20 @@ class Journal:
 
     def read_done_items(self, number: int) -> dict[bytes, int]:
         """Return the finished items of a job: their keys and positions."""
-        return dict(self._database.select("SELECT key, position FROM items WHERE job = ?", number))
+        return self._items.read_positions(number)
 
     def read_results(self, number: int) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items."""
-        select = self._database.select
-        keys = select("SELECT key FROM items WHERE job = ? ORDER BY position", number)
-        for (key,) in keys:
-            query = f"SELECT {ITEM_COLUMNS}, result FROM items WHERE job = ? AND key = ?"
-            for *row, result in select(query, number, key):
-                subject = f"item {row[2]} of job number {number}"
-                self._check(row, f"the entry of {subject}")
-                if compute_digest(result) != row[5]:
-                    raise StateError(f"{self._database.path}: the result of {subject} is damaged")
-                yield ItemResult(row[2], result)
+        return self._items.read_results(number)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""
-        query = "SELECT time, job, servers FROM holdings ORDER BY time, rowid"
-        return [Holding(*row) for row in self._database.select(query)]
-
-    def read_submissions(self) -> list[Submission]:
-        """Return the jobs that were submitted and have not been added to the run."""
-        rows = self._database.select("SELECT number, spec, checksum FROM submissions")
-        for row in rows:
-            self._check(row[1:], f"submission {row[0]}")
-        return [create_submission(row) for row in rows]
+        holdings = []
+        query = f"SELECT number, {HOLDING_COLUMNS} FROM holdings ORDER BY time, number"
+        for number, *row in self._database.iterate(query):
+            self._check(row, f"entry {number} of the servers held")
+            holdings.append(Holding(*row[:-1]))
+        return holdings
 
     def _check(self, row: Sequence[Any], subject: str) -> None:
         if not is_intact(row):
@@ -242,3 +194,7 @@ class Journal:
     def is_running(self) -> bool:
         """Whether a scheduler is running on the directory."""
         return is_locked(self.directory)
+
+
+def _wrap(values: Sequence[object]) -> list[tuple[object]]:
+    return [(value,) for value in values]

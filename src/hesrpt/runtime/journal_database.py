@@ -20,7 +20,7 @@ _VERSION = 3
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
     fingerprint BLOB NOT NULL, items INTEGER, size REAL, p REAL, arrived REAL NOT NULL,
     ended REAL, error TEXT, checksum BLOB NOT NULL
 );
@@ -32,7 +32,10 @@ CREATE TABLE items (
 CREATE TABLE failures (
     job INTEGER NOT NULL, position INTEGER NOT NULL, time REAL NOT NULL, error TEXT
 );
-CREATE TABLE holdings (time REAL NOT NULL, job INTEGER NOT NULL, servers INTEGER NOT NULL);
+CREATE TABLE holdings (
+    number INTEGER PRIMARY KEY, time REAL NOT NULL, job INTEGER NOT NULL,
+    servers INTEGER NOT NULL, checksum BLOB NOT NULL
+);
 CREATE TABLE submissions (
     number INTEGER PRIMARY KEY AUTOINCREMENT, spec TEXT NOT NULL, checksum BLOB NOT NULL
 );
@@ -50,22 +53,16 @@ T = TypeVar("T")
 
 
 class Database:
-    """A connection to the database. Several threads may use it."""
+    """Connections to the database: one to read and one to write, for several threads."""
 
     def __init__(self, directory: Path) -> None:
         self.path = get_database_path(directory)
-        self._mutex = threading.Lock()
         self._waits_until = inf
+        self._reading, self._writing = threading.RLock(), threading.Lock()
         with self._raise_state_errors():
-            self._connection = sqlite3.connect(
-                self.path,
-                timeout=_ATTEMPT_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            self._reader, self._writer = self._connect(), self._connect()
         try:
             self.select("PRAGMA journal_mode = WAL")
-            self.select("PRAGMA synchronous = NORMAL")
             (version,) = self.select("PRAGMA user_version")[0]
         except BaseException:
             self.close()
@@ -76,24 +73,36 @@ class Database:
                 f"{directory}: was written by another version of hesrpt (format {version})"
             )
 
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self.path, timeout=_ATTEMPT_SECONDS, isolation_level=None, check_same_thread=False
+        )
+
     def close(self) -> None:
-        """Close the connection."""
-        with self._mutex:
-            self._connection.close()
+        """Close the connections."""
+        with self._reading:
+            self._reader.close()
+        with self._writing:
+            self._writer.close()
 
     def stop_waiting(self, seconds: float) -> None:
         """From now on, wait at most so long while another process has locked the database."""
         self._waits_until = time.monotonic() + seconds
 
+    def check(self) -> None:
+        """Raise an error if the structure of the database is damaged."""
+        for (problem,) in self.select("PRAGMA quick_check(1)"):
+            if problem != "ok":
+                raise StateError(f"{self.path}: is damaged: {problem}")
+
     def select(self, query: str, *parameters: object) -> list[Any]:
         """Return the rows that a query selects."""
+        return list(self.iterate(query, *parameters))
 
-        def run() -> list[Any]:
-            with self._mutex:
-                return self._connection.execute(query, parameters).fetchall()
-
-        with self._raise_state_errors():
-            return self._retry_while_locked(run)
+    def iterate(self, query: str, *parameters: object) -> Iterator[Any]:
+        """Yield the rows that a query selects; other threads cannot read until the last one."""
+        with self._raise_state_errors(), self._reading:
+            yield from self._retry_while_locked(lambda: self._reader.execute(query, parameters))
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -102,27 +111,17 @@ class Database:
         If ``durable``, they and all earlier ones are on the disk when the block ends. Otherwise, a
         power failure may undo the latest transactions.
         """
-        with self._raise_state_errors():
-            self._retry_while_locked(lambda: self._begin(durable))
+        with self._raise_state_errors(), self._writing:
+            synchronous = "FULL" if durable else "NORMAL"
+            self._writer.execute(f"PRAGMA synchronous = {synchronous}")
+            self._retry_while_locked(lambda: self._writer.execute("BEGIN IMMEDIATE"))
             try:
-                yield self._connection
-                self._connection.execute("COMMIT")
+                yield self._writer
+                self._writer.execute("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
+                    self._writer.execute("ROLLBACK")
                 raise
-            finally:
-                self._mutex.release()
-
-    def _begin(self, durable: bool) -> None:
-        """Begin a transaction that other threads wait for."""
-        self._mutex.acquire()
-        try:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._connection.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            self._mutex.release()
-            raise
 
     def _retry_while_locked(self, action: Callable[[], T]) -> T:
         started = time.monotonic()

@@ -7,13 +7,14 @@ from hashlib import blake2b
 from typing import Any
 
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal_entries import FinishedItem, JobRecord, Submission
+from hesrpt.runtime.journal_entries import FinishedItem, Holding, JobRecord
 from hesrpt.speedups import PowerLaw, Speedup
 
 #: A row without its checksum, or with it as the last value.
 Row = tuple[Any, ...]
 
 JOB_COLUMNS = "number, name, spec, fingerprint, items, size, p, arrived, ended, error, checksum"
+HOLDING_COLUMNS = "time, job, servers, checksum"
 ITEM_COLUMNS = "job, key, position, seconds, ended, digest, checksum"
 
 _CHECKSUM_BYTES = 16
@@ -84,10 +85,9 @@ def move_item_row(row: Row, position: int) -> Row:
     return seal((job, key, position, *others))
 
 
-def create_submission(row: Row) -> Submission:
-    """Return the submission of a row."""
-    number, spec, _ = row
-    return Submission(number, JobSpec.from_json(spec))
+def create_holding_row(holding: Holding) -> Row:
+    """Return the row of a change in the servers that a job holds."""
+    return seal((_to_real(holding.time), holding.job, holding.servers))
 
 
 def _to_real(value: float | None) -> float | None:

@@ -21,6 +21,7 @@ class LiveJob:
     submission: int | None = None  # the number of the journal's submission that it came from
     is_new: bool = False  # whether it is distinct from a job of the same name in the journal
     number: int = 0  # in order of arrival
+    is_recorded: bool = False  # whether it is in the journal, if there is one
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None

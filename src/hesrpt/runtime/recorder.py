@@ -60,8 +60,9 @@ class Recorder:
                 self._changes.holdings.append(holding)
         self._held = held
 
-    def flush(self) -> None:
-        """Write what was recorded since the last flush; the end of a job is durable then."""
+    def flush(self, time: float) -> None:
+        """Write what was recorded up to now; the end of a job is durable then."""
         changes, self._changes = self._changes, Changes()
-        if self.journal is not None:
+        if self.journal is not None and changes:
+            changes.values["time"] = time
             self.journal.write(changes)

@@ -1,0 +1,128 @@
+"""Jobs submitted to a run: each runs once, whenever it is submitted."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.waiting import wait_until
+
+from hesrpt import StateError
+from hesrpt.runtime.batch_run import RunOptions, run_jobs, submit_jobs
+from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.jobs_file import read_jobs_file
+from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_entries import Changes, JobRecord
+from hesrpt.runtime.pool import Pool
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> JobSpec:
+    path = tmp_path / "jobs.toml"
+    path.write_text('[[job]]\nname = "first"\nitems = [1]\ncommand = "echo {job} >> ran"\n')
+    (only,) = read_jobs_file(path).jobs
+    return only
+
+
+def read_jobs_that_ran(spec: JobSpec) -> list[str]:
+    assert spec.command is not None
+    assert spec.command.directory is not None
+    return (Path(spec.command.directory) / "ran").read_text().splitlines()
+
+
+def rename(spec: JobSpec, name: str) -> JobSpec:
+    assert spec.command is not None
+    return replace(spec, name=name, command=replace(spec.command, job=name))
+
+
+def test_numbers_of_submissions_never_recur(tmp_path: Path, spec: JobSpec) -> None:
+    with closing(Journal.create(tmp_path / "s", 1, "hesrpt")) as journal:
+        numbers = []
+        for number in range(1, 4):
+            journal.submissions.add([spec])
+            (submission,) = journal.submissions.read()
+            numbers.append(submission.number)
+            record = JobRecord(spec=rename(spec, f"{number}"), number=number, arrived=0.0)
+            journal.write(Changes(jobs=[record], added_submissions=[submission.number]))
+        assert numbers == [1, 2, 3]
+
+
+def test_jobs_submitted_one_after_another_all_run(tmp_path: Path, spec: JobSpec) -> None:
+    state = tmp_path / "s"
+    names = [f"job {number}" for number in range(60)]
+    will_start: list[bool] = []
+
+    def submit() -> None:
+        wait_until(lambda: state.is_dir() and (state / "state.db").exists())
+        will_start.extend(submit_jobs(state, [rename(spec, name)]) for name in names)
+
+    submitting = threading.Thread(target=submit)
+    submitting.start()
+    run_jobs([spec], RunOptions(servers=2, state=state))
+    submitting.join()
+    in_time = [name for name, is_in_time in zip(names, will_start, strict=True) if is_in_time]
+    done = {job.name for job in read_status(state).jobs if job.state == "done"}
+    assert done >= {"first", *in_time}
+    if len(in_time) < len(names):
+        run_jobs([], RunOptions(servers=2, state=state, resume=True))
+    assert {job.state for job in read_status(state).jobs} == {"done"}
+    assert sorted(read_jobs_that_ran(spec)) == sorted(["first", *names])
+
+
+def test_job_submitted_after_all_others_have_ended_still_runs(
+    tmp_path: Path, spec: JobSpec
+) -> None:
+    state = tmp_path / "s"
+    waiting = [rename(spec, "third"), rename(spec, "second")]
+
+    def display(pool: Pool) -> None:
+        if waiting and all(job.state == "done" for job in pool.jobs):
+            # The run has looked for new jobs and found none.
+            assert submit_jobs(state, [waiting.pop()])
+
+    pool = run_jobs([spec], RunOptions(servers=1, state=state), display)
+    assert [(job.name, job.state) for job in pool.jobs] == [
+        ("first", "done"),
+        ("second", "done"),
+        ("third", "done"),
+    ]
+
+
+def test_submitting_says_whether_a_scheduler_will_see_the_job(
+    tmp_path: Path, spec: JobSpec
+) -> None:
+    state = tmp_path / "s"
+    with Pool(1, state=state):
+        assert not submit_jobs(state, [spec])  # a pool of a script takes no submissions
+    with closing(Journal.resume(state)) as journal:
+        journal.submissions.open()
+        assert not journal.submissions.close()
+        (submission,) = journal.submissions.read()
+        journal.write(
+            Changes(
+                jobs=[JobRecord(spec=spec, number=1, arrived=0.0)],
+                added_submissions=[submission.number],
+            )
+        )
+        assert journal.submissions.close()
+        assert not submit_jobs(state, [rename(spec, "late")])
+        journal.submissions.open()
+        assert submit_jobs(state, [rename(spec, "in time")])
+    assert not submit_jobs(state, [rename(spec, "later")])  # nobody holds the lock
+    run_jobs([], RunOptions(servers=1, state=state, resume=True))
+    assert sorted(read_jobs_that_ran(spec)) == ["first", "in time", "late", "later"]
+
+
+def test_damaged_submission_is_reported_and_removed(tmp_path: Path, spec: JobSpec) -> None:
+    with closing(Journal.create(tmp_path / "s", 1, "hesrpt")) as journal:
+        journal.submissions.add([spec, spec])
+        with closing(sqlite3.connect(tmp_path / "s" / "state.db")) as connection, connection:
+            connection.execute("UPDATE submissions SET spec = '{}' WHERE number = 1")
+        with pytest.raises(StateError, match=r"damaged and removed: submission 1; submit its jobs"):
+            journal.submissions.read()
+        assert [submission.number for submission in journal.submissions.read()] == [2]
