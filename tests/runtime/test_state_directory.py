@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import resource
+import shutil
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.shell import assert_refused, call
+from support.waiting import wait_until
 
 from hesrpt import Pool, StateError
+from hesrpt.runtime.inspection import read_status
 
 
 def square(x: int) -> int:
@@ -42,6 +50,141 @@ def test_second_scheduler_on_a_state_directory_is_refused(tmp_path: Path) -> Non
         pytest.raises(StateError, match="another scheduler is running on it"),
     ):
         Pool(servers=1, state=tmp_path / "s", resume=True)
+
+
+def test_removing_files_does_not_let_a_second_scheduler_start(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    with Pool(servers=1, state=state) as pool:
+        pool.map(square, range(3), name="squares").results()
+        for path in state.iterdir():
+            if path.is_file() and not path.name.startswith("state.db"):
+                path.unlink()
+        assert read_status(state).is_running
+        with pytest.raises(StateError, match="another scheduler is running on it"):
+            Pool(servers=1, state=state, resume=True)
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def replace(path: Path) -> None:
+    path.rename(path.with_name("old"))
+    if path.with_name("old").is_dir():
+        shutil.copytree(path.with_name("old"), path)
+    else:
+        shutil.copy(path.with_name("old"), path)
+
+
+@pytest.mark.parametrize("change", [remove, replace])
+@pytest.mark.parametrize("name", ["", "state.db", "state.db-wal", "state.db-shm"])
+def test_scheduler_notices_that_its_files_are_gone(
+    tmp_path: Path, change: Callable[[Path], None], name: str
+) -> None:
+    state = tmp_path / "s"
+    pool = Pool(servers=1, state=state)
+    pool.map(square, range(3), name="some").results()
+    change(state / name)
+    problem = "removed" if change is remove else "replaced"
+    with pytest.raises(StateError, match=f"was {problem} while the scheduler was running"):
+        pool.map(square, range(3), name="more").results(timeout=60)
+    pool.close()
+
+
+def test_lock_is_on_a_file_where_directories_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def refuse_directories(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")  # as NFS does
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", refuse_directories)
+    state = tmp_path / "s"
+    pool = Pool(servers=1, state=state)
+    pool.map(square, range(3), name="some").results()
+    with pytest.raises(StateError, match="another scheduler is running on it"):
+        Pool(servers=1, state=state, resume=True)
+    (state / "lock").unlink()
+    with pytest.raises(StateError, match="lock: was removed"):
+        pool.map(square, range(3), name="more").results(timeout=60)
+    pool.close()
+
+
+JOBS = """
+[[job]]
+name = "print"
+items = [1, 2]
+command = "echo {item}; until [ -e go ]; do sleep 0.1; done"
+"""
+SCRIPT = """
+import os, sys
+os.umask(int(sys.argv.pop(1), 8))
+from hesrpt.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("umask", ["000", "022", "777"])
+def test_all_files_are_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    state = tmp_path / "s"
+
+    def read_modes() -> dict[str, str]:
+        return {
+            str(path.relative_to(tmp_path)): oct(path.stat().st_mode & 0o777)
+            for path in [state, *state.rglob("*")]
+        }
+
+    command = [sys.executable, "-c", SCRIPT, umask, "run", "jobs.toml", "--servers", "2"]
+    with subprocess.Popen([*command, "--state", "s"], cwd=tmp_path, stdout=-1) as process:
+        try:
+            wait_until(lambda: len(list(state.glob("logs/*"))) == 2)
+            modes = read_modes()
+        finally:
+            (tmp_path / "go").touch()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert {"s/state.db", "s/state.db-wal", "s/state.db-shm"} <= set(modes)
+    modes |= read_modes()
+    directories = {"s", "s/logs"}
+    assert modes == {name: "0o700" if name in directories else "0o600" for name in modes}
+
+
+def print_item(x: int) -> int:
+    print("item", x)
+    return x
+
+
+def test_logs_and_results_of_python_items_are_private(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        with Pool(servers=1, state=tmp_path / "s") as pool:
+            pool.map(print_item, range(2), name="print")
+            pool.map(bytes, [3_000_000], name="large")
+    finally:
+        os.umask(previous)
+    files = [path for path in (tmp_path / "s").glob("*/*") if path.is_file()]
+    assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o600"] * 3
+    directories = [path for path in (tmp_path / "s").iterdir() if path.is_dir()]
+    assert [oct(path.stat().st_mode & 0o777) for path in directories] == ["0o700"] * 2
+
+
+def test_missing_logs_directory_stops_neither_a_run_nor_a_resume(tmp_path: Path) -> None:
+    logs = tmp_path / "s" / "logs"
+    with Pool(servers=1, state=tmp_path / "s") as pool:
+        pool.map(print_item, range(2), name="print").results()
+        shutil.rmtree(logs)
+        assert pool.map(print_item, range(2), name="again").results() == [0, 1]
+        assert len(list(logs.iterdir())) == 2
+    shutil.rmtree(logs)
+    with Pool(servers=1, state=tmp_path / "s", resume=True) as pool:
+        assert pool.map(print_item, range(3), name="print").results() == [0, 1, 2]
+    assert len(list(logs.iterdir())) == 1
+    shutil.rmtree(logs)
+    assert_refused(call("logs", "s", "print", cwd=tmp_path), "job 'print' has printed nothing")
 
 
 def test_unusable_state_directories_are_refused(tmp_path: Path) -> None:

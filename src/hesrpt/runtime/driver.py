@@ -36,6 +36,7 @@ from hesrpt.runtime.events import (
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import FailedAttempt, FinishedItem, ItemResult
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.logs import get_log_path
 from hesrpt.runtime.messages import (
     JobsSubmitted,
     JobStopped,
@@ -45,7 +46,6 @@ from hesrpt.runtime.messages import (
     SourceProgress,
 )
 from hesrpt.runtime.recorder import Recorder
-from hesrpt.runtime.state_directory import get_log_path
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5

@@ -10,8 +10,8 @@ from pathlib import Path
 from hesrpt.errors import InputError
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.logs import find_logs
 from hesrpt.runtime.run_schedule import build_schedule
-from hesrpt.runtime.state_directory import find_logs
 from hesrpt.schedule import Schedule
 
 

@@ -6,7 +6,6 @@ Results in the journal are unpickled, so no other user may write to the state di
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from hesrpt.runtime.journal_jobs import JobTable
 from hesrpt.runtime.journal_rows import HOLDING_COLUMNS, create_holding_row, is_intact, seal
 from hesrpt.runtime.journal_submissions import SubmissionTable
 from hesrpt.runtime.state_directory import (
+    DirectoryLock,
     check_state_directory,
     create_state_directory,
     is_locked,
@@ -37,7 +37,7 @@ _LOG = logging.getLogger("hesrpt")
 class Journal:
     """The database of a state directory."""
 
-    def __init__(self, directory: Path, lock: int | None) -> None:
+    def __init__(self, directory: Path, lock: DirectoryLock | None) -> None:
         self.directory, self._lock = directory, lock
         self.last_time = 0.0  # the last recorded time, when the journal was opened to continue it
         self._database = Database(directory)
@@ -54,7 +54,7 @@ class Journal:
             create_database(path, [seal(("servers", servers)), seal(("policy", policy))])
             return cls(path, lock)
         except BaseException:
-            os.close(lock)
+            lock.release()
             raise
 
     @classmethod
@@ -80,7 +80,7 @@ class Journal:
         """Close the database and release the lock."""
         self._database.close()
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
     def stop_waiting(self, seconds: float) -> None:
@@ -128,6 +128,7 @@ class Journal:
         """
         if not changes:
             return
+        self._check_lock()
         rows = self._items.create_rows(changes.finished_items)
         ends_job = any(record.ended is not None for record in changes.jobs)
         with self._database.transaction(durable=ends_job) as connection:
@@ -142,6 +143,11 @@ class Journal:
             values = map(seal, changes.values.items())
             run_all("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", values)
         self._items.files.remove(unused_files)
+        self._check_lock()  # what is reported as written must be in files that still exist
+
+    def _check_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.check()
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.journal_rows import Row
-from hesrpt.runtime.state_directory import get_database_path
+from hesrpt.runtime.state_directory import get_database_path, open_private
 
 _VERSION = 3
 _SCHEMA = f"""
@@ -160,6 +161,8 @@ def create_database(directory: Path, values: list[Row]) -> None:
     draft = directory / "state.db.new"
     try:
         draft.unlink(missing_ok=True)
+        # SQLite gives its other files the same permissions.
+        os.close(open_private(draft, os.O_RDWR | os.O_EXCL))
         with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
             connection.executescript(_SCHEMA)
             connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", values)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.journal_rows import compute_digest
+from hesrpt.runtime.state_directory import create_private_directory, open_private
 
 #: Results that are larger than this go to files, in bytes.
 MAX_BYTES_IN_DATABASE = 2**20
@@ -39,8 +40,8 @@ class ResultFiles:
         path = self.get_path(name)
         draft = path.with_name(name + _DRAFT_SUFFIX)
         try:
-            self.directory.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            create_private_directory(self.directory)
+            descriptor = open_private(draft, os.O_WRONLY | os.O_TRUNC)
             with open(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()

@@ -1,10 +1,12 @@
 """The state directory of a run: private to one user, and locked by one scheduler at a time.
 
-It holds the journal's database, the lock file, and the output of each item.
+It holds the journal's database and the output of each item. The lock is on the directory itself, so
+nobody can remove it without removing the directory.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -15,6 +17,10 @@ from hesrpt.runtime.posix import require_posix
 
 # How long to wait for a lock, in seconds: another process may be checking whether it is free.
 _LOCK_TIMEOUT = 1.0
+# File systems such as NFS lock only files that are open for writing, so they cannot lock a
+# directory. There, the lock is on a file in it.
+_LOCK_FILE = "lock"
+_CANNOT_LOCK_DIRECTORIES = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 
 
 class StateExistsError(StateError):
@@ -26,22 +32,11 @@ def get_database_path(directory: Path) -> Path:
     return directory / "state.db"
 
 
-def get_log_path(directory: Path, job_number: int, item: int) -> Path:
-    """Return the path of the output of an item."""
-    return directory / "logs" / f"{job_number}-{item}.log"
-
-
-def find_logs(directory: Path, job_number: int) -> list[tuple[int, Path]]:
-    """Return the items of a job that have printed something, with the paths of their output."""
-    paths = (directory / "logs").glob(f"{job_number}-*.log")
-    return sorted((int(path.stem.split("-")[1]), path) for path in paths)
-
-
-def create_state_directory(directory: Path) -> int:
+def create_state_directory(directory: Path) -> DirectoryLock:
     """Create and lock the directory of a new run; return the lock."""
     require_posix()
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_private_directory(directory, parents=True)
     except FileExistsError:
         raise StateError(f"{directory}: is not a directory") from None
     except OSError as error:
@@ -49,12 +44,11 @@ def create_state_directory(directory: Path) -> int:
     _check_private(directory)
     lock = lock_directory(directory)
     if get_database_path(directory).exists():
-        os.close(lock)
+        lock.release()
         raise StateExistsError(
             f"{directory}: holds an earlier run; continue it with resume=True, or choose another "
             "directory"
         )
-    (directory / "logs").mkdir(exist_ok=True)
     return lock
 
 
@@ -71,42 +65,23 @@ def check_state_directory(directory: Path) -> None:
     _check_private(directory)
 
 
-def lock_directory(directory: Path) -> int:
-    """Lock a directory; return the file descriptor that holds the lock until it is closed."""
-    import fcntl
-
-    try:
-        lock = _open_lock(directory)
-    except OSError as error:
-        raise StateError(f"{directory}: cannot be written to: {error.strerror}") from None
-    deadline = time.monotonic() + _LOCK_TIMEOUT
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except OSError:
-            if time.monotonic() > deadline:
-                os.close(lock)
-                raise StateError(f"{directory}: another scheduler is running on it") from None
-            time.sleep(0.02)
+# --- private files ------------------------------------------------------------------------------
 
 
-def is_locked(directory: Path) -> bool:
-    """Return whether a scheduler is running on a directory."""
-    import fcntl
-
-    lock = _open_lock(directory)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+def create_private_directory(directory: Path, *, parents: bool = False) -> None:
+    """Create a directory that only its owner can use, whatever the umask; it may exist already."""
+    is_new = not directory.exists()
+    directory.mkdir(mode=0o700, parents=parents, exist_ok=True)
+    if is_new:
+        directory.chmod(0o700)
 
 
-def _open_lock(directory: Path) -> int:
-    return os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def open_private(path: Path, flags: int) -> int:
+    """Open a file, creating it if necessary; only its owner can use it, whatever the umask."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o600:
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _check_private(directory: Path) -> None:
@@ -123,3 +98,97 @@ def _check_private(directory: Path) -> None:
         raise StateError(
             f"{directory}: other users may read or write it; run chmod 700 {directory}"
         )
+
+
+# --- the lock -----------------------------------------------------------------------------------
+
+
+class DirectoryLock:
+    """The lock of a running scheduler, which also notices if its files are removed or replaced."""
+
+    def __init__(self, directory: Path, descriptor: int) -> None:
+        self.directory = directory
+        self.descriptor = descriptor  # holds the lock until it is closed
+        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        database = get_database_path(directory)
+        self._identities: dict[Path, tuple[int, int] | None] = {
+            directory if is_directory else directory / _LOCK_FILE: _identify(descriptor),
+            # These are created later.
+            database: None,
+            database.with_name(f"{database.name}-wal"): None,
+            database.with_name(f"{database.name}-shm"): None,
+        }
+
+    def check(self) -> None:
+        """Raise an error if the directory or the database is no longer the one that was opened.
+
+        Otherwise the scheduler would write into deleted files, and lose all results.
+        """
+        for path, known in self._identities.items():
+            found = _identify(path)
+            if known is None:
+                self._identities[path] = found
+            elif found != known:
+                problem = "removed" if found is None else "replaced"
+                raise StateError(f"{path}: was {problem} while the scheduler was running")
+
+    def release(self) -> None:
+        """Release the lock."""
+        os.close(self.descriptor)
+
+
+def _identify(file: Path | int) -> tuple[int, int] | None:
+    """Return what tells a file from all others, or None if it does not exist."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def lock_directory(directory: Path) -> DirectoryLock:
+    """Lock a directory for a scheduler."""
+    import fcntl
+
+    deadline = time.monotonic() + _LOCK_TIMEOUT
+    while (descriptor := _try_to_lock(directory, fcntl.LOCK_EX)) is None:
+        if time.monotonic() > deadline:
+            raise StateError(f"{directory}: another scheduler is running on it")
+        time.sleep(0.02)
+    return DirectoryLock(directory, descriptor)
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a scheduler is running on a directory."""
+    import fcntl
+
+    descriptor = _try_to_lock(directory, fcntl.LOCK_SH)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def _try_to_lock(directory: Path, kind: int) -> int | None:
+    """Return a file descriptor that holds the lock, or None if another process has it."""
+    import fcntl
+
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in _CANNOT_LOCK_DIRECTORIES:
+                raise
+            descriptor = open_private(directory / _LOCK_FILE, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                raise
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        raise StateError(f"{directory}: cannot be locked: {error.strerror}") from None
+    return descriptor

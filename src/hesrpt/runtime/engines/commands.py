@@ -10,6 +10,7 @@ from typing import IO
 
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.processes import kill_tree
+from hesrpt.runtime.logs import open_log
 
 
 class CommandStartError(Exception):
@@ -53,7 +54,7 @@ def wait_for_command(process: subprocess.Popen[bytes], timeout: float | None) ->
 
 def open_output(log: Path | None) -> IO[bytes]:
     """Open the file for a command's output: its log, or a temporary file if it has none."""
-    return tempfile.TemporaryFile() if log is None else open(log, "a+b")
+    return tempfile.TemporaryFile() if log is None else os.fdopen(open_log(log), "a+b")
 
 
 def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int = 0) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 
+from hesrpt.runtime.logs import open_log
+
 T = TypeVar("T")
 
 
@@ -71,7 +73,7 @@ def _redirect_output(log: Path | None) -> Iterator[None]:
     saved = os.dup(1), os.dup(2)
     _flush()
     try:
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        handle = open_log(log)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         os.close(handle)

@@ -7,6 +7,7 @@ probe the node ourselves. If the node does not answer, its items are lost and ru
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,7 @@ from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connec
 from hesrpt.runtime.engines.ray.fleet import Fleet
 from hesrpt.runtime.engines.ray.resources import check_resources
 from hesrpt.runtime.engines.ray.server import ItemReport
+from hesrpt.runtime.logs import open_log
 
 # Seconds by which a batch may exceed the time limit of one of its items.
 _BATCH_SLACK = 1.0
@@ -241,7 +243,7 @@ class RayEngine:
                 continue
             report = reports[place]
             if report.output and task.log is not None:
-                with task.log.open("ab") as log:
+                with os.fdopen(open_log(task.log), "ab") as log:
                     log.write(report.output)
             has_reference = bool(batch.references) and report.error is None
             yield Outcome(
