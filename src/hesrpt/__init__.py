@@ -8,6 +8,7 @@ from hesrpt.errors import (
     CertificateError,
     FitError,
     InputError,
+    JobError,
     OverloadWarning,
     PolicyError,
     StateError,
@@ -30,7 +31,7 @@ from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt import paper, plotting, traces, whatif
-    from hesrpt.runtime.pool import Job, JobError, Pool
+    from hesrpt.runtime.pool import Job, Pool
 
 __all__ = [
     "Amdahl",
@@ -74,7 +75,7 @@ def __getattr__(name: str) -> Any:
     """Import what draws figures or starts processes when it is first used."""
     from importlib import import_module
 
-    if name in ("Job", "JobError", "Pool"):
+    if name in ("Job", "Pool"):
         return getattr(import_module("hesrpt.runtime.pool"), name)
     if name in ("paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")

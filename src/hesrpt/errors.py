@@ -6,6 +6,7 @@ __all__ = [
     "CertificateError",
     "FitError",
     "InputError",
+    "JobError",
     "OverloadWarning",
     "PolicyError",
     "StateError",
@@ -40,6 +41,10 @@ class StateError(InputError):
     scheduler is running on it, or other users can read it. If the disk is full or the journal
     damaged, waiting for a job may raise it too.
     """
+
+
+class JobError(RuntimeError):
+    """A job failed or was cancelled."""
 
 
 class OverloadWarning(UserWarning):

@@ -34,7 +34,7 @@ def test_standard_executor_interface(pool: Pool) -> None:
         failed = executor.submit(operator.getitem, {"a": 1}, "missing")
         with pytest.raises(KeyError, match="missing") as caught:
             failed.result()
-        assert any("raised on a server" in note for note in caught.value.__notes__)
+        assert "in make_call" in str(caught.value.__cause__)  # the traceback in the worker
     assert executor.job.state == "done"
     assert executor.job.done == 23
     with pytest.raises(RuntimeError, match="after shutdown"):
@@ -120,7 +120,7 @@ def test_slow_and_unpicklable_calls_fail() -> None:
             unpicklable = executor.submit(print, threading.Lock())
             with pytest.raises(JobError, match="time limit"):
                 late.result(90)
-            with pytest.raises(InputError, match="cannot be sent"):
+            with pytest.raises(TypeError, match=r"cannot pickle '_thread\.lock' object"):
                 unpicklable.result(90)
         with pytest.raises(InputError, match="timeout must be"):
             pool.executor(timeout=0)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.core import Core
+from hesrpt.runtime.call_source import CallSource
+from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.events import (
     CapacityChanged,
@@ -46,6 +49,7 @@ from hesrpt.runtime.messages import (
     SourceProgress,
 )
 from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.sources import ReadAhead
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
@@ -91,20 +95,25 @@ class Driver:
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
         self._ends: list[JobEnd] = []  # not yet in the journal
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._is_closing = False
+        self._is_closing = self._is_draining = False
+        self.was_forked = False  # whether the thread runs in the parent of this process
+        self._has_stopped_jobs = False  # while draining
         self._had_servers_at = engine.now()
         self._thread = threading.Thread(target=self._run, name="hesrpt-driver", daemon=True)
 
     # --- called by other threads ----------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, on_end: Callable[[Driver], None]) -> None:
+        """Start the thread, which calls ``on_end`` when it has ended."""
+        self._on_end = on_end
         self._thread.start()
 
     def submit(self, jobs: Sequence[LiveJob]) -> None:
         """Add jobs; none starts before all of them are in the journal."""
         with self.condition:
             self.raise_failure()
+            if self._is_closing or self._is_draining:
+                raise InputError("the pool is closed")
             self.jobs |= {job.name: job for job in jobs}
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
@@ -114,6 +123,7 @@ class Driver:
 
     def send(self, message: Message) -> None:
         """Send a message to the thread."""
+        self.check_process()
         self._messages.put(message)
         self.engine.wake()
 
@@ -134,9 +144,19 @@ class Driver:
                 f"the scheduler has failed, which is a bug: {self.failure}"
             ) from self.failure
 
+    def check_process(self) -> None:
+        """Raise an error in a process that was forked from the one in which the thread runs."""
+        if self.was_forked:
+            self.raise_failure()
+
     def read_results(self, job: LiveJob) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items."""
         if self.journal is None:
+            if job.are_results_freed:
+                raise InputError(
+                    f"job {job.name!r}: its results were freed, because they had been read or "
+                    "yielded and nobody held the job"
+                )
             yield from map(ItemResult._make, sorted(job.results.items()))
             return
         reader = Journal.read(self.journal.directory)  # the other connection is the thread's
@@ -145,8 +165,14 @@ class Driver:
         finally:
             reader.close()
 
+    def get_read_ahead(self) -> ReadAhead:
+        """Return how many items to read before servers are free for them."""
+        minimum = 2 * self.core.servers + 2
+        return ReadAhead(minimum, minimum * (MAX_BATCH if self.engine.batch_seconds else 1))
+
     def take_snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
+        self.check_process()
         with self.condition:
             jobs = self.core.jobs
             return Snapshot(
@@ -158,18 +184,43 @@ class Driver:
 
     def close(self) -> None:
         """Stop all running items and the thread."""
+        if self.was_forked:
+            return
         self._is_closing = True
         if self.journal is not None:
             self.journal.stop_waiting(_CLOSE_SECONDS)
         self.engine.wake()
+        self.join()
+        self._end_jobs()
+
+    def drain(self) -> None:
+        """Let the thread end once all calls submitted to executors have ended; stop other jobs.
+
+        This does not wait: the garbage collector may call it, in any thread.
+        """
+        if not self.was_forked:
+            self._is_draining = True
+            self.engine.wake()
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
         if self._thread.is_alive():
             self._thread.join()
-        with self.condition:
-            for job in self.jobs.values():
-                job.source.close()
-                if not job.has_ended:
-                    job.ended, job.error = self.now, "cancelled"
-            self.condition.notify_all()
+
+    def close_after_fork(self) -> None:
+        """Let go of what belongs to the parent, in a process that was forked from it.
+
+        Its threads do not exist here, so a lock that one of them held will never be released.
+        """
+        self.was_forked = True
+        self.condition = threading.Condition()
+        self.failure = InputError(
+            f"the pool belongs to process {os.getppid()}, from which this process was forked; "
+            "create another Pool here"
+        )
+        self.engine.close_after_fork()
+        if self.journal is not None:
+            self.journal.close_after_fork()
 
     @property
     def now(self) -> float:
@@ -180,8 +231,13 @@ class Driver:
 
     def _run(self) -> None:
         try:
-            while not self._is_closing:
-                self._step()
+            with ExitStack() as at_end:
+                if self.journal is not None:
+                    at_end.callback(self.journal.close)
+                at_end.callback(self.engine.close)
+                while not self._has_to_end():
+                    self._step()
+            self._end_jobs()
         except BaseException as error:
             with self.condition:
                 self.failure = error
@@ -189,7 +245,30 @@ class Driver:
                     job.source.close(f"the scheduler has failed: {error}")
                 self.condition.notify_all()
         finally:
-            self.engine.close()
+            self._on_end(self)
+
+    def _has_to_end(self) -> bool:
+        if self._is_closing or not self._is_draining:
+            return self._is_closing
+        with self.condition:
+            active = [job for job in self.jobs.values() if not job.has_ended]
+        if not self._has_stopped_jobs:
+            self._has_stopped_jobs = True
+            for job in active:
+                if isinstance(job.source, CallSource):
+                    job.source.shutdown()
+                else:
+                    self.cancel(job)
+        return not any(isinstance(job.source, CallSource) for job in active)
+
+    def _end_jobs(self) -> None:
+        """Cancel the jobs that have not ended."""
+        with self.condition:
+            for job in self.jobs.values():
+                job.source.close()
+                if not job.has_ended:
+                    job.ended, job.error = self.now, "cancelled"
+            self.condition.notify_all()
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
@@ -327,6 +406,8 @@ class Driver:
                 job.source.drop_item(command.item, command.error)
             case Finish():
                 end = JobEnd(job, self.now, command.error)
+                if command.error is not None:
+                    job.free_results()  # nobody can get them
                 self._ends.append(end)
                 job.source.close()
                 self.recorder.add_ended_job(

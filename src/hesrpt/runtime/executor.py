@@ -2,195 +2,89 @@
 
 from __future__ import annotations
 
-import threading
-import traceback
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from itertools import islice, repeat
+from typing import Any, ParamSpec, TypeVar
 
-import cloudpickle
-
-from hesrpt.errors import InputError
-from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
-from hesrpt.runtime.job_handle import Job, JobError
-from hesrpt.runtime.sources import SourceListener
+from hesrpt.runtime.call_source import CallSource
+from hesrpt.runtime.calls import Call, call_with_each
+from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.job_handle import Job
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
-    """A function and its arguments."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-@dataclass(eq=False)
-class _SubmittedCall:
-    future: Future[Any]
-    packed: Any
-
-
-class CallSource:
-    """Calls as items; a call gets its item number when it is started."""
-
-    delivers_results = True
-
-    def __init__(self, engine: Engine, timeout: float | None) -> None:
-        self.pack_argument, self.timeout = engine.pack_argument, timeout
-        self.function = engine.pack_function(_make_call)
-        self.cancelled_call = engine.pack_argument(None)  # runs in place of a cancelled call
-        self.lock = threading.Lock()
-        self.waiting: deque[_SubmittedCall] = deque()
-        self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled before it started
-        self.started_count = 0
-        self.listener: SourceListener | None = None
-        self.is_shut_down = self.is_closed = False
-        # Futures run arbitrary callbacks, which must not block the scheduler's thread.
-        self.resolver = ThreadPoolExecutor(1, thread_name_prefix="hesrpt-futures")
-
-    # --- called by users of the executor --------------------------------------------------------
-
-    def submit(self, call: Call) -> Future[Any]:
-        """Add a call."""
-        future: Future[Any] = Future()
-        try:
-            packed = self.pack_argument(call)
-        except InputError as error:
-            future.set_exception(error)
-            packed = None
-        with self.lock:
-            if self.is_shut_down or self.is_closed:
-                raise RuntimeError("cannot schedule new futures after shutdown")
-            if packed is not None:
-                self.waiting.append(_SubmittedCall(future, packed))
-                self._report_calls()
-        return future
-
-    def shutdown(self, cancel_futures: bool) -> None:
-        """Accept no further calls."""
-        cancelled: list[_SubmittedCall] = []
-        with self.lock:
-            if cancel_futures:
-                cancelled = list(self.waiting)
-                self.waiting.clear()
-            self.is_shut_down = True
-            if self.listener is not None:
-                self.listener.report_end(self._count_calls)
-        for call in cancelled:
-            _cancel(call.future)
-
-    def _report_calls(self) -> None:
-        if self.listener is not None:
-            self.listener.report_items(self.started_count + len(self.waiting))
-
-    def _count_calls(self) -> int:
-        with self.lock:
-            return self.started_count + len(self.waiting)
-
-    # --- called by the driver -------------------------------------------------------------------
-
-    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
-        with self.lock:
-            self.listener = listener
-            self._report_calls()
-            if self.is_shut_down:
-                listener.report_end(self._count_calls)
-
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
-        with self.lock:
-            if item not in self.running:
-                self.started_count += 1
-                self.running[item] = self._take_call()
-            call = self.running[item]
-        packed = self.cancelled_call if call is None else call.packed
-        return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
-
-    def _take_call(self) -> _SubmittedCall | None:
-        """Return the next call, or None if it was cancelled."""
-        if not self.waiting:
-            return None
-        call = self.waiting.popleft()
-        return call if call.future.set_running_or_notify_cancel() else None
-
-    def finish_item(self, outcome: Outcome) -> None:
-        if (call := self.running.pop(outcome.item, None)) is not None:
-            self.resolver.submit(_resolve, call.future, outcome.result)
-
-    def drop_item(self, item: int, error: str) -> None:
-        if (call := self.running.pop(item, None)) is not None:
-            self.resolver.submit(call.future.set_exception, JobError(error))
-
-    def close(self, reason: str = "the job has ended") -> None:
-        with self.lock:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            waiting, running = list(self.waiting), list(self.running.values())
-            self.waiting.clear()
-            self.running.clear()
-        for call in waiting:
-            self.resolver.submit(_cancel, call.future)
-        for started in running:
-            if started is not None:
-                self.resolver.submit(started.future.set_exception, CancelledError(reason))
-        self.resolver.shutdown(wait=False)
-
-
-def _cancel(future: Future[Any]) -> None:
-    """Cancel a future that has not started, and notify threads that wait for it."""
-    if future.cancel():
-        future.set_running_or_notify_cancel()
-
-
-def _resolve(future: Future[Any], pickled: bytes) -> None:
-    """Set the result or the error of a future from what :func:`_make_call` returned."""
-    try:
-        result, error = cloudpickle.loads(pickled)
-    except Exception as problem:  # a class may not be importable in this process
-        result, error = None, problem
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
-
-
-def _make_call(call: Call | None) -> tuple[Any, BaseException | None]:
-    """Make a call in a worker; return its result and the error that it raised."""
-    if call is None:
-        return None, None
-    function, args, kwargs = call
-    try:
-        return function(*args, **kwargs), None
-    except Exception as error:
-        where = "".join(traceback.format_tb(error.__traceback__)[1:])
-        error.add_note(f"raised on a server:\n{where}")
-        error.__traceback__ = None
-        try:
-            cloudpickle.loads(cloudpickle.dumps(error))
-        except Exception:  # the error cannot be pickled
-            return None, JobError(f"{type(error).__name__}: {error}\n{where}")
-        return None, error
-
-
 class PoolExecutor(Executor):
-    """One job of a pool, to which calls are submitted; created by :meth:`Pool.executor`."""
+    """One job of a pool, to which calls are submitted; created by :meth:`Pool.executor`.
 
-    def __init__(self, job: Job[Any], source: CallSource) -> None:
-        self.job, self._source = job, source
+    An executor that nobody refers to any longer is shut down: the submitted calls still end.
+    """
+
+    def __init__(self, job: Job[Any], driver: Driver, source: CallSource) -> None:
+        self.job, self._driver, self._source = job, driver, source
+        weakref.finalize(self, _shut_down, driver, source).atexit = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submit a call; it runs as soon as the job has a free server."""
+        self._driver.check_process()
         return self._source.submit(Call(fn, args, kwargs))
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[T]:
+        """Call a function with the items of iterables; yield the results in their order.
+
+        Parameters
+        ----------
+        fn
+            A callable that takes as many arguments as there are iterables.
+        iterables
+            They are read at once, before the first result is returned.
+        timeout
+            Seconds to wait for the results; after that, a TimeoutError is raised.
+        chunksize
+            How many calls to send to a worker at once. Larger chunks are faster for short calls.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize must be at least 1, got {chunksize}")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout)
+        chunks = _split(zip(*iterables, strict=False), chunksize)
+        results = super().map(call_with_each, repeat(fn), chunks, timeout=timeout)
+        return _yield_and_forget(results)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no further calls; the job ends once all submitted calls have ended."""
+        if self._driver.was_forked:
+            return  # the executor belongs to the parent process
         self._source.shutdown(cancel_futures)
         if wait:
             self.job.wait()
-            self._source.resolver.shutdown()
+            self._source.resolver.join()
+
+
+def _shut_down(driver: Driver, source: CallSource) -> None:
+    """Shut down the source of an executor that was garbage-collected."""
+    if not driver.was_forked:
+        source.shutdown()
+
+
+def _split(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(values)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def _yield_and_forget(lists: Iterator[list[T]]) -> Iterator[T]:
+    """Yield the values in lists without keeping them in memory."""
+    for values in lists:
+        values.reverse()
+        while values:
+            yield values.pop()

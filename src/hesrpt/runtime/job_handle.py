@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import cloudpickle
 
-from hesrpt.errors import InputError
-from hesrpt.runtime.driver import Driver
+from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.journal_entries import JobState, get_job_state
+from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-class JobError(RuntimeError):
-    """A job failed or was cancelled."""
 
 
 class Job(Generic[T_co]):
     """A job of a pool, as :meth:`Pool.map` returns it: wait for it, get its results, or cancel it.
 
     For type checkers, ``Job[int]`` is a job whose function returns an int for each item.
+
+    Results stay in memory while somebody holds the job. The pool holds it until its results have
+    been read or :meth:`Pool.as_completed` has yielded it.
     """
 
-    def __init__(self, driver: Driver, live: LiveJob) -> None:
-        self._driver, self._live = driver, live
+    def __init__(self, lease: Lease, live: LiveJob, handles: JobHandles) -> None:
+        self._lease, self._driver, self._live = lease, lease.driver, live
+        self._handles = weakref.ref(handles)  # not a cycle: dropped pools end at once
+
+    def __del__(self) -> None:
+        self._live.free_results()
 
     def __repr__(self) -> str:
         total = "?" if self.items is None else self.items
@@ -84,9 +88,11 @@ class Job(Generic[T_co]):
         if self._live.references:
             for _, reference in sorted(self._live.references.items()):
                 yield self._driver.engine.fetch(reference)
+            self._mark_as_read()
             return
         for result in self._driver.read_results(self._live):
             yield cloudpickle.loads(result.pickled)
+        self._mark_as_read()
 
     def refs(self, timeout: float | None = None) -> list[Any]:
         """Wait for the job, and return references to its results, which stay in the cluster.
@@ -101,7 +107,14 @@ class Job(Generic[T_co]):
                 f"job {self.name!r}: its results were not kept in the cluster; use "
                 "map(…, keep=True)"
             )
-        return [reference for _, reference in sorted(self._live.references.items())]
+        references = [reference for _, reference in sorted(self._live.references.items())]
+        self._mark_as_read()
+        return references
+
+    def _mark_as_read(self) -> None:
+        """Let the pool forget the job: if nobody else holds it, its results are freed."""
+        if (handles := self._handles()) is not None:
+            handles.release(self._live)
 
     def _wait_for_success(self, timeout: float | None) -> None:
         if not self.wait(timeout):
@@ -112,3 +125,30 @@ class Job(Generic[T_co]):
     def cancel(self) -> None:
         """Stop the job's running items and end it."""
         self._driver.cancel(self._live)
+
+
+class JobHandles:
+    """The handles of a pool's jobs. It holds those that nobody has read, so their results stay."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._unread: dict[LiveJob, Job[Any]] = {}
+        self._handles: weakref.WeakValueDictionary[LiveJob, Job[Any]] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def add(self, job: LiveJob) -> Job[Any]:
+        """Return the handle of a new job."""
+        handle = self._handles[job] = self._unread[job] = Job(self._lease, job, self)
+        return handle
+
+    def get(self, job: LiveJob) -> Job[Any]:
+        """Return the handle of a job; another one if the first was read and forgotten."""
+        handle = self._handles.get(job)
+        if handle is None:
+            handle = self._handles[job] = Job(self._lease, job, self)
+        return handle
+
+    def release(self, job: LiveJob) -> None:
+        """Forget a job that was read: its results are freed once nobody else holds it."""
+        self._unread.pop(job, None)

@@ -31,6 +31,7 @@ class LiveJob:
     seconds_before: float = 0.0  # the total duration of those items
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
+    are_results_freed: bool = False
     durations: ItemDurations = field(default_factory=ItemDurations)
 
     @classmethod
@@ -62,6 +63,10 @@ class LiveJob:
         items = self.spec.items
         if record.ended is not None and items is not None and items <= self.done:
             self.ended, self.items = record.ended, items  # nothing remains to be done
+
+    def free_results(self) -> None:
+        """Forget the results in memory."""
+        self.results, self.references, self.are_results_freed = {}, {}, True
 
     def to_record(self) -> JobRecord:
         """Return the journal's record; if the job has ended, with its measured size and speedup."""

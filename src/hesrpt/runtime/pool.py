@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,23 +11,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
-from hesrpt.runtime.core import MAX_BATCH, Core
+from hesrpt.runtime.call_source import CallSource
+from hesrpt.runtime.core import Core
 from hesrpt.runtime.driver import Driver, Snapshot
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
-from hesrpt.runtime.executor import CallSource, PoolExecutor
-from hesrpt.runtime.job_handle import Job, JobError
+from hesrpt.runtime.executor import PoolExecutor
+from hesrpt.runtime.job_handle import Job, JobHandles
 from hesrpt.runtime.job_registry import JobRegistry
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import Changes, JobRecord
+from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
 from hesrpt.runtime.python_jobs import create_executor_job, create_map_job
 from hesrpt.runtime.run_schedule import build_schedule
-from hesrpt.runtime.sources import ReadAhead
 from hesrpt.schedule import Schedule
 from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
@@ -109,14 +109,10 @@ class Pool:
             on_error.pop_all()
         self._journal = journal
         self._driver = Driver(core, running_engine, journal)
-        self._executors: list[PoolExecutor] = []
-        self._handles: dict[str, Job[Any]] = {}
         self._adding = threading.Lock()
         self._yielded: set[str] = set()  # jobs that as_completed has yielded
         self._is_closed = False
-        self._driver.start()
-        # This runs before Ray shuts down, and while threads can still be started.
-        atexit.register(self.close)
+        self._handles = JobHandles(start_driver(self._driver))
 
     def __repr__(self) -> str:
         jobs = self.jobs
@@ -179,7 +175,7 @@ class Pool:
             function,
             items,
             engine=self._driver.engine,
-            read_ahead=self._read_ahead,
+            read_ahead=self._driver.get_read_ahead,
             name=name,
             size=size,
             speedup=speedup,
@@ -216,9 +212,7 @@ class Pool:
         time_limit = None if timeout is None else check_positive("timeout", timeout)
         source = CallSource(self._driver.engine, time_limit)
         job = create_executor_job(source, name=name, size=size, speedup=speedup, weight=weight)
-        executor = PoolExecutor(self.add_jobs([job])[0], source)
-        self._executors.append(executor)
-        return executor
+        return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
         """Add several jobs at once; none starts before all of them are in the journal."""
@@ -228,22 +222,15 @@ class Pool:
                 if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
                 self._registry.register(job)
-            handles: list[Job[Any]] = [Job(self._driver, job) for job in jobs]
-            self._handles |= {handle.name: handle for handle in handles}
             self._driver.submit(jobs)
-        return handles
-
-    def _read_ahead(self) -> ReadAhead:
-        minimum = 2 * self._driver.core.servers + 2
-        batch = MAX_BATCH if self._driver.engine.batch_seconds else 1
-        return ReadAhead(minimum, minimum * batch)
+            return [self._handles.add(job) for job in jobs]
 
     # --- following jobs -----------------------------------------------------------------------
 
     @property
     def jobs(self) -> list[Job[Any]]:
         """All jobs, in the order in which they were added."""
-        return list(self._handles.values())
+        return [self._handles.get(job) for job in list(self._driver.jobs.values())]
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Job[Any]]:
         """Yield jobs as they end, including jobs that are added meanwhile."""
@@ -257,7 +244,8 @@ class Pool:
             ended = [job for job in waiting if job.has_ended]
             for job in sorted(ended, key=lambda job: job.ended or 0.0):
                 self._yielded.add(job.name)
-                yield self._handles[job.name]
+                self._handles.release(job)
+                yield self._handles.get(job)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all jobs have ended, for at most ``timeout`` seconds.
@@ -304,13 +292,8 @@ class Pool:
 
         Call :meth:`wait` first to let them end.
         """
-        with self._adding:
-            was_closed, self._is_closed = self._is_closed, True
-        if not was_closed:
-            atexit.unregister(self.close)
-            self._driver.close()
-            if self._journal is not None:
-                self._journal.close()
+        self._is_closed = True
+        self._driver.close()
 
     def __enter__(self) -> Self:
         return self
@@ -321,10 +304,13 @@ class Pool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._driver.was_forked:
+            return  # the pool belongs to the parent process
         try:
             if kind is None:
-                for executor in self._executors:
-                    executor.shutdown(wait=False)
+                for job in list(self._driver.jobs.values()):
+                    if isinstance(job.source, CallSource):
+                        job.source.shutdown()
                 self.wait()
         finally:
             self.close()

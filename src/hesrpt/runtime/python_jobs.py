@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.executor import CallSource
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.sources import PythonSource, ReadAhead

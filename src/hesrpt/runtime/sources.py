@@ -138,7 +138,7 @@ class PythonSource:
         with self.changed:
             self.is_closed = True
             self.unfinished.clear()
-            self.function = None  # it may hold large data
+            self.function, self.arguments = None, ()  # they may hold large data
             self.changed.notify()
 
 

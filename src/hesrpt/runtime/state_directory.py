@@ -133,7 +133,7 @@ class DirectoryLock:
                 raise StateError(f"{path}: was {problem} while the scheduler was running")
 
     def release(self) -> None:
-        """Release the lock."""
+        """Release the lock; in a forked process, let go of it, and only the parent holds it."""
         os.close(self.descriptor)
 
 

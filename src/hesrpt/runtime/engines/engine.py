@@ -132,3 +132,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop everything that is running and leave no process behind."""
+
+    def close_after_fork(self) -> None:
+        """In a process forked from the engine's: close its files, and affect nothing else."""

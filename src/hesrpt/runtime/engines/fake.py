@@ -93,5 +93,8 @@ class FakeEngine:
     def wake(self) -> None:
         """Do nothing: waiting takes no real time."""
 
+    def close_after_fork(self) -> None:
+        """Do nothing: there are no files."""
+
     def close(self) -> None:
         self._running.clear()

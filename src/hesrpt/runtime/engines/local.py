@@ -267,6 +267,10 @@ class LocalEngine:
             self._threads.shutdown(cancel_futures=True)
         self.guardian.dismiss()
 
+    def close_after_fork(self) -> None:
+        assert self.guardian.process.stdin is not None
+        self.guardian.process.stdin.close()  # the guardian waits until nobody holds it open
+
 
 class _Context:
     """loky's multiprocessing context, with our environment for the processes it starts."""

@@ -167,6 +167,9 @@ class RayEngine:
         self.fleet.close()
         disconnect(self._cluster_address)
 
+    def close_after_fork(self) -> None:
+        """Do nothing: Ray notices by itself when the parent has gone."""
+
     @contextlib.contextmanager
     def _check_connection(self) -> Iterator[None]:
         """Raise a clear error if the connection is closed: Ray would open another one, or crash."""

@@ -1,0 +1,208 @@
+"""The calls submitted to an executor, as the items of its job."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.calls import Call, LostCallError, make_call, read_result
+from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
+from hesrpt.runtime.sources import SourceListener
+
+T = TypeVar("T")
+
+
+class CallFuture(Future[T]):
+    """The future of a call. In a forked process, nobody would ever finish it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def result(self, timeout: float | None = None) -> T:
+        self._check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_process()
+        return super().exception(timeout)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process and not self.done():
+            raise InputError(
+                f"the call belongs to process {self._process}, from which this process was forked"
+            )
+
+
+class FutureResolver:
+    """A thread that finishes futures. Their callbacks must not block the scheduler's thread."""
+
+    def __init__(self) -> None:
+        self._steps: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="hesrpt-futures", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, unless it has been started."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def put(self, step: Callable[[], object]) -> None:
+        """Let the thread do something."""
+        self._steps.put(step)
+
+    def stop(self) -> None:
+        """Let the thread end once it has done everything."""
+        self._steps.put(None)
+
+    def join(self) -> None:
+        """Wait until the thread has ended; a callback in this very thread need not wait."""
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (step := self._steps.get()) is not None:
+            with suppress(InvalidStateError):  # somebody else has finished the future
+                step()
+            del step  # it may hold a large result
+
+
+@dataclass(eq=False)
+class _SubmittedCall:
+    future: Future[Any]
+    packed: Any
+
+
+class CallSource:
+    """Calls as items; a call gets its item number when it is started."""
+
+    delivers_results = True
+
+    def __init__(self, engine: Engine, timeout: float | None) -> None:
+        self.pack_argument, self.timeout = engine.pack_argument, timeout
+        self.function = engine.pack_function(make_call)
+        self.cancelled_call = engine.pack_argument(None)  # runs in place of a cancelled call
+        # Reentrant, because the garbage collector may shut down an executor anywhere.
+        self.lock = threading.RLock()
+        self.waiting: deque[_SubmittedCall] = deque()
+        self.running: dict[int, _SubmittedCall | None] = {}  # None: cancelled before it started
+        self.started_count = 0
+        self.listener: SourceListener | None = None
+        self.is_shut_down = self.is_closed = self.cancels_waiting = False
+        self.resolver = FutureResolver()
+
+    # --- called by users of the executor --------------------------------------------------------
+
+    def submit(self, call: Call) -> Future[Any]:
+        """Add a call."""
+        future: Future[Any] = CallFuture()
+        try:
+            packed = self.pack_argument(call)
+        except InputError as error:
+            future.set_exception(error.__cause__ or error)
+            packed = None
+        with self.lock:
+            if self.is_shut_down or self.is_closed:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if packed is not None:
+                self.resolver.start()
+                self.waiting.append(_SubmittedCall(future, packed))
+                self._report_calls()
+        return future
+
+    def shutdown(self, cancel_futures: bool = False) -> None:
+        """Accept no further calls; if asked to, cancel those that have not started."""
+        with self.lock:
+            self.is_shut_down = True
+            self.cancels_waiting = self.cancels_waiting or cancel_futures
+            if self.listener is not None:
+                self.listener.report_end(self._count_calls)
+
+    def _report_calls(self) -> None:
+        if self.listener is not None:
+            self.listener.report_items(self.started_count + len(self.waiting))
+
+    def _count_calls(self) -> int:
+        """Return how many calls there were; the driver calls this once no more are accepted."""
+        with self.lock:
+            if self.cancels_waiting and self.listener is not None:
+                # In the driver's next step, because calls for which servers are free start now.
+                self.listener.report_end(self._cancel_waiting)
+            return self.started_count + len(self.waiting)
+
+    def _cancel_waiting(self) -> int:
+        with self.lock:
+            while self.waiting:
+                self.resolver.put(partial(_cancel, self.waiting.popleft().future))
+            return self.started_count
+
+    # --- called by the driver -------------------------------------------------------------------
+
+    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+        with self.lock:
+            self.listener = listener
+            self._report_calls()
+            if self.is_shut_down:
+                listener.report_end(self._count_calls)
+
+    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
+        with self.lock:
+            if item not in self.running:
+                self.started_count += 1
+                self.running[item] = self._take_call()
+            call = self.running[item]
+        packed = self.cancelled_call if call is None else call.packed
+        return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
+
+    def _take_call(self) -> _SubmittedCall | None:
+        """Return the next call, or None if it was cancelled."""
+        if not self.waiting:
+            return None
+        call = self.waiting.popleft()
+        return call if call.future.set_running_or_notify_cancel() else None
+
+    def finish_item(self, outcome: Outcome) -> None:
+        if (call := self.running.pop(outcome.item, None)) is not None:
+            self.resolver.put(partial(_resolve, call.future, outcome.result))
+
+    def drop_item(self, item: int, error: str) -> None:
+        if (call := self.running.pop(item, None)) is not None:
+            self.resolver.put(partial(call.future.set_exception, LostCallError(error)))
+
+    def close(self, reason: str = "the job has ended") -> None:
+        with self.lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            self.listener = None
+            self._cancel_waiting()
+            running = [call for call in self.running.values() if call is not None]
+            self.running.clear()
+        for call in running:
+            self.resolver.put(partial(call.future.set_exception, CancelledError(reason)))
+        self.resolver.stop()
+
+
+def _cancel(future: Future[Any]) -> None:
+    """Cancel a future that has not started, and notify threads that wait for it."""
+    if future.cancel():
+        future.set_running_or_notify_cancel()
+
+
+def _resolve(future: Future[Any], pickled: bytes) -> None:
+    """Set the result or the error of a future."""
+    try:
+        result = read_result(pickled)
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
