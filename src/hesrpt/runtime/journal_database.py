@@ -43,6 +43,8 @@ CREATE TABLE submissions (
 PRAGMA user_version = {_VERSION};
 """
 
+# The most that SQLite writes to its log for a page.
+_PAGE_BYTES = 4096 + 24
 # How long one attempt to get a lock on the database waits, in seconds.
 _ATTEMPT_SECONDS = 0.25
 # How often to warn while another process has locked the database, in seconds.
@@ -153,7 +155,22 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise StateError(f"{self.path}: {error}") from None
+            raise StateError(f"{self.path}: {error}{self._explain(error)}") from None
+
+    def _explain(self, error: sqlite3.Error) -> str:
+        """Return the reason for an error of which SQLite says only what failed."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_CANTOPEN and not os.access(self.path.parent, os.W_OK):
+            return ": the directory cannot be written to"
+        if code != sqlite3.SQLITE_IOERR:
+            return ""
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        sizes = [path.stat().st_size for path in self.path.parent.glob(f"{self.path.name}*")]
+        if limit != resource.RLIM_INFINITY and max(sizes, default=0) > limit - _PAGE_BYTES:
+            return f": the limit on the size of files of {limit} bytes is reached (ulimit -f)"
+        return f" ({error.sqlite_errorname})"
 
 
 def create_database(directory: Path, values: list[Row]) -> None:
