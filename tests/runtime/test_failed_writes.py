@@ -21,6 +21,9 @@ from hesrpt.runtime.journal_entries import Changes
 
 ITEMS, RESULT_BYTES = 60, 100_000
 
+HESRPT = (sys.executable, "-m", "hesrpt")
+IN_NEW_MOUNTS = ("unshare", "--mount", "--map-root-user", "sh", "-c")
+
 # Runs a job whose results do not fit, and prints what the caller sees.
 SCRIPT = f"""
 import resource, sys
@@ -53,7 +56,7 @@ print(job.state)
 needs_mounts = pytest.mark.skipif(
     shutil.which("unshare") is None
     or subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "mount", "-t", "tmpfs", "none", "/mnt"],
+        [*IN_NEW_MOUNTS, "mount -t tmpfs none /mnt"],
         capture_output=True,
         check=False,
     ).returncode
@@ -98,7 +101,7 @@ def on_small_disk(folder: Path, size: str) -> tuple[str, ...]:
     mount -t tmpfs -o size={size},mode=700 none {folder}/disk && "$@"; code=$?
     cp -a {folder}/disk {folder}/copy; exit $code
     """
-    return ("unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh")
+    return (*IN_NEW_MOUNTS, script, "sh")
 
 
 def check_failures(lines: list[str], file: str, reason: str) -> None:
@@ -157,9 +160,15 @@ def test_disk_that_is_filled_by_the_output_of_items(tmp_path: Path) -> None:
         f'[[job]]\nname = "a"\nitems = {{range = [0, {ITEMS}]}}\n'
         f'command = "head -c {RESULT_BYTES} /dev/zero && echo {{item}} >> ran"\n'
     )
-    command = (sys.executable, "-m", "hesrpt", "run")
     done = subprocess.run(
-        [*on_small_disk(tmp_path, "3m"), *command, str(jobs), "--state", f"{tmp_path}/disk/s"],
+        [
+            *on_small_disk(tmp_path, "3m"),
+            *HESRPT,
+            "run",
+            str(jobs),
+            "--state",
+            f"{tmp_path}/disk/s",
+        ],
         env=get_environment(),
         capture_output=True,
         text=True,
@@ -172,7 +181,7 @@ def test_disk_that_is_filled_by_the_output_of_items(tmp_path: Path) -> None:
     (before,) = read_status(state).jobs
     assert 0 < before.done < ITEMS
     subprocess.run(
-        [*command, "--state", str(state), "--resume"],
+        [*HESRPT, "run", "--state", str(state), "--resume"],
         env=get_environment(),
         capture_output=True,
         timeout=60,
@@ -190,8 +199,7 @@ def test_read_only_directory(tmp_path: Path) -> None:
         f"mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && " + '"$@"'
     )
     done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", sys.executable]
-        + ["-m", "hesrpt", "run", "--state", f"{tmp_path}/s", "--resume"],
+        [*IN_NEW_MOUNTS, script, "sh", *HESRPT, "run", "--state", f"{tmp_path}/s", "--resume"],
         env=get_environment(),
         capture_output=True,
         text=True,
