@@ -47,6 +47,8 @@ PRAGMA user_version = {_VERSION};
 _PAGE_BYTES = 4096 + 24
 # How long one attempt to get a lock on the database waits, in seconds.
 _ATTEMPT_SECONDS = 0.25
+# How long to pause between two attempts, in seconds: some attempts fail at once.
+_PAUSE_SECONDS = 0.01
 # How often to warn while another process has locked the database, in seconds.
 _WARNING_SECONDS = 30.0
 
@@ -138,6 +140,7 @@ class Database:
                     sqlite3.SQLITE_LOCKED,
                 ):
                     raise
+            time.sleep(_PAUSE_SECONDS)
             now = time.monotonic()
             if now > self._waits_until:
                 raise StateError(f"{self.path}: another process has locked it")
