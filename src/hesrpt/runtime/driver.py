@@ -50,6 +50,7 @@ from hesrpt.runtime.messages import (
 )
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.sources import ReadAhead
+from hesrpt.runtime.text import escape_undecodable
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
@@ -304,7 +305,7 @@ class Driver:
         if outcome.is_lost:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
-            error = f"item {item}: {outcome.error}"
+            error = escape_undecodable(f"item {item}: {outcome.error}")
             self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result
@@ -368,7 +369,8 @@ class Driver:
                 job.items = items
                 return [ItemsExhausted(self.now, job.name, items)]
             case JobStopped():
-                return [JobCancelled(self.now, message.job.name, message.error)]
+                error = escape_undecodable(message.error)
+                return [JobCancelled(self.now, message.job.name, error)]
 
     def _check_capacity(self) -> list[Event]:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.learning import ItemDurations
+from hesrpt.runtime.text import escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
 
 #: How a running command adapts when its number of servers changes.
@@ -37,6 +38,7 @@ class JobSpec:
     is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", escape_undecodable(self.name))
         if self.resize is not None and self.items is None:
             object.__setattr__(self, "items", 1)
 

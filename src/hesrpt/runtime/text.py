@@ -1,0 +1,22 @@
+"""Text that can be stored and printed."""
+
+from __future__ import annotations
+
+import re
+
+
+def escape_undecodable(text: str) -> str:
+    r"""Return text that can be encoded as UTF-8: what cannot is written as an escape sequence.
+
+    Python has such characters in the names of files that are not valid UTF-8, among other places.
+
+    >>> print(escape_undecodable("caf\udce9 \ud800"))
+    caf\xe9 \ud800
+    """
+    return re.sub("[\ud800-\udfff]", _escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    # These stand for bytes that are not valid UTF-8.
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
