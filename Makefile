@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-all lint docs docs-serve paper bench clean
+.PHONY: demo test test-all chaos lint docs docs-serve paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -18,6 +18,11 @@ test: lint
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
 test-all: lint
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
+
+# Kills the live scheduler and its processes at random; CHAOS='--seed 7 --kills 200' for another run.
+CHAOS ?= --seed 1 --kills 1000
+chaos: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

@@ -1,0 +1,153 @@
+"""What a trial runs: random jobs of random items, for a pool's script or for ``hesrpt run``."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos import items as items_module
+from chaos.items import Item
+from chaos.script import RETRIES
+
+# How items of Python jobs and of commands may misbehave. A command that exits with code 0 is done.
+_PYTHON_KINDS = [
+    *("exit", "exec", "child", "crash", "hang", "fork", "daemon", "bare daemon", "error", "noise")
+]
+_COMMAND_KINDS = [kind for kind in _PYTHON_KINDS if kind not in ("exit", "exec")]
+# A misbehaving item hangs until this time limit, in seconds.
+_TIMEOUT = 3.0
+
+
+@dataclass
+class PlannedJob:
+    """A job of a trial."""
+
+    name: str
+    items: list[Item]
+    is_streamed: bool = False
+    resize: str | None = None  # for a command on several servers
+    in_shell: bool = False
+
+    @property
+    def keys(self) -> list[str]:
+        return [item.key for item in self.items]
+
+
+@dataclass
+class Plan:
+    """The jobs of a trial, and which faults of disks it has."""
+
+    uses_pool: bool  # a script with a pool; otherwise ``hesrpt run``
+    servers: int
+    jobs: list[PlannedJob]
+    calls: list[Item] = field(default_factory=list)  # submitted to an executor
+    forks: bool = False  # whether the script forks
+    shuffles: bool = False  # whether each resume gives the items in another order
+    disk_fault: str | None = None  # "full disk" or "file size limit", in the first life
+
+
+def create_plan(rng: random.Random, directory: Path) -> Plan:
+    """Create a random plan."""
+    servers = rng.choice([2, 3, 4])
+    disk_fault = rng.choice([*[None] * 8, "full disk", "file size limit"])
+    if rng.random() < 0.55 or disk_fault:
+        jobs = [_create_python_job(rng, directory, n) for n in range(rng.randint(1, 4))]
+        if disk_fault:
+            big = [_create_item(directory, f"d-{n}", rng, size=700_000) for n in range(20)]
+            jobs.append(PlannedJob("disk", big))
+        calls = [_create_item(directory, f"call-{n}", rng) for n in range(rng.choice([0, 8]))]
+        return Plan(
+            uses_pool=True,
+            servers=servers,
+            jobs=jobs,
+            calls=calls,
+            forks=rng.random() < 0.2,
+            shuffles=rng.random() < 0.4,
+            disk_fault=disk_fault,
+        )
+    jobs = [_create_command_job(rng, directory, f"job{n}") for n in range(rng.randint(1, 3))]
+    if rng.random() < 0.6:
+        resize = rng.choice(["restart", "restart", "affinity", "never"])
+        wide = Item(str(directory), "wide", rng.choice(["plain", "child"]), rng.uniform(0.5, 2))
+        jobs.append(PlannedJob("wide", [wide], resize=resize, in_shell=rng.random() < 0.5))
+    return Plan(uses_pool=False, servers=servers, jobs=jobs)
+
+
+def _create_python_job(rng: random.Random, directory: Path, number: int) -> PlannedJob:
+    name = rng.choice(["twin", f"job{number}"])  # two jobs may have the same name
+    count = rng.randint(5, 40)
+    items = []
+    for n in range(count):
+        kind, size = "plain", 0
+        if rng.random() < 0.15:
+            kind = rng.choice(_PYTHON_KINDS)
+        elif rng.random() < 0.1:
+            size = rng.choice([200_000, 3_000_000, 12_000_000])
+            if rng.random() < 0.05:
+                size = 50_000_000
+        items.append(_create_item(directory, f"{number}-{n}", rng, kind, size))
+    if rng.random() < 0.3:
+        items += [_create_item(directory, f"{number}-again", rng, "repeated", 100)] * 3
+    return PlannedJob(name, items, is_streamed=rng.random() < 0.4)
+
+
+def _create_command_job(rng: random.Random, directory: Path, name: str) -> PlannedJob:
+    prefix = f"{name}-{rng.randrange(10**9)}"
+    items = []
+    for n in range(rng.randint(3, 30)):
+        kind = rng.choice(_COMMAND_KINDS) if rng.random() < 0.15 else "plain"
+        items.append(_create_item(directory, f"{prefix}-{n}", rng, kind))
+    return PlannedJob(name, items, in_shell=rng.random() < 0.6)
+
+
+def _create_item(
+    directory: Path, key: str, rng: random.Random, kind: str = "plain", size: int = 0
+) -> Item:
+    seconds = round(rng.choice([0.0, 0.02, 0.1, 0.3]) * rng.random(), 4)
+    return Item(str(directory), key, kind, seconds, size)
+
+
+def create_submission(rng: random.Random, directory: Path) -> PlannedJob:
+    """Create a job to submit; its name may be taken."""
+    job = _create_command_job(rng, directory, rng.choice(["job0", "job1", "late"]))
+    job.items = job.items[:8]
+    return job
+
+
+def describe_for_script(jobs: list[PlannedJob]) -> list[dict[str, Any]]:
+    """Return Python jobs as the script reads them."""
+    return [
+        {
+            "name": job.name,
+            "items": job.items,
+            "is_streamed": job.is_streamed,
+            "timeout": _TIMEOUT if any(item.kind == "hang" for item in job.items) else None,
+        }
+        for job in jobs
+    ]
+
+
+def write_jobs_file(jobs: list[PlannedJob], path: Path) -> None:
+    """Write commands to a jobs file."""
+    tables = []
+    for job in jobs:
+        program = [sys.executable, "-S", "-E", str(Path(items_module.__file__).resolve())]
+        program.append(job.items[0].directory)
+        arguments = [f"{item.key}/{item.kind}/{item.seconds}" for item in job.items]
+        argument = "{item}" if job.resize is None else shlex.quote(arguments[0])
+        if job.in_shell:  # the shell stays, as the parent of the program
+            command = repr(f"{shlex.join(program)} {argument}; exit $?")
+        else:
+            command = repr([*program, argument if job.resize is None else arguments[0]])
+        lines = ["[[job]]", f"name = {job.name!r}", f"command = {command}"]
+        lines += [f"retries = {RETRIES}", f"timeout = {_TIMEOUT}", "p = 0.8"]
+        if job.resize is None:
+            lines.append(f"items = {arguments}")
+        else:
+            lines += [f"resize = {job.resize!r}", "restart_cost = 0.01"]
+        tables.append("\n".join(lines))
+    path.write_text("\n\n".join(tables) + "\n")

@@ -1,0 +1,126 @@
+"""One life of a trial's scheduler: the process, and the faults that hit it while it runs."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+from chaos.items import read_start_time
+from chaos.processes import VARIABLE, Process, find_forks_of_script, find_marked
+
+#: What may be killed, with how often; two names are killed at the same instant.
+KILLS: dict[tuple[str, ...], int] = {
+    ("scheduler",): 30,
+    ("worker",): 35,
+    ("guardian",): 8,
+    ("supervisor",): 8,
+    ("scheduler", "guardian"): 5,
+    ("scheduler", "supervisor"): 5,
+    ("guardian", "supervisor"): 3,
+    ("scheduler", "worker"): 4,
+    ("supervisor", "worker"): 2,
+}
+# The bytes that a file may have under a "file size limit".
+_FILE_SIZE_LIMIT = 2_000_000
+
+
+class Scheduler:
+    """A running scheduler."""
+
+    def __init__(self, command: list[str], *, mark: str, directory: Path, output: Path) -> None:
+        self.mark, self.directory = mark, directory
+        self.output, self.errors = output, output.with_suffix(".err")
+        self.has_size_limit = False
+        self.was_killed = False
+        environment = {**os.environ, VARIABLE: mark, "PYTHONFAULTHANDLER": "1"}
+        self._command, self._environment = command, environment
+
+    def start(self, has_size_limit: bool = False) -> None:
+        """Start the process."""
+        limit = partial(_limit_file_size, _FILE_SIZE_LIMIT) if has_size_limit else None
+        with self.output.open("wb") as output, self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                self._command,
+                stdout=output,
+                stderr=errors,
+                env=self._environment,
+                preexec_fn=limit,
+                start_new_session=True,
+            )
+        self.start_time = read_start_time(self.process.pid)
+
+    def find_targets(self) -> dict[str, list[Process]]:
+        """Return the processes of the run by their role."""
+        targets: dict[str, list[Process]] = {}
+        own = find_forks_of_script(self.directory) | {self.process.pid}
+        for process in find_marked(self.mark):
+            if process.pid not in own:
+                targets.setdefault(process.role, []).append(process)
+        if self.process.poll() is None:
+            itself = Process(self.process.pid, self.start_time, "scheduler", "")
+            targets["scheduler"] = [itself]
+        return targets
+
+    def kill_something(self, rng: random.Random, kills: Counter[str]) -> bool:
+        """Kill one process, or two at the same instant; return whether there was one."""
+        targets = self.find_targets()
+        possible = {kill: weight for kill, weight in KILLS.items() if targets.keys() >= set(kill)}
+        if not possible:
+            return False
+        (chosen,) = rng.choices(list(possible), list(possible.values()))
+        victims = [rng.choice(targets[role]) for role in chosen]
+        stops_first = len(victims) > 1 and rng.random() < 0.5
+        if stops_first:  # so that none can react to the other's death
+            for victim in victims:
+                victim.send(signal.SIGSTOP)
+        for role, victim in zip(chosen, victims, strict=True):
+            self.was_killed |= role == "scheduler"
+            if victim.kill():
+                kills[" + ".join(chosen)] += 1
+        return True
+
+    def pause_something(self, rng: random.Random) -> None:
+        """Stop a process for a moment."""
+        targets = self.find_targets()
+        if targets:
+            victim = rng.choice(targets[rng.choice(sorted(targets))])
+            if victim.send(signal.SIGSTOP):
+                time.sleep(rng.choice([0.02, 0.2, 1.0]))
+                victim.send(signal.SIGCONT)
+
+    def abort(self) -> str:
+        """End a scheduler that hangs; return where its threads were."""
+        self.process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        self.process.kill()
+        self.process.wait()
+        return self.read_errors(4000)
+
+    def read_errors(self, length: int = 600) -> str:
+        """Return the end of what the scheduler wrote to standard error."""
+        return self.errors.read_text(errors="replace")[-length:]
+
+
+def hold_database_lock(database: Path, seconds: float) -> None:
+    """Keep everybody else from writing to a database for a while."""
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"file:{database}?mode=rw", uri=True, timeout=5)) as connection,
+    ):
+        connection.execute("BEGIN IMMEDIATE")
+        time.sleep(seconds)
+        connection.rollback()
+
+
+def _limit_file_size(limit: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
