@@ -65,6 +65,18 @@ def test_jobs_that_arrive_together_are_planned_together() -> None:
     assert all(planned == observed for planned, observed in count_servers(core).values())
 
 
+def test_job_whose_items_are_read_slowly_leaves_servers_to_others() -> None:
+    core = Core(2, policy="srpt")
+    slow = bag("slow", 3, 3, is_streamed=True)
+    assert core.handle(JobArrived(0, slow), JobArrived(0, bag("large", 9, 90))) == starts(
+        "large", 0, 1
+    )
+    # Once an item has been read, the smaller job gets the next server that becomes free.
+    assert core.handle(ItemsRead(1, "slow", 1)) == []
+    assert core.handle(ItemFinished(10, "large", 0, 10.0)) == starts("slow", 0)
+    assert core.handle(ItemFinished(11, "slow", 0, 1.0)) == starts("large", 2)
+
+
 def test_smaller_job_gets_servers_only_as_items_end() -> None:
     core = Core(4)
     assert core.handle(JobArrived(0, bag("large", 100, 1000))) == starts("large", 0, 1, 2, 3)

@@ -123,8 +123,9 @@ class Core:
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
         match event:
             case ItemsRead():
+                had_too_few_items = job.max_servers <= job.planned
                 job.items_read = event.items
-                return job.items is None
+                return job.items is None or had_too_few_items
             case ItemsExhausted():
                 job.items = event.items
                 if job.remaining_items <= 0:

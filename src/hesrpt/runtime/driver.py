@@ -287,7 +287,7 @@ class Driver:
                 self._carry_out(command)
             self._warn_without_servers()
             active = self.core.jobs
-            self.engine.request_servers(sum(job.max_servers for job in active.values()))
+            self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
             held = {self.jobs[name].number: job.observed for name, job in active.items()}
             self.recorder.record_held(self.now, held)
         # Other threads must be able to go on while the journal is written, which may take long.

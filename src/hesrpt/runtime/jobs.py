@@ -143,7 +143,12 @@ class ActiveJob:
 
     @property
     def max_servers(self) -> int:
-        """The most servers that the job can use."""
+        """The most servers that the job can use now."""
+        return len(self.in_flight) + self.startable_items if self.is_bag else self.max_width
+
+    @property
+    def max_servers_later(self) -> int:
+        """The most servers that the job can use once all its known items have been read."""
         return len(self.in_flight) + self.waiting_items if self.is_bag else self.max_width
 
     @property

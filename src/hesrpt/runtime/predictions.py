@@ -51,7 +51,7 @@ def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
         policy=core.allocator.policy,
         names=[job.name for job in jobs],
         sizes=[max(core.allocator.estimate_remaining(job, time), 1e-6) for job in jobs],
-        speedups=[_limit(job.speedup, job.max_servers, core.servers) for job in jobs],
+        speedups=[_limit(job.speedup, job.max_servers_later, core.servers) for job in jobs],
         weights=[job.spec.weight for job in jobs],
     )
 
