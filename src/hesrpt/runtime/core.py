@@ -14,6 +14,7 @@ an item is itself slow, as on a cluster, a server is given a *batch* of several 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from math import inf
 
 from hesrpt.errors import InputError
@@ -140,7 +141,7 @@ class Core:
                 if in_flight is None:
                     return False
                 if in_flight.servers > 0:
-                    self._run_queued_item(event.time)
+                    self._pass_on_server(job, in_flight, event.time)
                 if isinstance(event, ItemFinished):
                     is_first = job.durations.items == 0
                     self._learn(event, job, in_flight, width_at_end)
@@ -186,15 +187,25 @@ class Core:
         self._end_job(job, commands, error)
         return True
 
-    def _run_queued_item(self, time: float) -> None:
-        """Record that the item queued first has taken over the server of an item that ended."""
+    def _pass_on_server(self, job: ActiveJob, ended: ItemInFlight, time: float) -> None:
+        """Record which item has taken over the server of an item that ended.
+
+        It is the next one of the batch or, after the last one, the item that was queued first.
+        """
+        if ended.next_item is not None and ended.next_item in job.in_flight:
+            self._give_server(job, ended.next_item, time)
+            return
         while self._queued:
             name, item = self._queued.pop(0)
-            job = self.jobs.get(name)
-            if job is not None and (in_flight := job.in_flight.get(item)) is not None:
-                job.set_servers(in_flight, 1)
-                in_flight.started, in_flight.width = time, job.observed
+            owner = self.jobs.get(name)
+            if owner is not None and item in owner.in_flight:
+                self._give_server(owner, item, time)
                 return
+
+    def _give_server(self, job: ActiveJob, item: int, time: float) -> None:
+        in_flight = job.in_flight[item]
+        job.set_servers(in_flight, 1)
+        in_flight.started, in_flight.width = time, job.observed
 
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
         commands += [Stop(job.name, item) for item in job.in_flight]
@@ -287,7 +298,8 @@ class Core:
         count = 1 if job.retry_queue else min(self._batch_size(job), max_items)
         first, *others = [job.take_item() for _ in range(count)]
         job.add_in_flight(first, ItemInFlight(time, width, servers))
-        for item in others:
+        for before, item in pairwise((first, *others)):
+            job.in_flight[before].next_item = item
             job.add_in_flight(item, ItemInFlight(time, width, 0))
         return Start(job.name, first, next_items=tuple(others))
 

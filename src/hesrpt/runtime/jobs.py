@@ -76,6 +76,7 @@ class ItemInFlight:
     started: float
     width: int  # how many servers its job held when it started, including its own
     servers: int  # 0 while it waits in the engine for a server
+    next_item: int | None = None  # of its batch
 
 
 @dataclass(eq=False, kw_only=True)

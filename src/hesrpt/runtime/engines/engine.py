@@ -5,15 +5,16 @@ The driver sees one machine, a cluster and a test's fake engine through the same
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-import cloudpickle
-
 from hesrpt.errors import InputError
+from hesrpt.runtime.engines.pickling import dump
 
 # The wall-clock time at which the monotonic clock was 0.
 _EPOCH = time.time() - time.monotonic()
@@ -27,9 +28,22 @@ def read_steady_clock() -> float:
 def pickle_value(value: Any) -> bytes:
     """Pickle a value for another process; lambdas and closures are allowed."""
     try:
-        return bytes(cloudpickle.dumps(value))
+        return dump(value)
     except Exception as error:
         raise InputError(f"{value!r} cannot be sent to another process: {error}") from error
+
+
+_function_numbers = count()
+
+
+@dataclass(frozen=True, eq=False)
+class PackedFunction:
+    """A pickled function, which each worker receives once; items refer to it by number."""
+
+    pickled: bytes
+    number: int = field(default_factory=_function_numbers.__next__)
+    #: Where modules are imported from. The script may have changed it since the worker started.
+    path: list[str] = field(default_factory=lambda: list(sys.path))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +77,8 @@ class Outcome:
     """How an item ended: with a pickled result, a reference to a result, or an error.
 
     A lost item ended without any of these, for instance because its node died, and has to run
-    again.
+    again. An item that failed or was lost is reported when its processes and all their descendants
+    are gone, so it can start again without meeting them.
     """
 
     job: str
@@ -112,11 +127,25 @@ class Engine(Protocol):
     def fetch(self, reference: Any) -> Any:
         """Return the result that a reference refers to."""
 
+    def claim(self, directory: Path) -> None:
+        """Kill what an earlier run in this state directory has left behind.
+
+        Called before anything is started, by the one scheduler that has locked the directory.
+        """
+
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        """Start a batch of items, keyed by item number; they run one after another."""
+        """Start a batch of items, keyed by item number; they run one after another.
+
+        They may have to wait in the engine, for a server, or for the end of an earlier attempt
+        that was stopped. Each item is reported as soon as it has ended. If one ends its server, the
+        items after it are reported as lost.
+        """
 
     def stop(self, job: str, item: int) -> None:
-        """Stop an item; its outcome will not be reported."""
+        """Stop an item, without waiting for its end; its outcome will not be reported.
+
+        The item may be started again at once: the engine waits until the stopped one is gone.
+        """
 
     def resize(self, job: str, item: int, servers: int) -> None:
         """Change the number of servers of a running command."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.runtime.engines.engine import Outcome, Task
@@ -59,6 +60,9 @@ class FakeEngine:
     def fetch(self, reference: Any) -> Any:
         return reference
 
+    def claim(self, directory: Path) -> None:
+        """Do nothing: there are no processes."""
+
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         width = 1 + sum(name == job for name, _ in self._running) if servers == 1 else servers
         seconds = {item: self.duration(job, item, width) for item in tasks}
@@ -98,3 +102,6 @@ class FakeEngine:
 
     def close(self) -> None:
         self._running.clear()
+
+    def close_after_fork(self) -> None:
+        """Do nothing: there are no files."""

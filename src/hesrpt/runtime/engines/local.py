@@ -1,60 +1,58 @@
 """The engine that runs items in processes of this machine.
 
-Python items run in Pebble's process pool, where a worker that dies or exceeds its time limit costs
-only its own item. loky starts the processes, so scripts need no ``if __name__ == "__main__"``.
-cloudpickle pickles functions by value, so lambdas and closures work. Commands run as plain child
-processes, each watched by a thread.
+One loop, in the thread of the driver, waits for everything: for replies of workers, each of which
+has a connection of its own, and for reports of the supervisor, which starts all processes and says
+when they and their descendants are gone. Scripts need no ``if __name__ == "__main__"``, because a
+worker is a new program that imports nothing of the script.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import queue
-import subprocess
-import threading
+import selectors
+import signal
+import socket
 import time
-from collections.abc import Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import IO, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from loky.backend import get_context
-from loky.backend.process import LokyProcess
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
-
-from hesrpt.runtime.engines import commands, worker
+from hesrpt.runtime.engines.attempts import Attempt
+from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
 from hesrpt.runtime.engines.engine import (
     CommandTask,
     Outcome,
-    PythonTask,
+    PackedFunction,
     Task,
     pickle_value,
     read_steady_clock,
 )
 from hesrpt.runtime.engines.processes import (
-    Guardian,
-    build_environment,
     create_mark,
-    kill_marked,
-    kill_orphans,
-    kill_tree,
+    derive_mark,
+    kill_leftovers,
     pin_to_cores,
 )
+from hesrpt.runtime.engines.supervision import Supervision
+from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
+
+# How often to look whether guardian and supervisor are gone, after one of them has died.
+_POLL_SECONDS = 0.01
+# So many workers in a row may end before they are ready. Then their items fail.
+_MAX_START_FAILURES = 3
 
 
-class Attempt(NamedTuple):
-    """One start of an item, which may be stopped and started again."""
+class _Batch(NamedTuple):
+    """Attempts that wait for a server. They run one after another."""
 
-    job: str
-    item: int
-    number: int
-
-
-class AttemptEnded(NamedTuple):
-    """A message from a worker or a command's thread to the driver's thread."""
-
-    attempt: Attempt
-    outcome: Outcome
+    attempts: list[Attempt]
+    servers: int
 
 
 def count_cores() -> int:
@@ -69,25 +67,30 @@ def _list_usable_cores() -> list[int]:
 class LocalEngine:
     """Runs items on this machine."""
 
-    batch_seconds = 0.0
+    batch_seconds = 0.005
     can_resize = True
     can_keep_results = False
 
     def __init__(self, servers: int) -> None:
         self.servers = servers
         self.mark = create_mark()
-        self.guardian = Guardian(self.mark)
-        #: The commands that are running now.
-        self.commands: dict[Attempt, subprocess.Popen[bytes]] = {}
-        self._attempts = 0
-        self._current: dict[tuple[str, int], Attempt] = {}  # the running attempt of each item
-        self._futures: dict[Attempt, ProcessFuture[Any]] = {}
-        self._cores: dict[Attempt, list[int]] = {}
-        self._lock = threading.Lock()  # guards attributes that commands' threads use as well
-        # None only wakes the thread that waits for outcomes.
-        self._messages: queue.SimpleQueue[AttemptEnded | None] = queue.SimpleQueue()
-        self._pool: ProcessPool | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        #: Workers and commands by number, until they and their descendants are gone.
+        self.processes: dict[int, WorkerProcess | CommandProcess] = {}
+        self.supervision: Supervision | None = None  # started with the first item
+        self._process_count = 0
+        self._attempts: dict[tuple[str, int], Attempt] = {}  # of items started and not reported
+        self._waiting: deque[_Batch] = deque()
+        self._outcomes: list[Outcome] = []  # to be returned by wait_for_outcomes
+        self._start_failures = self._supervision_failures = 0
+        self._directory = os.getcwd()  # in which workers run
+        self._selector = selectors.DefaultSelector()
+        # Any thread may wake the loop, but need not write to the socket while it does not wait.
+        self._wake_sender, self._wake_receiver = socket.socketpair()
+        self._wake_sender.setblocking(False)
+        self._wake_receiver.setblocking(False)
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._clear_wake)
+        self._is_waiting = self._is_woken = False
+        self._released_functions: deque[int] = deque()  # that workers may forget
 
     def now(self) -> float:
         return read_steady_clock()
@@ -102,7 +105,9 @@ class LocalEngine:
         """Do nothing: a machine cannot grow."""
 
     def pack_function(self, function: Any) -> Any:
-        return pickle_value(function)
+        packed = PackedFunction(pickle_value(function))
+        weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
+        return packed
 
     def pack_argument(self, argument: Any) -> Any:
         return pickle_value(argument)
@@ -110,177 +115,337 @@ class LocalEngine:
     def fetch(self, reference: Any) -> Any:
         return reference  # results are on this machine already
 
+    # --- which processes there are --------------------------------------------------------------
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The process ids of the workers that have started."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    @property
+    def command_pids(self) -> list[int]:
+        """The process ids of the commands that have started."""
+        commands = (each for each in self.processes.values() if isinstance(each, CommandProcess))
+        return [command.pid for command in commands if command.pid is not None]
+
+    @property
+    def guardian_pids(self) -> list[int]:
+        """The process ids of guardian and supervisor, as far as they are known."""
+        if self.supervision is None:
+            return []
+        pids = (self.supervision.guardian_pid, self.supervision.supervisor_pid)
+        return [pid for pid in pids if pid is not None]
+
+    @property
+    def _workers(self) -> list[WorkerProcess]:
+        return [each for each in self.processes.values() if isinstance(each, WorkerProcess)]
+
+    # --- starting -----------------------------------------------------------------------------
+
+    def claim(self, directory: Path) -> None:
+        self.mark = derive_mark(directory)
+        kill_leftovers(self.mark)
+
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        ((item, task),) = tasks.items()  # one item at a time: batch_seconds is 0
-        self._attempts += 1
-        attempt = self._current[job, item] = Attempt(job, item, self._attempts)
-        if isinstance(task, PythonTask):
-            future = self._schedule(task)
-            self._futures[attempt] = future
-            future.add_done_callback(
-                partial(self._report_python, attempt, task.timeout, time.monotonic())
-            )
+        attempts = [Attempt(job, item, task) for item, task in tasks.items()]
+        self._attempts |= {attempt.key: attempt for attempt in attempts}
+        if isinstance(attempts[0].task, CommandTask):
+            self._waiting.extend(_Batch([attempt], servers) for attempt in attempts)
+        else:
+            self._waiting.append(_Batch(attempts, servers))
+        self._launch()
+
+    def _launch(self) -> None:
+        """Start what waits, as far as there are servers for it."""
+        if not self._waiting:
             return
-        if task.pin_cores:
-            self._assign_cores(attempt, servers)
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(
-                max(self.servers, 1) * 2, thread_name_prefix="hesrpt-command"
-            )
-        self._threads.submit(self._run_command, attempt, task)
-
-    # --- Python items -------------------------------------------------------------------------
-
-    def _schedule(self, task: PythonTask) -> ProcessFuture[Any]:
-        arguments = (task.function, task.argument, task.log)
-        if self._pool is not None:
-            try:
-                return self._pool.schedule(worker.call_pickled, arguments, timeout=task.timeout)
-            except RuntimeError:
-                pass  # the pool is broken: replace it
-        self._pool = ProcessPool(
-            max_workers=self.servers, context=_Context(build_environment(self.mark))
-        )
-        return self._pool.schedule(worker.call_pickled, arguments, timeout=task.timeout)
-
-    def _report_python(
-        self, attempt: Attempt, timeout: float | None, start: float, future: ProcessFuture[Any]
-    ) -> None:
-        seconds, result, error = time.monotonic() - start, None, None
-        try:
-            seconds, result, error = future.result()
-        except CancelledError:
-            kill_orphans(self.mark)
+        supervision = self._get_supervision()
+        if supervision is None:
             return
-        except ProcessExpired as expired:
-            error = f"the process ended abnormally (exit code {expired.exitcode})"
-            kill_orphans(self.mark)
-        except TimeoutError:
-            error = f"took longer than its time limit ({timeout:g} s)"
-            kill_orphans(self.mark)
-        except BaseException as problem:  # whatever happens, the item needs an outcome
-            error = f"{type(problem).__name__}: {problem}"
-        self._report(attempt, seconds, result or b"", error)
+        busy = [each for each in self.processes.values() if each.attempts or each.is_ending]
+        free = self.servers - sum(process.servers for process in busy)
+        ending = {attempt.key for each in busy if each.is_ending for attempt in each.attempts}
+        held_back: list[_Batch] = []
+        while self._waiting and (free >= self._waiting[0].servers or not busy):
+            batch = self._waiting.popleft()
+            if any(attempt.key in ending for attempt in batch.attempts):
+                held_back.append(batch)  # an earlier attempt has not ended yet
+                continue
+            free -= batch.servers
+            if isinstance(batch.attempts[0].task, CommandTask):
+                self._start_command(batch.attempts[0], batch.servers, supervision)
+            else:
+                busy.append(self._give_to_worker(batch.attempts, supervision))
+        self._waiting.extendleft(reversed(held_back))
 
-    def _report(self, attempt: Attempt, seconds: float, result: bytes, error: str | None) -> None:
-        outcome = Outcome(attempt.job, attempt.item, seconds, result=result, error=error)
-        self._messages.put(AttemptEnded(attempt, outcome))
+    def _get_supervision(self) -> Supervision | None:
+        """Return what starts processes; None while it is being replaced."""
+        if self.supervision is None:
+            self.supervision = Supervision(self.mark)
+            self._watch(self.supervision.channel, self._read_reports)
+            if (end := self.supervision.guardian_end) is not None:
+                self._selector.register(end, selectors.EVENT_READ, self._read_reports)
+        return None if self.supervision.is_broken else self.supervision
 
-    # --- commands -----------------------------------------------------------------------------
+    def _give_to_worker(self, attempts: list[Attempt], supervision: Supervision) -> WorkerProcess:
+        worker = next((worker for worker in self._workers if worker.is_idle), None)
+        if worker is None:
+            worker = WorkerProcess(self._next_number(), supervision, self._directory)
+            self.processes[worker.number] = worker
+        worker.give(attempts)
+        self._watch(worker.channel, partial(self._read_replies, worker))
+        return worker
 
-    def _run_command(self, attempt: Attempt, task: CommandTask) -> None:
-        start = time.monotonic()
-        error: str | None = None
+    def _start_command(self, attempt: Attempt, servers: int, supervision: Supervision) -> None:
+        task = attempt.task
+        assert isinstance(task, CommandTask)
+        cores = self._choose_cores(servers) if task.pin_cores else []
+        number = self._next_number()
         try:
-            with commands.open_output(task.log) as output:
-                earlier = output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
-                error = self._watch_command(attempt, task, output)
-                if error is not None:
-                    error = commands.add_last_lines(error, output, skip=earlier)
-            if task.log is not None:
-                worker.remove_if_empty(task.log)
-        except commands.CommandStartError as problem:
-            error = str(problem)
-        except BaseException as problem:  # whatever happens, the item needs an outcome
-            error = f"cannot be run: {problem}"
-        finally:
-            with self._lock:
-                self.commands.pop(attempt, None)
-                self._cores.pop(attempt, None)
-            self._report(attempt, time.monotonic() - start, b"", error)
+            command = CommandProcess(number, attempt, supervision, servers=servers, cores=cores)
+        except CommandStartError as error:
+            self._report(attempt, error=str(error))
+        else:
+            self.processes[number] = command
 
-    def _watch_command(self, attempt: Attempt, task: CommandTask, output: IO[bytes]) -> str | None:
-        """Run a command to its end; return its error, if any."""
-        with self._lock:
-            if not self._is_current(attempt):
-                return None  # it was stopped before it started
-            process = commands.start_command(task, output, build_environment(self.mark))
-            self.commands[attempt] = process
-            cores = self._cores.get(attempt)
-        if cores:
-            pin_to_cores(process.pid, cores)
-        return commands.wait_for_command(process, task.timeout)
+    def _next_number(self) -> int:
+        self._process_count += 1
+        return self._process_count
 
-    def _assign_cores(self, attempt: Attempt, servers: int) -> list[int]:
+    # --- resizing -----------------------------------------------------------------------------
+
+    def _choose_cores(self, servers: int, command: CommandProcess | None = None) -> list[int]:
         """Choose cores that no other command has; if there are too few, choose all cores."""
-        with self._lock:
-            self._cores.pop(attempt, None)
-            taken = {core for cores in self._cores.values() for core in cores}
-            free = [core for core in _list_usable_cores() if core not in taken]
-            cores = free[:servers] if len(free) >= servers else _list_usable_cores()
-            self._cores[attempt] = cores
-        return cores
+        others = [
+            each
+            for each in self.processes.values()
+            if isinstance(each, CommandProcess) and each is not command
+        ]
+        taken = {core for other in others for core in other.cores}
+        free = [core for core in _list_usable_cores() if core not in taken]
+        return free[:servers] if len(free) >= servers else _list_usable_cores()
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        attempt = self._current.get((job, item))
-        if attempt is None:
-            return
-        cores = self._assign_cores(attempt, servers)
-        with self._lock:
-            process = self.commands.get(attempt)
-        if process is not None and cores:
-            pin_to_cores(process.pid, cores)
+        attempt = self._attempts.get((job, item))
+        for place, batch in enumerate(self._waiting):
+            if attempt in batch.attempts:
+                self._waiting[place] = batch._replace(servers=servers)
+        for command in self.processes.values():
+            if isinstance(command, CommandProcess) and attempt in command.attempts:
+                command.servers = servers
+                command.cores = self._choose_cores(servers, command)
+                if command.pid is not None and command.cores:
+                    pin_to_cores(command.pid, command.cores)
 
-    # --- stopping and waiting -----------------------------------------------------------------
+    # --- stopping -----------------------------------------------------------------------------
 
     def stop(self, job: str, item: int) -> None:
-        with self._lock:
-            attempt = self._current.pop((job, item), None)
-            process = None if attempt is None else self.commands.get(attempt)
+        attempt = self._attempts.pop((job, item), None)
         if attempt is None:
             return
-        if process is not None:
-            kill_tree(process.pid)
-        elif (future := self._futures.pop(attempt, None)) is not None:
-            future.cancel()  # type: ignore[no-untyped-call]
+        attempt.is_stopped = True
+        for batch in self._waiting:
+            if attempt in batch.attempts:
+                batch.attempts.remove(attempt)
+                if not batch.attempts:
+                    self._waiting.remove(batch)
+                return
+        for process in self.processes.values():
+            if attempt in process.attempts:
+                self._kill(process)
+                return
 
-    def _is_current(self, attempt: Attempt) -> bool:
-        """Return whether an attempt was neither stopped nor replaced by another one."""
-        return self._current.get((attempt.job, attempt.item)) == attempt
+    def _kill(self, process: WorkerProcess | CommandProcess) -> None:
+        process.is_ending = True
+        if self.supervision is not None and not self.supervision.is_broken:
+            self.supervision.kill(process.number)
+
+    def _kill_overdue(self) -> None:
+        now = time.monotonic()
+        for process in self.processes.values():
+            if process.deadline <= now:
+                process.expire()
+                self._kill(process)
+
+    # --- waiting ------------------------------------------------------------------------------
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        outcomes = []
-        try:
-            message = self._messages.get(timeout=timeout)
-            while True:
-                # A stopped attempt is not reported, even if it ended just before it was stopped.
-                if message is not None and self._is_current(message.attempt):
-                    attempt, outcome = message
-                    outcomes.append(outcome)
-                    del self._current[attempt.job, attempt.item]
-                    self._futures.pop(attempt, None)
-                message = self._messages.get_nowait()
-        except queue.Empty:
-            return outcomes
+        end = time.monotonic() + timeout
+        while True:
+            self._launch()
+            self._is_waiting = True
+            patience = 0.0 if self._outcomes or self._is_woken else self._find_next_time(end)
+            for key, _ in self._selector.select(patience):
+                key.data()
+            self._is_waiting = False
+            self._kill_overdue()
+            self._replace_supervision()
+            self._forget_functions()
+            if self._outcomes or self._is_woken or time.monotonic() >= end:
+                self._is_woken = False
+                self._launch()
+                outcomes, self._outcomes = self._outcomes, []
+                return outcomes
+
+    def _find_next_time(self, end: float) -> float:
+        """Return for how many seconds there is nothing to do unless something happens."""
+        now = time.monotonic()
+        deadlines = [process.deadline for process in self.processes.values()]
+        if self.supervision is not None and self.supervision.is_broken:
+            deadlines.append(now + _POLL_SECONDS)
+        return max(min([end, *deadlines]) - now, 0.0)
 
     def wake(self) -> None:
-        self._messages.put(None)
+        self._is_woken = True
+        if self._is_waiting:
+            with contextlib.suppress(OSError):  # enough bytes are in the socket already
+                self._wake_sender.send(b"\0")
+
+    def _clear_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_receiver.recv(4096)
+
+    def _watch(self, channel: Channel, callback: Callable[[], None]) -> None:
+        """Call a function when a channel has messages, and when it has room for pending ones."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.has_outgoing else 0)
+        if channel.fileno() not in self._selector.get_map():
+            self._selector.register(channel, events, callback)
+        elif self._selector.get_key(channel).events != events:
+            self._selector.modify(channel, events, callback)
+
+    def _forget_functions(self) -> None:
+        """Let workers release the functions of jobs that have ended."""
+        while self._released_functions:
+            function = self._released_functions.popleft()
+            for worker in self._workers:
+                worker.forget(function)
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    def _read_replies(self, worker: WorkerProcess) -> None:
+        if worker.number not in self.processes:
+            return  # it has just gone
+        worker.channel.flush()
+        self._report_replies(worker.receive())
+        if worker.is_ready:
+            self._start_failures = 0
+        if worker.channel.is_closed:
+            self._selector.unregister(worker.channel)
+            return
+        self._watch(worker.channel, partial(self._read_replies, worker))
+        if worker.error is not None and not worker.is_ending:
+            self._kill(worker)
+
+    def _read_reports(self) -> None:
+        supervision = self.supervision
+        if supervision is None or supervision.is_broken:
+            return
+        for report in supervision.receive():
+            if (process := self.processes.get(report.number)) is None:
+                continue
+            if isinstance(report, GoneReport):
+                self._end_process(process, report)
+                continue
+            process.pid = report.pid
+            if isinstance(process, CommandProcess) and process.cores:
+                pin_to_cores(report.pid, process.cores)  # it may have been resized meanwhile
+        if supervision.is_broken:
+            self._selector.unregister(supervision.channel)
+            if (end := supervision.guardian_end) is not None:
+                self._selector.unregister(end)
+        else:
+            self._watch(supervision.channel, self._read_reports)
+
+    def _replace_supervision(self) -> None:
+        """If guardian or supervisor died, wait until all is gone; what was running is lost."""
+        supervision = self.supervision
+        if supervision is None or not supervision.is_broken or not supervision.check_end():
+            return
+        if supervision.supervisor_pid is None:
+            self._supervision_failures += 1
+            if self._supervision_failures >= _MAX_START_FAILURES:
+                raise RuntimeError("the process that starts workers and commands cannot be started")
+        else:
+            self._supervision_failures = 0
+        self.supervision = None
+        for process in list(self.processes.values()):
+            self._end_process(process, None)
+
+    def _end_process(
+        self, process: WorkerProcess | CommandProcess, report: GoneReport | None
+    ) -> None:
+        """Report the attempts of a process that is gone; without a report, they are lost."""
+        if isinstance(process, WorkerProcess):
+            self._end_worker(process, report)
+        elif report is None:
+            self._lose(process.attempts[0])
+        else:
+            error, seconds = process.describe_failure(report), process.measure_seconds(report)
+            self._report(process.attempts[0], seconds, error=error)
+        process.close()
+        del self.processes[process.number]
+
+    def _end_worker(self, worker: WorkerProcess, report: GoneReport | None) -> None:
+        if not worker.channel.is_closed:
+            self._selector.unregister(worker.channel)
+        if worker.error is None:
+            self._report_replies(worker.receive(is_gone=True))
+        error = None if report is None else worker.describe_failure(report)
+        if not worker.is_ready and report is not None and _ended_by_itself(report):
+            self._start_failures += 1
+        cannot_start = self._start_failures >= _MAX_START_FAILURES
+        for place, attempt in enumerate(worker.attempts):
+            was_started = place == 0 and worker.has_started_item
+            if error is not None and (was_started or cannot_start):
+                self._report(attempt, error=error)
+            else:
+                self._lose(attempt, was_started=was_started)
+
+    def _report_replies(self, replies: list[Reply]) -> None:
+        for attempt, seconds, error, result in replies:
+            self._report(attempt, seconds, error=error, result=result)
+
+    def _lose(self, attempt: Attempt, was_started: bool = True) -> None:
+        self._report(attempt, is_lost=True, was_started=was_started)
+
+    def _report(self, attempt: Attempt, seconds: float = 0.0, **details: Any) -> None:
+        """Report an attempt, unless it was stopped, even if it ended just before that."""
+        if not attempt.is_stopped:
+            del self._attempts[attempt.key]
+            self._outcomes.append(Outcome(attempt.job, attempt.item, seconds, **details))
+
+    # --- closing ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        for job, item in list(self._current):
-            self.stop(job, item)
-        if self._pool is not None:
-            self._pool.stop()  # type: ignore[no-untyped-call]
-            self._pool.join()
-        kill_marked(self.mark)
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-        self.guardian.dismiss()
+        self._waiting.clear()
+        if self.supervision is not None:
+            self.supervision.dismiss()
+        self._close_files()
+
+    def close_after_fork(self) -> None:
+        if self.supervision is not None:
+            self.supervision.close_after_fork()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        self.supervision = None
+        for process in self.processes.values():
+            process.close()
+        self.processes.clear()
+        self._selector.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
     def close_after_fork(self) -> None:
         assert self.guardian.process.stdin is not None
         self.guardian.process.stdin.close()  # the guardian waits until nobody holds it open
 
 
-class _Context:
-    """loky's multiprocessing context, with our environment for the processes it starts."""
+def _ended_by_itself(report: GoneReport) -> bool:
+    """Return whether a process ended for its own reasons: nobody killed it."""
+    status = report.status
+    is_killed = status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _KILLS)
+    return not is_killed
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._loky = get_context("loky")
-        self._environment = environment
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loky, name)
-
-    def Process(self, *args: Any, **options: Any) -> LokyProcess:  # noqa: N802 (the API's name)
-        return LokyProcess(*args, env=self._environment, **options)
+_KILLS = (signal.SIGKILL, signal.SIGTERM)

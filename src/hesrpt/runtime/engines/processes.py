@@ -1,30 +1,54 @@
-"""Finding, killing and pinning the processes of a run, so that none outlives it.
+"""Finding, killing and pinning processes: by their parents, and by the mark of their run.
 
 Every process that a run starts carries the run's mark in its environment, and its children inherit
-the mark. A guardian process waits for the scheduler to disappear and then kills every process that
-carries the mark, so not even ``kill -9`` of the scheduler leaves any behind. The guardian is this
-module run as a script. It has to start quickly, so it imports nothing else of the project.
+it. The mark is the last net: what a run started is first found by its parents (see
+:mod:`~hesrpt.runtime.engines.supervisor`).
+
+This module runs in processes that must start quickly, so it imports nothing else of the project,
+and psutil only where there is no ``/proc``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
-from uuid import uuid4
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: The environment variable that holds the marks of a process, separated by spaces.
 MARKS_VARIABLE = "HESRPT_RUN"
+#: The environment variable of guardians that holds the mark of the run they watch over.
+GUARDED_VARIABLE = "HESRPT_GUARDED_RUN"
+
+_HAS_PROC = sys.platform == "linux" and os.path.exists("/proc/self/stat")
+# From <linux/prctl.h>.
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+
+
+# --- marks ------------------------------------------------------------------------------------
 
 
 def create_mark() -> str:
     """Create a mark that no other run has."""
-    return f"{os.getpid()}-{uuid4().hex}"
+    return os.urandom(16).hex()
+
+
+def derive_mark(directory: Path) -> str:
+    """Return the mark of all runs in a state directory: the same for the next scheduler.
+
+    A copy of the directory has another mark, so resuming the copy does not affect the original.
+    """
+    import hashlib
+
+    found = directory.stat()
+    return hashlib.sha256(f"{found.st_dev} {found.st_ino}".encode()).hexdigest()[:32]
 
 
 def build_environment(mark: str) -> dict[str, str]:
@@ -36,96 +60,154 @@ def build_environment(mark: str) -> dict[str, str]:
     return {**os.environ, MARKS_VARIABLE: f"{outer} {mark}" if outer else mark}
 
 
-def find_marked(mark: str) -> list[psutil.Process]:
+def find_marked(mark: str, variable: str = MARKS_VARIABLE) -> list[int]:
     """Return the living processes that carry a mark, except this one."""
-    found = []
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        with contextlib.suppress(psutil.Error, OSError):
-            marks = process.environ().get(MARKS_VARIABLE, "").split()
-            if mark in marks and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    me = os.getpid()
+    return [pid for pid in _list_processes() if pid != me and mark in _read_marks(pid, variable)]
 
 
-def kill_marked(mark: str, timeout: float = 5.0) -> None:
+def kill_marked(mark: str, timeout: float = 10.0) -> None:
     """Kill every process that carries a mark, including those started meanwhile."""
     deadline = time.monotonic() + timeout
-    while found := find_marked(mark):
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(found, timeout=0.5)
-        if time.monotonic() > deadline:
-            break
+    while (found := find_marked(mark)) and time.monotonic() < deadline:
+        kill_all(found)
+        time.sleep(0.005)
+        for pid in found:  # they are our children if we are process 1
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
-def kill_orphans(mark: str) -> None:
-    """Kill marked processes whose parent, a killed worker, is gone."""
-    for process in find_marked(mark):
-        with contextlib.suppress(psutil.Error):
-            if process.ppid() <= 1:
-                kill_tree(process.pid)
-
-
-def kill_tree(pid: int) -> None:
-    """Kill a process and all its descendants."""
-    try:
-        process = psutil.Process(pid)
-        tree = [*process.children(recursive=True), process]
-    except psutil.Error:
-        return
-    for member in tree:
-        with contextlib.suppress(psutil.Error):
-            member.kill()
-
-
-def pin_to_cores(pid: int, cores: list[int]) -> None:
-    """Restrict a process and its descendants to some cores, on systems that support it."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for member in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error, AttributeError, ValueError):
-                member.cpu_affinity(cores)
-
-
-class Guardian:
-    """A process that kills every process with a mark once this process is gone.
-
-    A detached guardian is not a child of this process, so it survives when somebody kills this
-    process with all its children.
-    """
-
-    def __init__(self, mark: str, detached: bool = False) -> None:
-        command = [sys.executable, "-P", __file__, mark]
-        if detached:
-            command = ["sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", *command]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
-            env={name: value for name, value in os.environ.items() if name != MARKS_VARIABLE},
-        )
-        if detached:
-            self.process.wait()
-
-    def dismiss(self) -> None:
-        """Let the guardian kill the remaining processes, and wait until it has exited."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=30)
-
-
-def run_guardian(mark: str) -> None:
-    """Once the scheduler is gone, kill all processes that carry a mark."""
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
-    sys.stdin.read()  # returns when the scheduler, which holds the other end open, is gone
+def kill_leftovers(mark: str, timeout: float = 10.0) -> None:
+    """Kill what an earlier run with the same mark left behind, if its scheduler was killed."""
+    deadline = time.monotonic() + timeout
+    while (guardians := find_marked(mark, GUARDED_VARIABLE)) and time.monotonic() < deadline:
+        time.sleep(0.01)  # they have noticed that their scheduler is gone, and will end
+    kill_all(guardians)
     kill_marked(mark)
 
 
-if __name__ == "__main__":
-    run_guardian(sys.argv[1])
+def _read_marks(pid: int, variable: str) -> list[str]:
+    if not _HAS_PROC:
+        import psutil
+
+        with contextlib.suppress(psutil.Error, OSError):
+            return str(psutil.Process(pid).environ().get(variable, "")).split()
+        return []
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()  # empty for a zombie
+    except OSError:
+        return []
+    prefix = variable.encode() + b"="
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return os.fsdecode(entry[len(prefix) :]).split()
+    return []
+
+
+# --- families of processes --------------------------------------------------------------------
+
+
+def _list_processes() -> list[int]:
+    if _HAS_PROC:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    import psutil
+
+    return list(psutil.pids())
+
+
+def list_children(pid: int) -> list[int]:
+    """Return the children of a process, including those that have ended but were not reaped."""
+    if not _HAS_PROC:
+        import psutil
+
+        try:
+            return [child.pid for child in psutil.Process(pid).children()]
+        except psutil.Error:
+            return []
+    children: list[int] = []
+    tasks = f"/proc/{pid}/task"
+    try:
+        for task in os.listdir(tasks):  # the children of each thread
+            with open(f"{tasks}/{task}/children") as file:
+                children += map(int, file.read().split())
+    except FileNotFoundError:
+        # The process or a thread is gone, or this kernel has no list of children.
+        if os.path.exists(tasks):
+            return [other for other in _list_processes() if _read_parent(other) == pid]
+    except OSError:
+        pass
+    return children
+
+
+def _read_parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def list_descendants(pid: int) -> Iterator[int]:
+    """Yield the children of a process, their children, and so on."""
+    for child in list_children(pid):
+        yield child
+        yield from list_descendants(child)
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes, as far as they still exist and we may."""
+    for pid in list(pids):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def pin_to_cores(pid: int, cores: Sequence[int]) -> None:
+    """Restrict a process and its descendants to some cores, on systems that support it."""
+    if not _HAS_PROC:
+        return
+    for member in [pid, *list_descendants(pid)]:
+        with contextlib.suppress(OSError, ValueError):
+            for thread in os.listdir(f"/proc/{member}/task"):
+                os.sched_setaffinity(int(thread), cores)
+
+
+# --- what Linux offers ------------------------------------------------------------------------
+
+
+def _control(option: int, argument: int | bytes) -> None:
+    """Call ``prctl``, where it exists."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends."""
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Let the system kill this process when the thread that created it ends."""
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def set_process_name(name: str) -> None:
+    """Set the name of this process, as ``ps`` and ``top`` show it."""
+    _control(_PR_SET_NAME, name.encode()[:15])
+
+
+def open_process(pid: int) -> int | None:
+    """Return a file descriptor that becomes readable when a process ends.
+
+    Returns None where the system does not offer this. Raises ProcessLookupError if the process is
+    gone.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None

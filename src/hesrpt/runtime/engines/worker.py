@@ -1,22 +1,36 @@
-"""Code that runs in worker processes: calls one function at a time and redirects its output."""
+"""A worker: a process that calls one function at a time, and sends back what it returns.
+
+A worker has a connection of its own to the scheduler, and shares nothing with other workers. It
+receives functions once each, then items, which name their function by number. Before it starts an
+item, it counts it in shared memory, so that the scheduler knows which item a dead worker was
+running.
+
+This module must start quickly, so it imports little.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import mmap
 import os
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 
-from hesrpt.runtime.logs import open_log
+from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.output import redirect_output
+from hesrpt.runtime.engines.pickling import dump
+from hesrpt.runtime.engines.processes import list_children, set_process_name
 
 T = TypeVar("T")
+
+#: The file descriptors of a worker: its connection, and the shared memory that counts items.
+CONNECTION_FD, COUNTER_FD = 3, 4
 
 
 class CallReport(NamedTuple, Generic[T]):
@@ -27,33 +41,90 @@ class CallReport(NamedTuple, Generic[T]):
     error: str | None
 
 
-@lru_cache(maxsize=64)
-def _load_function(pickled: bytes) -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = cloudpickle.loads(pickled)
-    return function
+def run_worker() -> None:
+    """Run items until the scheduler closes the connection."""
+    set_process_name("hesrpt-worker")
+    for fd in (CONNECTION_FD, COUNTER_FD):
+        os.set_inheritable(fd, False)
+    memory = mmap.mmap(COUNTER_FD, mmap.PAGESIZE)
+    Worker(socket.socket(fileno=CONNECTION_FD), memoryview(memory).cast("Q")).run()
 
 
-def call_pickled(function: bytes, argument: bytes, log: Path | None) -> CallReport[bytes]:
-    """Call a pickled function with a pickled argument; report the pickled result."""
+class Worker:
+    """Runs the items that come through a connection, in this order."""
 
-    def work() -> bytes:
-        return bytes(cloudpickle.dumps(_load_function(function)(cloudpickle.loads(argument))))
+    def __init__(self, connection: socket.socket, counter: memoryview) -> None:
+        self.channel, self.counter = Channel(connection), counter
+        self.pid, self.socket_id = os.getpid(), _identify_file(CONNECTION_FD)
+        self.functions: dict[int, Any] = {}  # pickled until the first call
+        self.started = 0
 
-    return run_and_report(work, log)
+    def run(self) -> None:
+        """Work until the connection is closed."""
+        self.channel.send(("ready",))
+        while not self.channel.is_closed:
+            for (kind, *values), body, _ in self.channel.receive():
+                if kind == "item":
+                    function, log = values
+                    self._run_item(function, log, body)
+                elif kind == "function":
+                    number, sys.path[:] = values
+                    self.functions[number] = body
+                elif kind == "forget":
+                    self.functions.pop(*values)
+                else:
+                    (sys.argv[:],) = values
+
+    def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
+        self.started += 1
+        self.counter[0] = self.started
+
+        def work() -> bytes:
+            try:
+                return dump(self._get_function(function)(cloudpickle.loads(argument)))
+            finally:
+                if os.getpid() != self.pid:
+                    os._exit(0)  # the item forked, and this is the child
+
+        seconds, result, error = run_and_report(work, log)
+        # After an error, the item may run again elsewhere; it must not meet what it has started.
+        is_tainted = error is not None and bool(list_children(self.pid))
+        if _identify_file(CONNECTION_FD) != self.socket_id:
+            os._exit(1)  # the item closed our files, and maybe opened others
+        self.channel.send(("ended", seconds, error, is_tainted), result or b"")
+        while is_tainted:
+            time.sleep(60)  # until the scheduler kills this process with its children
+
+    def _get_function(self, number: int) -> Callable[[Any], Any]:
+        function = self.functions[number]
+        if isinstance(function, bytes):
+            function = self.functions[number] = cloudpickle.loads(function)
+        return function  # type: ignore[no-any-return]
 
 
-def run_and_report(work: Callable[[], T], log: Path | None) -> CallReport[T]:
+def _identify_file(fd: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def run_and_report(work: Callable[[], T], log: str | Path | None) -> CallReport[T]:
     """Call ``work`` with its output redirected to a log, and time it."""
     start = time.perf_counter()
-    with _redirect_output(log):
-        try:
-            result = work()
-            return CallReport(time.perf_counter() - start, result, None)
-        except BaseException as error:  # even sys.exit(): an item must not end its worker
-            seconds = time.perf_counter() - start
-            if log is not None:
-                traceback.print_exc()
-            return CallReport(seconds, None, _describe_error(error))
+    try:
+        with redirect_output(log):
+            try:
+                result = work()
+                return CallReport(time.perf_counter() - start, result, None)
+            except BaseException as error:  # even sys.exit(): an item must not end its worker
+                seconds = time.perf_counter() - start
+                if log is not None:
+                    traceback.print_exc()
+                return CallReport(seconds, None, _describe_error(error))
+    except OSError as error:
+        return CallReport(0.0, None, f"its output cannot be written: {error}")
 
 
 def _describe_error(error: BaseException) -> str:
@@ -62,38 +133,3 @@ def _describe_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[2:]
     location = "".join(traceback.format_list(frames[-5:])).rstrip()
     return f"{summary}\n{location}" if location else summary
-
-
-@contextlib.contextmanager
-def _redirect_output(log: Path | None) -> Iterator[None]:
-    """Append all output to a file, including that of C libraries and child processes."""
-    if log is None:
-        yield
-        return
-    saved = os.dup(1), os.dup(2)
-    _flush()
-    try:
-        handle = open_log(log)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        os.close(handle)
-        yield
-    finally:
-        _flush()
-        for original, standard in zip(saved, (1, 2), strict=True):
-            os.dup2(original, standard)
-            os.close(original)
-        remove_if_empty(log)
-
-
-def remove_if_empty(log: Path) -> None:
-    """Remove the log of an item that printed nothing."""
-    with contextlib.suppress(OSError):
-        if log.stat().st_size == 0:
-            log.unlink()
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()

@@ -12,6 +12,7 @@ import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
@@ -120,6 +121,9 @@ class RayEngine:
 
     def fetch(self, reference: Any) -> Any:
         return ray.get(reference)
+
+    def claim(self, directory: Path) -> None:
+        """Do nothing: servers die with the connection of their scheduler to the cluster."""
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         batch = Batch(job, dict(tasks), servers)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +16,14 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
-from hesrpt.runtime.engines import commands, worker
+from hesrpt.runtime.engines import worker
+from hesrpt.runtime.engines.attempts import Attempt
+from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
 from hesrpt.runtime.engines.engine import CommandTask
-from hesrpt.runtime.engines.processes import Guardian, build_environment, create_mark
+from hesrpt.runtime.engines.output import read_tail
+from hesrpt.runtime.engines.processes import build_environment, create_mark
+from hesrpt.runtime.engines.supervision import Supervision
+from hesrpt.runtime.engines.supervisor import GoneReport
 
 # Of an item's output, at most this many bytes are sent back: the last ones.
 _OUTPUT_BYTES = 2**20
@@ -38,8 +45,9 @@ class Server:
 
     def __init__(self) -> None:
         mark = create_mark()
-        # Processes that items start inherit the mark, and die with this one.
-        self._guardian = Guardian(mark, detached=True)
+        # Processes that items start inherit the mark, and die with this one. Ray may kill our
+        # children with us, so the guardian is not our child.
+        self._supervision = Supervision(mark, is_detached=True)
         os.environ.update(build_environment(mark))
         self._functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
 
@@ -87,17 +95,35 @@ class Server:
         return [self._run_command(task, with_output) for task in tasks]
 
     def _run_command(self, task: CommandTask, with_output: bool) -> ItemReport:
-        start = time.perf_counter()
-        with tempfile.TemporaryFile() as file:
-            try:
-                process = commands.start_command(task, file, dict(os.environ))
-                error = commands.wait_for_command(process, task.timeout)
-            except commands.CommandStartError as problem:
-                error = f"{problem} (on {os.uname().nodename})"
-            if error is not None:
-                error = commands.add_last_lines(error, file)
-            output = commands.read_tail(file, _OUTPUT_BYTES) if with_output else b""
-        return ItemReport(time.perf_counter() - start, error=error, output=output)
+        try:
+            # Its log is on the machine of the scheduler, which receives the output.
+            attempt = Attempt("", 0, replace(task, log=None))
+            command = CommandProcess(0, attempt, self._supervision)
+            report = self._wait_for_end(command)
+        except CommandStartError as problem:
+            return ItemReport(0.0, error=f"{problem} (on {os.uname().nodename})")
+        error = command.describe_failure(report)
+        if report.error is not None:
+            error = f"{error} (on {os.uname().nodename})"
+        output = read_tail(command.output, _OUTPUT_BYTES) if with_output else b""
+        command.close()
+        return ItemReport(command.measure_seconds(report), error=error, output=output)
+
+    def _wait_for_end(self, command: CommandProcess) -> GoneReport:
+        """Wait until a command and all its descendants are gone."""
+        supervision = self._supervision
+        while True:
+            patience = command.deadline - time.monotonic()
+            select.select([supervision.channel], [], [], min(max(patience, 0.0), 1.0))
+            for report in supervision.receive():
+                if isinstance(report, GoneReport):
+                    return report
+            if supervision.is_broken:
+                os._exit(1)  # this server starts no command any more: let Ray report its end
+            if command.deadline <= time.monotonic():
+                command.expire()
+                command.is_ending = True
+                supervision.kill(command.number)
 
 
 def _run_with_output(
@@ -112,4 +138,4 @@ def _run_with_output(
         if not log.exists():
             return report, b""
         with log.open("rb") as file:
-            return report, commands.read_tail(file, _OUTPUT_BYTES)
+            return report, read_tail(file, _OUTPUT_BYTES)

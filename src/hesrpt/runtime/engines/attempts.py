@@ -1,0 +1,36 @@
+"""An attempt to run an item, and how the process that ran it ended."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from hesrpt.runtime.engines.engine import Task
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One start of an item, which may be stopped and started again."""
+
+    job: str
+    item: int
+    task: Task
+    is_stopped: bool = False  # its outcome is not reported
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The job and the number of the item."""
+        return self.job, self.item
+
+
+def describe_end(status: int | None) -> str:
+    """Describe the exit status of a process, as of ``os.waitpid``."""
+    if status is None:
+        return "killed"
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
+
+
+def describe_timeout(timeout: float | None) -> str:
+    """Describe that an item took too long."""
+    return f"took longer than its time limit ({timeout:g} s)"

@@ -1,0 +1,179 @@
+"""Messages between two processes, over a socket that no third process uses.
+
+A message is a *head*, a tuple of plain values, and a *body*, any number of bytes. It may carry file
+descriptors. If the other process dies in the middle of a message, the part received is discarded.
+
+This module runs in processes that must start quickly, so it imports nothing else of the project.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+_HEADER = struct.Struct("<IQI")  # the sizes of head and body, and the number of file descriptors
+# Bodies up to this size are joined with their head, to be sent at once.
+_SMALL = 64 * 2**10
+# How much to receive at once, and how many pieces and file descriptors to send or receive at once.
+_CHUNK, _PIECES, _MAX_FDS = 2**18, 64, 16
+
+
+class Message(NamedTuple):
+    """A message as received."""
+
+    head: tuple[Any, ...]
+    body: bytes
+    fds: list[int]
+
+
+class Channel:
+    """One end of the connection. It follows the socket's setting: blocking or not."""
+
+    def __init__(self, connection: socket.socket, *, has_fds: bool = False) -> None:
+        self.connection, self.has_fds = connection, has_fds
+        self.is_closed = False  # whether the other end was closed
+        self._outgoing: deque[tuple[bytes | memoryview, Sequence[int]]] = deque()
+        self._incoming = bytearray()
+        self._needed = _HEADER.size  # how many bytes make the next step possible
+        self._fds: list[int] = []
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether something waits to be sent; then call :meth:`flush` when the socket has room."""
+        return bool(self._outgoing)
+
+    @property
+    def has_partial_message(self) -> bool:
+        """Whether a part of a message has been received."""
+        return bool(self._incoming)
+
+    def add(self, head: tuple[Any, ...], body: bytes = b"", fds: Sequence[int] = ()) -> None:
+        """Add a message, which the next :meth:`flush` sends.
+
+        The channel owns the file descriptors, and closes them when they have been sent.
+        """
+        packed = marshal.dumps(head)
+        start = _HEADER.pack(len(packed), len(body), len(fds)) + packed
+        if len(body) <= _SMALL:
+            self._outgoing.append((start + body, fds))
+        else:
+            self._outgoing += ((start, fds), (body, ()))
+
+    def send(self, head: tuple[Any, ...], body: bytes = b"", fds: Sequence[int] = ()) -> None:
+        """Send a message; if the socket does not block, as much of it as there is room for."""
+        self.add(head, body, fds)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what there is room for. If the other end is closed, nothing is sent any more."""
+        outgoing = self._outgoing
+        try:
+            while outgoing:
+                pieces, fds = self._take_pieces()
+                if fds:
+                    sent = socket.send_fds(self.connection, pieces, fds)
+                else:
+                    sent = self.connection.sendmsg(pieces)
+                self._remove_sent(sent)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # receiving will find the connection closed
+            for _, fds in outgoing:
+                _close_all(fds)
+            outgoing.clear()
+
+    def _take_pieces(self) -> tuple[list[bytes | memoryview], Sequence[int]]:
+        """Return pieces that can be sent together: file descriptors travel with one piece."""
+        first, fds = self._outgoing[0]
+        if fds:
+            return [first], fds
+        pieces = []
+        for piece, other_fds in islice(self._outgoing, _PIECES):
+            if other_fds:
+                break
+            pieces.append(piece)
+        return pieces, ()
+
+    def _remove_sent(self, sent: int) -> None:
+        outgoing = self._outgoing
+        while sent > 0 and outgoing:
+            piece, fds = outgoing[0]
+            _close_all(fds)
+            if sent >= len(piece):
+                outgoing.popleft()
+                sent -= len(piece)
+            else:
+                outgoing[0] = (memoryview(piece)[sent:], ())
+                sent = 0
+
+    def receive(self) -> list[Message]:
+        """Return messages that have arrived; a blocking socket waits for some bytes first."""
+        self._read()
+        return self._extract() if len(self._incoming) >= self._needed else []
+
+    def receive_all(self) -> list[Message]:
+        """Return all messages that have arrived on a socket that does not block."""
+        while self._read():
+            pass
+        return self._extract()
+
+    def _read(self) -> bool:
+        """Read what has arrived, or a part of it; return whether there was anything."""
+        try:
+            if self.has_fds:
+                data, fds, _, _ = socket.recv_fds(self.connection, _CHUNK, _MAX_FDS)
+                for fd in fds:
+                    os.set_inheritable(fd, False)
+                self._fds += fds
+            else:
+                data = self.connection.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        self.is_closed = not data
+        self._incoming += data
+        return bool(data)
+
+    def _extract(self) -> list[Message]:
+        """Remove the complete messages from what was received, and return them."""
+        messages: list[Message] = []
+        incoming, start = memoryview(self._incoming), 0
+        self._needed = _HEADER.size
+        while len(incoming) - start >= _HEADER.size:
+            head_size, body_size, fd_count = _HEADER.unpack_from(incoming, start)
+            head_start = start + _HEADER.size
+            body_start = head_start + head_size
+            end = body_start + body_size
+            if end > len(incoming):
+                self._needed = end - start
+                break
+            head = marshal.loads(incoming[head_start:body_start])
+            fds, self._fds = self._fds[:fd_count], self._fds[fd_count:]
+            messages.append(Message(head, bytes(incoming[body_start:end]), fds))
+            start = end
+        incoming.release()
+        del self._incoming[:start]
+        return messages
+
+    def close(self) -> None:
+        """Close this end."""
+        for _, fds in self._outgoing:
+            _close_all(fds)
+        self._outgoing.clear()
+        _close_all(self._fds)
+        self.connection.close()
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,89 @@
+"""A command that runs as a process of this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from math import inf
+
+from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
+from hesrpt.runtime.engines.engine import CommandTask
+from hesrpt.runtime.engines.output import add_last_lines, open_output, remove_if_empty
+from hesrpt.runtime.engines.supervision import Supervision
+from hesrpt.runtime.engines.supervisor import GoneReport
+
+
+class CommandStartError(Exception):
+    """A command could not be started."""
+
+
+class CommandProcess:
+    """A command, and the file with its output.
+
+    Raises CommandStartError if the supervisor cannot be asked to start it.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        attempt: Attempt,
+        supervision: Supervision,
+        *,
+        servers: int = 1,
+        cores: Sequence[int] = (),
+    ) -> None:
+        assert isinstance(attempt.task, CommandTask)
+        self.number, self.attempts, self.task = number, [attempt], attempt.task
+        self.servers, self.cores = servers, cores
+        self.pid: int | None = None  # not known at first
+        self.is_ending = False  # whether it is to be killed
+        self.error: str | None = None  # why it is to be killed
+        self.started = time.monotonic()
+        task = self.task
+        try:
+            self.output = open_output(task.log)
+            self._earlier = self.output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
+            command = task.command
+            supervision.start(
+                number,
+                ("/bin/sh", "-c", command) if isinstance(command, str) else command,
+                fds=[os.dup(self.output.fileno()), os.dup(self.output.fileno())],
+                directory=task.directory,
+                cores=cores,
+            )
+        except OSError as error:
+            raise CommandStartError(f"its output cannot be written: {error}") from None
+        except ValueError as error:
+            self.output.close()
+            raise CommandStartError(f"cannot be started: {error}") from None
+
+    @property
+    def deadline(self) -> float:
+        """When the command exceeds its time limit, on the monotonic clock."""
+        if self.is_ending or self.task.timeout is None:
+            return inf
+        return self.started + self.task.timeout
+
+    def expire(self) -> None:
+        """Record why the command is killed at its deadline."""
+        self.error = describe_timeout(self.task.timeout)
+
+    def describe_failure(self, report: GoneReport) -> str | None:
+        """Return why the command failed, with the last lines of its output; None if it did not."""
+        if report.error is not None:
+            return f"cannot be started: {report.error}"
+        if report.status == 0 and self.error is None:
+            return None
+        error = self.error or describe_end(report.status)
+        return add_last_lines(error, self.output, skip=self._earlier)
+
+    def measure_seconds(self, report: GoneReport) -> float:
+        """Return how long the command itself ran."""
+        return max((report.ended or time.monotonic()) - self.started, 0.0)
+
+    def close(self) -> None:
+        """Close its output, and remove its log if that is empty."""
+        self.output.close()
+        if self.task.log is not None:
+            remove_if_empty(self.task.log)

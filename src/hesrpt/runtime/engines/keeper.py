@@ -1,0 +1,143 @@
+"""The keeper of one worker or command: its parent, which outlives it until its children are gone.
+
+A keeper adopts whatever its process leaves behind, daemons included, so it knows all descendants of
+one attempt, and only of that one. When the process has ended, the keeper kills them, and ends when
+none is left. Keepers are forks of the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.processes import (
+    adopt_orphans,
+    die_with_parent,
+    kill_all,
+    list_children,
+    list_descendants,
+    set_process_name,
+)
+
+# When a process has exited, its children may run on for this long, for instance to write what they
+# hold in their buffers. In seconds.
+_GRACE_SECONDS = 0.5
+# How often to look again at processes that are to end, in seconds.
+_POLL_SECONDS = 0.005
+#: A process that was killed this many seconds ago hangs in the kernel, and will not run again.
+HUNG_SECONDS = 5.0
+# File descriptors below this one are those of the new process.
+_FIRST_SPARE_FD = 20
+
+
+class StartRequest(NamedTuple):
+    """A process to start. File descriptors 1, 2, 3 and so on come with the request."""
+
+    number: int
+    arguments: tuple[bytes, ...]
+    environment: dict[bytes, bytes]
+    directory: bytes | None
+    cores: tuple[int, ...] = ()
+
+
+def run_keeper(request: StartRequest, connection: socket.socket, fds: Sequence[int]) -> None:
+    """Start a process, report how it ends, and return when all its descendants are gone."""
+    set_process_name("hesrpt-keeper")
+    adopt_orphans()
+    # Whoever waits for the end of another connection must not wait for this process.
+    connection_fd, *fds = [
+        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD)
+        for fd in (connection.detach(), *fds)
+    ]
+    _close_all_except([0, 1, 2, connection_fd, *fds])
+    channel = Channel(socket.socket(fileno=connection_fd))
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        with exit_afterwards():
+            die_with_parent()
+            if os.getppid() == keeper:
+                channel.send(("failed", _run_program(request, fds)))
+    for fd in fds:
+        os.close(fd)
+    channel.send(("started", pid))
+    status = next(status for child, status in _wait_for_children() if child == pid)
+    ended = time.monotonic()
+    channel.send(("ended", status, ended))
+    kill_at = ended + (_GRACE_SECONDS if os.WIFEXITED(status) else 0.0)
+    while True:
+        reap_children()
+        now = time.monotonic()
+        orphans = list_children(keeper)
+        if not orphans or now > kill_at + HUNG_SECONDS:
+            return
+        if now >= kill_at:
+            kill_families(orphans)
+        time.sleep(_POLL_SECONDS)
+
+
+def _run_program(request: StartRequest, fds: Sequence[int]) -> str:
+    """Replace this process by the program; return why that is not possible."""
+    place = request.directory
+    try:
+        os.setsid()  # Ctrl-C in the terminal must not reach it
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for target, fd in enumerate(fds, start=1):
+            os.dup2(fd, target)
+        for changed in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(changed, signal.SIG_DFL)
+        if request.cores:
+            os.sched_setaffinity(0, request.cores)
+        if request.directory is not None:
+            os.chdir(request.directory)
+        place = request.arguments[0]
+        os.execvpe(place, request.arguments, request.environment)
+    except OSError as error:
+        return f"{os.fsdecode(place or b'')}: {error.strerror}"
+    except ValueError as error:
+        return str(error)
+
+
+def _wait_for_children() -> Iterator[tuple[int, int]]:
+    """Yield the process id and the status of each child that ends."""
+    while True:
+        yield os.waitpid(-1, 0)
+
+
+def reap_children() -> list[tuple[int, int]]:
+    """Return the process id and the status of each child that has ended."""
+    ended = []
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            ended.append(found)
+    return ended
+
+
+def kill_families(pids: Sequence[int]) -> None:
+    """Kill processes and their descendants."""
+    kill_all([*pids, *(member for pid in pids for member in list_descendants(pid))])
+
+
+@contextlib.contextmanager
+def exit_afterwards() -> Iterator[None]:
+    """End this process, a fork, after a block of code, whatever happens in it."""
+    try:
+        yield
+    finally:
+        os._exit(127)
+
+
+def _close_all_except(kept: list[int]) -> None:
+    limit = os.sysconf("SC_OPEN_MAX")
+    edges = sorted({-1, *kept, limit})
+    for low, high in pairwise(edges):
+        if low + 1 < high:
+            os.closerange(low + 1, high)

@@ -1,0 +1,173 @@
+"""The scheduler's side of guardian and supervisor: starting and killing processes through them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+
+from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.keeper import StartRequest
+from hesrpt.runtime.engines.launching import build_isolated_command
+from hesrpt.runtime.engines.processes import (
+    GUARDED_VARIABLE,
+    MARKS_VARIABLE,
+    build_environment,
+    kill_all,
+    kill_marked,
+    open_process,
+)
+from hesrpt.runtime.engines.supervisor import GoneReport, StartedReport
+
+# If guardian or supervisor has died, how long the other one may take to kill all processes.
+_CLEANING_SECONDS = 10.0
+
+
+class Supervision:
+    """A guardian and a supervisor, which start processes and let none of them escape.
+
+    A detached guardian is not a child of this process, so it survives when somebody kills this
+    process with all its children.
+    """
+
+    def __init__(self, mark: str, *, is_detached: bool = False) -> None:
+        self.mark = mark
+        self.guardian_pid: int | None = None
+        self.supervisor_pid: int | None = None  # not known before it has said hello
+        self.is_broken = False  # whether one of the two has died
+        self._ends: dict[int, int | None] = {}  # readable when these processes have ended
+        self._kill_at = inf
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = (mark, os.getpid(), theirs.fileno(), is_detached)
+            command = build_isolated_command("supervisor", "run_guardian", *arguments)
+            if is_detached:
+                command = ["sh", "-c", '"$@" &', "sh", *command]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+                pass_fds=[theirs.fileno()],
+                env={
+                    **{name: text for name, text in os.environ.items() if name != MARKS_VARIABLE},
+                    GUARDED_VARIABLE: mark,
+                },
+            )
+        if is_detached:
+            self._process.wait()
+        else:
+            self._watch_guardian(self._process.pid)
+        ours.setblocking(False)
+        self.channel = Channel(ours)
+
+    def _watch_guardian(self, pid: int) -> None:
+        self.guardian_pid = pid
+        self._watch(pid)
+
+    def _watch(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._ends[pid] = open_process(pid)
+
+    @property
+    def guardian_end(self) -> int | None:
+        """A file descriptor that is readable when the guardian has ended, where there is one."""
+        return self._ends.get(self.guardian_pid) if self.guardian_pid is not None else None
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def start(
+        self,
+        number: int,
+        arguments: Sequence[str],
+        *,
+        fds: Sequence[int],
+        directory: Path | str | None = None,
+        cores: Sequence[int] = (),
+    ) -> None:
+        """Start a process; ``fds`` become its file descriptors 1, 2, 3 and so on.
+
+        The file descriptors are closed here. Raises ValueError for impossible arguments.
+        """
+        environment = build_environment(self.mark)
+        request = StartRequest(
+            number,
+            tuple(map(os.fsencode, arguments)),
+            {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
+            None if directory is None else os.fsencode(directory),
+            tuple(cores),
+        )
+        self.channel.send(("start", *request), fds=fds)
+
+    def kill(self, number: int) -> None:
+        """Kill a process and all its descendants; a report says when they are gone."""
+        self.channel.send(("kill", number))
+
+    def receive(self) -> list[StartedReport | GoneReport]:
+        """Return what the supervisor has reported since the last call."""
+        reports: list[StartedReport | GoneReport] = []
+        self.channel.flush()
+        for (kind, *values), _, _ in self.channel.receive_all():
+            if kind == "gone":
+                reports.append(GoneReport._make(values))
+            elif kind == "started":
+                reports.append(StartedReport._make(values))
+            else:
+                guardian, self.supervisor_pid = values
+                if self.guardian_pid is None:
+                    self._watch_guardian(guardian)
+                self._watch(self.supervisor_pid)
+        if self.channel.is_closed or not all(map(self._is_alive, self._ends)):
+            self.is_broken = True
+        return reports
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _is_alive(self, pid: int) -> bool:
+        if pid == self._process.pid:
+            return self._process.poll() is None
+        if (end := self._ends[pid]) is not None:
+            return not select.select([end], [], [], 0)[0]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            return True
+        return False
+
+    def check_end(self) -> bool:
+        """Return whether guardian, supervisor and all processes are gone, after one has died."""
+        alive = [pid for pid in self._ends if self._is_alive(pid)]
+        if alive:
+            now = time.monotonic()
+            self._kill_at = min(self._kill_at, now + _CLEANING_SECONDS)
+            if now >= self._kill_at:
+                kill_all(alive)
+            return False
+        kill_marked(self.mark)
+        self.close_files()
+        return True
+
+    def dismiss(self) -> None:
+        """Let guardian and supervisor kill all processes, and wait until they have ended."""
+        self.channel.connection.shutdown(socket.SHUT_RDWR)
+        while not self.check_end():
+            time.sleep(0.002)
+
+    def close_files(self) -> None:
+        """Close the connection."""
+        self.channel.close()
+        for end in self._ends.values():
+            if end is not None:
+                os.close(end)
+        self._ends = {}
+
+    def close_after_fork(self) -> None:
+        """Close the connection in a fork of this process, which has no guardian of its own."""
+        self._process.returncode = 0
+        self.close_files()

@@ -1,0 +1,267 @@
+"""The processes between the scheduler and its items: guardian, supervisor and keepers.
+
+    scheduler ── guardian ── supervisor ─┬─ keeper ── worker or command ── its children
+                                         └─ keeper ── …
+
+The *supervisor* starts processes at the scheduler's request, each below a keeper of its own (see
+:mod:`~hesrpt.runtime.engines.keeper`). It reports an attempt as gone when the keeper has ended, and
+so all descendants of the attempt. If a keeper is killed, the supervisor adopts the orphans, and
+kills them before it reports anything.
+
+When the scheduler is gone, supervisor and guardian kill all their descendants. The guardian does so
+too if the supervisor dies, and the supervisor if the guardian dies. So whichever two of the three
+are killed, the third cleans up: if it is the scheduler, with the help of the system, which kills
+keepers, workers and commands (PR_SET_PDEATHSIG), and of the mark, by which it finds their children.
+
+These processes must start quickly, so this module imports little, and the supervisor and the
+keepers are forks of the guardian.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.keeper import (
+    HUNG_SECONDS,
+    StartRequest,
+    exit_afterwards,
+    kill_families,
+    reap_children,
+    run_keeper,
+)
+from hesrpt.runtime.engines.processes import (
+    adopt_orphans,
+    die_with_parent,
+    kill_all,
+    kill_marked,
+    list_children,
+    list_descendants,
+    open_process,
+    set_process_name,
+)
+
+# How often to look again at processes that are to end, in seconds.
+_POLL_SECONDS = 0.01
+# Where the system cannot report the end of another process, look for it this often, in seconds.
+_PARENT_POLL_SECONDS = 0.5
+
+
+class StartedReport(NamedTuple):
+    """A process was started."""
+
+    number: int
+    pid: int
+
+
+class GoneReport(NamedTuple):
+    """A process and all its descendants are gone."""
+
+    number: int
+    status: int | None = None  # as of os.waitpid; None: not known, because its keeper was killed
+    ended: float | None = None  # when the process itself ended, on the monotonic clock
+    error: str | None = None  # why it could not be started
+
+
+def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> None:
+    """Fork the supervisor, and kill everything once it or the scheduler is gone.
+
+    A detached guardian is not a child of the scheduler.
+    """
+    parent = None if is_detached == "True" else int(scheduler)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, _do_nothing)  # programs do not inherit this, unlike SIG_IGN
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    set_process_name("hesrpt-guardian")
+    adopt_orphans()
+    try:
+        scheduler_end = open_process(int(scheduler))
+    except ProcessLookupError:
+        return
+    guardian, child_ended = os.getpid(), _watch_children()
+    supervisor = os.fork()
+    if supervisor == 0:
+        with exit_afterwards():
+            set_process_name("hesrpt-superv")
+            ends = [scheduler_end, open_process(guardian)]
+            Supervisor(socket.socket(fileno=int(control)), ends, guardian).run()
+            kill_descendants(mark)
+    os.close(int(control))
+    while parent in (None, os.getppid()):
+        ready = _wait_for(
+            [child_ended, scheduler_end], None if scheduler_end else _PARENT_POLL_SECONDS
+        )
+        if scheduler_end in ready:
+            break
+        _drain(child_ended)
+        if supervisor in dict(reap_children()):
+            break
+    kill_descendants(mark)
+
+
+def kill_descendants(mark: str) -> None:
+    """Kill all descendants of this process, and what carries the mark, until nothing is left."""
+    deadline = time.monotonic() + HUNG_SECONDS
+    while time.monotonic() < deadline:
+        reap_children()
+        children = list_children(os.getpid())
+        if not children:
+            break
+        kill_families(children)
+        time.sleep(_POLL_SECONDS)
+    kill_marked(mark)
+
+
+@dataclass
+class _Keeper:
+    """The keeper of an attempt, and what it has reported so far."""
+
+    channel: Channel
+    report: GoneReport
+    is_doomed: bool = False  # whether its process is to be killed
+
+
+class Supervisor:
+    """Starts processes, and reports when they and all their descendants are gone."""
+
+    def __init__(self, control: socket.socket, ends: Sequence[int | None], guardian: int) -> None:
+        adopt_orphans()
+        control.setblocking(False)
+        self.control = Channel(control, has_fds=True)
+        self.guardian = guardian
+        self.ends = ends  # readable when the scheduler or the guardian is gone
+        self.child_ended = _watch_children()
+        self.keepers: dict[int, _Keeper] = {}  # by process id
+        self.gone: list[GoneReport] = []  # to be reported when no orphan is left
+        self.orphans: dict[int, float] = {}  # when each was first seen
+        self.control.send(("hello", guardian, os.getpid()))
+
+    def run(self) -> None:
+        """Work until the scheduler or the guardian is gone."""
+        while not self.control.is_closed and os.getppid() == self.guardian:
+            ready = self._wait()
+            if any(end in ready for end in self.ends):
+                return
+            if self.control.fileno() in ready:
+                self.control.flush()
+                for head, _, fds in self.control.receive():
+                    self._handle_request(head, fds)
+            _drain(self.child_ended)
+            for pid, keeper in self.keepers.items():
+                self._read_reports(keeper)
+                if keeper.is_doomed:
+                    kill_all(list_descendants(pid))
+            for pid, _ in reap_children():
+                if (ended := self.keepers.pop(pid, None)) is not None:
+                    self._read_reports(ended)
+                    ended.channel.close()
+                    self.gone.append(ended.report)
+            if self.gone and not self._kill_orphans():
+                for report in self.gone:
+                    self.control.send(("gone", *report))
+                self.gone = []
+
+    def _wait(self) -> set[int | None]:
+        """Wait until there is something to do."""
+        timeout = None if None not in self.ends else _PARENT_POLL_SECONDS
+        if self.gone or any(keeper.is_doomed for keeper in self.keepers.values()):
+            timeout = _POLL_SECONDS
+        channels = [keeper.channel for keeper in self.keepers.values()]
+        sources = [self.control.fileno(), self.child_ended, *self.ends]
+        sources += [channel.fileno() for channel in channels if not channel.is_closed]
+        return _wait_for(sources, timeout, self.control if self.control.has_outgoing else None)
+
+    def _handle_request(self, head: tuple[Any, ...], fds: list[int]) -> None:
+        kind, *values = head
+        if kind == "start":
+            self._start(StartRequest._make(values), fds)
+            return
+        (number,) = values
+        for keeper in self.keepers.values():
+            if keeper.report.number == number:
+                keeper.is_doomed = True
+
+    def _start(self, request: StartRequest, fds: list[int]) -> None:
+        supervisor = os.getpid()
+        ours, theirs = socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.gone.append(GoneReport(request.number, error=str(error.strerror)))
+            pid = -1
+            ours.close()
+        if pid == 0:
+            with exit_afterwards():
+                signal.set_wakeup_fd(-1)
+                die_with_parent()
+                if os.getppid() == supervisor:
+                    run_keeper(request, theirs, fds)
+        theirs.close()
+        for fd in fds:
+            os.close(fd)
+        if pid > 0:
+            ours.setblocking(False)
+            self.keepers[pid] = _Keeper(Channel(ours), GoneReport(request.number))
+
+    def _read_reports(self, keeper: _Keeper) -> None:
+        """Read what a keeper has reported about its process."""
+        for (kind, *values), _, _ in keeper.channel.receive():
+            if kind == "started":
+                self.control.send(("started", keeper.report.number, *values))
+            elif kind == "ended":
+                status, ended = values
+                keeper.report = keeper.report._replace(status=status, ended=ended)
+            else:
+                keeper.report = keeper.report._replace(error=values[0])
+
+    def _kill_orphans(self) -> bool:
+        """Kill the orphans of killed keepers; return whether there are any."""
+        now = time.monotonic()
+        found = [pid for pid in list_children(os.getpid()) if pid not in self.keepers]
+        self.orphans = {pid: self.orphans.get(pid, now) for pid in found}
+        alive = [pid for pid, seen in self.orphans.items() if now < seen + HUNG_SECONDS]
+        kill_families(alive)
+        return bool(alive)
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+
+def _watch_children() -> int:
+    """Return a file descriptor that becomes readable when a child ends."""
+    reader, writer = os.pipe()
+    for fd in (reader, writer):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, _do_nothing)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def _do_nothing(number: int, frame: object) -> None:
+    """Handle a signal."""
+
+
+def _drain(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 4096)
+
+
+def _wait_for(
+    sources: Sequence[int | None], timeout: float | None, writable: Channel | None = None
+) -> set[int | None]:
+    """Return the file descriptors that are readable, after waiting for one."""
+    poll = select.poll()
+    for source in sources:
+        if source is not None:
+            poll.register(source, select.POLLIN)
+    if writable is not None:
+        poll.register(writable, select.POLLIN | select.POLLOUT)
+    return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}

@@ -1,0 +1,170 @@
+"""The scheduler's side of a worker: the items it was given, and its replies."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
+from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.engine import PackedFunction, PythonTask
+from hesrpt.runtime.engines.launching import build_python_command
+from hesrpt.runtime.engines.supervision import Supervision
+from hesrpt.runtime.engines.supervisor import GoneReport
+
+# A worker that closes its connection usually ends. If it does not, it is killed after this long.
+_EXIT_SECONDS = 0.2
+
+
+class Reply(NamedTuple):
+    """A worker's report of an item that has ended."""
+
+    attempt: Attempt
+    seconds: float
+    error: str | None
+    result: bytes
+
+
+class WorkerProcess:
+    """A worker. It runs its attempts one after another."""
+
+    servers = 1
+
+    def __init__(self, number: int, supervision: Supervision, directory: str) -> None:
+        self.number = number
+        self.pid: int | None = None  # not known at first
+        self.attempts: deque[Attempt] = deque()  # those without a reply
+        self.is_ready = False  # whether it has started
+        self.is_ending = False  # whether it is to be killed
+        self.error: str | None = None  # why it is to be killed while it runs an item
+        self.kill_at = inf  # when to kill it, if it has closed its connection
+        self._functions: set[int] = set()  # the numbers of those it has
+        self._replies = 0
+        self._busy_since = inf
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.channel = Channel(ours)
+        memory = _create_shared_memory()
+        self._memory = mmap.mmap(memory, mmap.PAGESIZE)
+        self._started = memoryview(self._memory).cast("Q")  # how many items it has started
+        supervision.start(
+            number,
+            build_python_command("worker", "run_worker"),
+            fds=[_duplicate(1), _duplicate(2), theirs.detach(), memory],
+            directory=directory,
+        )
+        self.channel.send(("arguments", list(sys.argv)))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be given attempts."""
+        return not self.attempts and not self.is_ending
+
+    @property
+    def has_started_item(self) -> bool:
+        """Whether it has started an item and not replied."""
+        return bool(self._started[0] > self._replies)
+
+    @property
+    def deadline(self) -> float:
+        """When it is to be killed, on the monotonic clock."""
+        if self.channel.is_closed:
+            return self.kill_at if self.kill_at > 0 else inf
+        if not self.attempts or self.is_ending or not self.is_ready:
+            return inf
+        timeout = self.attempts[0].task.timeout
+        if timeout is None or self.channel.has_partial_message:
+            return inf
+        return self._busy_since + timeout
+
+    def expire(self) -> None:
+        """Record why the worker is killed at its deadline."""
+        if self.channel.is_closed:
+            self.kill_at = -inf
+        else:
+            self.error = describe_timeout(self.attempts[0].task.timeout)
+
+    def give(self, attempts: Sequence[Attempt]) -> None:
+        """Give the idle worker attempts, to run one after another."""
+        self._busy_since = time.monotonic()
+        for attempt in attempts:
+            task = attempt.task
+            assert isinstance(task, PythonTask)
+            function: PackedFunction = task.function
+            if function.number not in self._functions:
+                self._functions.add(function.number)
+                self.channel.add(("function", function.number, function.path), function.pickled)
+            log = None if task.log is None else str(task.log)
+            self.channel.add(("item", function.number, log), task.argument)
+        self.attempts.extend(attempts)
+        self.channel.flush()
+
+    def forget(self, function: int) -> None:
+        """Let the worker release a function."""
+        if function in self._functions:
+            self._functions.discard(function)
+            self.channel.send(("forget", function))
+
+    def receive(self, *, is_gone: bool = False) -> list[Reply]:
+        """Return replies that have arrived; if the process is gone, all that it has sent.
+
+        An item that failed and left processes behind has no reply: its worker has to be killed.
+        """
+        replies = []
+        messages = self.channel.receive_all() if is_gone else self.channel.receive()
+        if self.channel.is_closed:
+            self.is_ending, self.kill_at = True, time.monotonic() + _EXIT_SECONDS
+        for (kind, *values), body, _ in messages:
+            self._busy_since = time.monotonic()
+            if kind == "ready":
+                self.is_ready = True
+                continue
+            seconds, error, leaves_processes = values
+            if leaves_processes:
+                self.error = error
+                break
+            self._replies += 1
+            replies.append(Reply(self.attempts.popleft(), seconds, error, body))
+        return replies
+
+    def describe_failure(self, report: GoneReport) -> str:
+        """Return why the running item failed."""
+        if self.error is not None:
+            return self.error
+        if self.kill_at == -inf and report.status == signal.SIGKILL:
+            return "the process left the scheduler (by exec, for instance) before the item ended"
+        return f"the process ended ({describe_end(report.status)}) before the item did"
+
+    def close(self) -> None:
+        """Close its files."""
+        self.channel.close()
+        self._started.release()
+        self._memory.close()
+
+
+def _create_shared_memory() -> int:
+    """Return a file descriptor of memory that two processes can share."""
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("hesrpt-worker")
+    else:
+        with tempfile.TemporaryFile() as file:
+            memory = os.dup(file.fileno())
+    os.ftruncate(memory, mmap.PAGESIZE)
+    return memory
+
+
+def _duplicate(fd: int) -> int:
+    """Return a copy of one of our standard files, or an empty file if it is closed."""
+    try:
+        return os.dup(fd)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
