@@ -105,6 +105,8 @@ class Pool:
             elif state is not None:
                 journal = Journal.create(state, core.servers, core.allocator.policy.name)
                 on_error.callback(journal.close)
+            if journal is not None:
+                running_engine.claim(journal.directory)
             self._registry = JobRegistry(journal)
             on_error.pop_all()
         self._journal = journal

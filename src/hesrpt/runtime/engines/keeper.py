@@ -8,7 +8,6 @@ none is left. Keepers are forks of the supervisor.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -50,6 +49,8 @@ class StartRequest(NamedTuple):
 
 def run_keeper(request: StartRequest, connection: socket.socket, fds: Sequence[int]) -> None:
     """Start a process, report how it ends, and return when all its descendants are gone."""
+    import fcntl  # the other modules that import this one work without POSIX
+
     set_process_name("hesrpt-keeper")
     adopt_orphans()
     # Whoever waits for the end of another connection must not wait for this process.

@@ -443,9 +443,6 @@ class LocalEngine:
 
 def _ended_by_itself(report: GoneReport) -> bool:
     """Return whether a process ended for its own reasons: nobody killed it."""
-    status = report.status
-    is_killed = status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _KILLS)
-    return not is_killed
-
-
-_KILLS = (signal.SIGKILL, signal.SIGTERM)
+    if report.status is None:
+        return False
+    return -os.waitstatus_to_exitcode(report.status) not in (signal.SIGKILL, signal.SIGTERM)
