@@ -203,8 +203,11 @@ def test_closing_leaves_no_process_behind() -> None:
     sleepers = "sleep 100 & setsid sleep 100 & sleep 100"
     engine.start("a", {0: python_task(engine, lambda _: os.system(sleepers))}, 1)
     engine.start("a", {1: CommandTask(sleepers)}, 1)
-    names = lambda: [psutil.Process(pid).name() for pid in find_marked(engine.mark)]  # noqa: E731
-    wait_until(lambda: names().count("sleep") == 6)
+
+    def list_names() -> list[str]:
+        return [psutil.Process(pid).name() for pid in find_marked(engine.mark)]
+
+    wait_until(lambda: list_names().count("sleep") == 6)
     engine.close()
     assert find_marked(engine.mark) == []
 

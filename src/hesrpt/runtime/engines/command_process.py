@@ -84,6 +84,10 @@ class CommandProcess:
 
     def close(self) -> None:
         """Close its output, and remove its log if that is empty."""
-        self.output.close()
+        self.close_files()
         if self.task.log is not None:
             remove_if_empty(self.task.log)
+
+    def close_files(self) -> None:
+        """Close its output, and do nothing else."""
+        self.output.close()

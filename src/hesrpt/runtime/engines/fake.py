@@ -102,6 +102,3 @@ class FakeEngine:
 
     def close(self) -> None:
         self._running.clear()
-
-    def close_after_fork(self) -> None:
-        """Do nothing: there are no files."""

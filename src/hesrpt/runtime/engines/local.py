@@ -420,25 +420,23 @@ class LocalEngine:
         self._waiting.clear()
         if self.supervision is not None:
             self.supervision.dismiss()
-        self._close_files()
+        for process in self.processes.values():
+            process.close()
+        self._close_own_files()
 
     def close_after_fork(self) -> None:
         if self.supervision is not None:
             self.supervision.close_after_fork()
-        self._close_files()
-
-    def _close_files(self) -> None:
-        self.supervision = None
         for process in self.processes.values():
-            process.close()
+            process.close_files()
+        self._close_own_files()
+
+    def _close_own_files(self) -> None:
+        self.supervision = None
         self.processes.clear()
         self._selector.close()
         self._wake_sender.close()
         self._wake_receiver.close()
-
-    def close_after_fork(self) -> None:
-        assert self.guardian.process.stdin is not None
-        self.guardian.process.stdin.close()  # the guardian waits until nobody holds it open
 
 
 def _ended_by_itself(report: GoneReport) -> bool:

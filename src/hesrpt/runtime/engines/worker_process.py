@@ -145,7 +145,11 @@ class WorkerProcess:
         return f"the process ended ({describe_end(report.status)}) before the item did"
 
     def close(self) -> None:
-        """Close its files."""
+        """Release it after its end."""
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close its connection."""
         self.channel.close()
         self._started.release()
         self._memory.close()
