@@ -131,6 +131,20 @@ def test_submissions_wait_until_their_jobs_are_added(journal: Journal) -> None:
     assert journal.submissions.read() == [second]
 
 
+def test_end_of_a_job_is_synchronised_with_the_disk(journal: Journal) -> None:
+    def is_synchronised() -> bool:
+        (level,) = journal._database._writer.execute("PRAGMA synchronous").fetchone()
+        return bool(level >= 2)  # each commit waits for the disk
+
+    record = create_record("a", 1)
+    journal.write(Changes(jobs=[record]))
+    assert not is_synchronised()
+    journal.write(Changes(jobs=[replace(record, ended=3.0)]))
+    assert is_synchronised()
+    journal.write(Changes(holdings=[Holding(4.0, 1, 0)]))
+    assert not is_synchronised()
+
+
 def test_unknown_job_is_reported(journal: Journal) -> None:
     journal.write(Changes(jobs=[create_record("a", 1), create_record("b", 2)]))
     with pytest.raises(InputError, match=r"there is no job 'c' in .*; jobs are: a, b"):

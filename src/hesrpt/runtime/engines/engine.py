@@ -16,13 +16,10 @@ from typing import Any, Protocol, TypeAlias
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.pickling import dump
 
-# The wall-clock time at which the monotonic clock was 0.
-_EPOCH = time.time() - time.monotonic()
-
 
 def read_steady_clock() -> float:
-    """Return seconds since 1970 on a clock that never jumps, even if the system time is set."""
-    return _EPOCH + time.monotonic()
+    """Return seconds on a clock that never jumps, even if the system time is set."""
+    return time.monotonic()
 
 
 def pickle_value(value: Any) -> bytes:
