@@ -13,6 +13,7 @@ from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import (
+    GONE,
     Changes,
     FailedAttempt,
     FinishedItem,
@@ -20,7 +21,6 @@ from hesrpt.runtime.journal_entries import (
     ItemResult,
     JobRecord,
     MovedItem,
-    RemovedItem,
 )
 
 
@@ -52,18 +52,19 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     assert (first.done, first.failures, first.item_seconds) == (2, 1, 0.75)
     assert (second.name, second.done, second.failures) == ("a", 0, 0)
     assert [result.pickled for result in journal.read_results(1)] == [b"zero", b"one"]
-    assert journal.read_done_items(1) == {b"A": 0, b"B": 1}
+    assert dict(journal.read_done_items(1)) == {b"A": 0, b"B": 1}
     assert journal.read_holdings() == [Holding(1.5, 1, 4)]
     assert journal.get_value("policy") == "equi"
     assert journal.get_value("unknown", default=3) == 3
 
 
-def test_moved_and_removed_items(journal: Journal) -> None:
+def test_results_of_items_that_have_gone_are_kept_but_not_shown(journal: Journal) -> None:
     items = [FinishedItem(1, bytes([65 + n]), n, 1.0, 2.0, b"%d" % n) for n in range(3)]
     journal.write(Changes(jobs=[create_record("a", 1)], finished_items=items))
-    moves = [MovedItem(1, b"A", 1), MovedItem(1, b"C", 0)]
-    journal.write(Changes(removed_items=[RemovedItem(1, b"B")], moved_items=moves))
-    assert journal.read_done_items(1) == {b"A": 1, b"C": 0}
+    moves = [MovedItem(1, b"A", 1), MovedItem(1, b"B", GONE), MovedItem(1, b"C", 0)]
+    journal.write(Changes(moved_items=moves))
+    assert dict(journal.read_done_items(1)) == {b"A": 1, b"B": GONE, b"C": 0}
+    assert journal.read_records()[0].done == 2
     assert list(journal.read_results(1)) == [ItemResult(0, b"2"), ItemResult(1, b"0")]
 
 

@@ -17,17 +17,20 @@ class InlineEngine(FakeEngine):
     def __init__(self, servers: int = 2) -> None:
         super().__init__(servers, lambda job, item, width: 0.01)
         self.calls = 0
-        self._results: dict[tuple[str, int], bytes] = {}
+        self._tasks: dict[tuple[str, int], Task] = {}
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        for item, task in tasks.items():
-            assert isinstance(task, PythonTask)
-            self.calls += 1
-            self._results[job, item] = cloudpickle.dumps(task.function(task.argument))
+        self._tasks |= {(job, item): task for item, task in tasks.items()}
         super().start(job, tasks, servers)
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        return [
-            replace(outcome, result=self._results.pop((outcome.job, outcome.item)))
-            for outcome in super().wait_for_outcomes(timeout)
-        ]
+        return [self._call(outcome) for outcome in super().wait_for_outcomes(timeout)]
+
+    def _call(self, outcome: Outcome) -> Outcome:
+        task = self._tasks.pop((outcome.job, outcome.item))
+        assert isinstance(task, PythonTask)
+        self.calls += 1
+        try:
+            return replace(outcome, result=cloudpickle.dumps(task.function(task.argument)))
+        except Exception as error:
+            return replace(outcome, error=f"{type(error).__name__}: {error}")

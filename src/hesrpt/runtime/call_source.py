@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.calls import Call, LostCallError, make_call, read_result
+from hesrpt.runtime.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
 from hesrpt.runtime.sources import SourceListener
 
@@ -147,7 +148,14 @@ class CallSource:
 
     # --- called by the driver -------------------------------------------------------------------
 
-    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+    def resume(self, earlier: EarlierItems) -> Matches:
+        """Never called: the calls of an executor are always new."""
+        return Matches()
+
+    def get_key(self, item: int) -> bytes:
+        return item.to_bytes(8, "big")
+
+    def open(self, listener: SourceListener) -> None:
         with self.lock:
             self.listener = listener
             self._report_calls()

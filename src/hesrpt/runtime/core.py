@@ -108,17 +108,18 @@ class Core:
         if spec.name in self.jobs:
             raise InputError(f"there is already a job named {spec.name!r}")
         self._arrivals += 1
+        is_read_later = spec.is_streamed or spec.items is None
         job = self.jobs[spec.name] = ActiveJob(
             spec=spec,
             number=self._arrivals,
             arrived=event.time,
             items=spec.items,
-            items_read=0 if spec.is_streamed or spec.items is None else None,
-            done_before=set(event.done),
-            done_count=len(event.done),
+            items_read=0 if is_read_later else None,
+            is_exhausted=not is_read_later,
             max_width=self.max_width,
         )
-        if job.items is not None and job.remaining_items <= 0:
+        job.add_done(event.done)
+        if job.is_done:
             self._end_job(job, commands)
 
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
@@ -126,10 +127,11 @@ class Core:
             case ItemsRead():
                 had_too_few_items = job.max_servers <= job.planned
                 job.items_read = event.items
+                job.add_done(event.done)
                 return job.items is None or had_too_few_items
             case ItemsExhausted():
-                job.items = event.items
-                if job.remaining_items <= 0:
+                job.items, job.is_exhausted = event.items, True
+                if job.is_done:
                     self._end_job(job, commands)
                 return True
             case JobCancelled():
@@ -162,7 +164,7 @@ class Core:
     def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
         """Count an item as done; return whether a new plan is needed."""
         job.done_count += 1
-        if job.items is not None and job.remaining_items <= 0:
+        if job.is_done:
             self._end_job(job, commands)
             return True
         return job.max_servers < job.planned

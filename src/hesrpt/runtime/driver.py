@@ -309,10 +309,13 @@ class Driver:
             self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result
-        self.recorder.add_finished_item(
-            FinishedItem(job.number, job.get_key(item), item, outcome.seconds, now, result)
-        )
+        if self.journal is not None:
+            key = job.source.get_key(item)
+            self.recorder.add_finished_item(
+                FinishedItem(job.number, key, item, outcome.seconds, now, result)
+            )
         job.done += 1
+        job.done_now += 1
         if outcome.reference is not None:
             job.references[item] = outcome.reference
         elif self.journal is None and not job.source.delivers_results:
@@ -338,15 +341,14 @@ class Driver:
             for job in message.jobs
         ]
         with self.condition:
-            new = [job for job in jobs if job.arrived is None]
-            for job in new:
-                job.arrived = self.now
             for job in jobs:
-                job.items, job.done = job.spec.items, len(job.done_before)
-            self.recorder.add_jobs(
-                [job.to_record() for job in new],
-                [job.submission for job in jobs if job.submission is not None],
-            )
+                if job.arrived is None:
+                    job.arrived = self.now
+                job.items = job.spec.items
+                self.recorder.add_job(
+                    job.to_record(), submission=job.submission, is_redone=job.is_redone
+                )
+                self.recorder.move_items(job.number, job.matches.moved)
         if jobs:
             self.recorder.flush(self.now)
             for job in jobs:
@@ -357,12 +359,15 @@ class Driver:
         match message:
             case JobsSubmitted():
                 for job in message.jobs:
-                    job.source.open(SourceProgress(job, self.send), job.done_before)
-                return [JobArrived(self.now, job.spec, job.done_before) for job in message.jobs]
+                    job.source.open(SourceProgress(job, self.send))
+                return [
+                    JobArrived(self.now, job.spec, tuple(job.matches.done)) for job in message.jobs
+                ]
             case SourceAdvanced():
-                progress = message.progress
-                progress.is_pending = False
-                return [ItemsRead(self.now, progress.job.name, progress.items)]
+                job, (items, matches) = message.progress.job, message.progress.take()
+                job.done += sum(map(len, matches.done))
+                self.recorder.move_items(job.number, matches.moved)
+                return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
             case SourceExhausted():
                 # Count in this thread: it starts the items, so the count is final.
                 job, items = message.job, message.count_items()
@@ -407,7 +412,7 @@ class Driver:
             case Drop():
                 job.source.drop_item(command.item, command.error)
             case Finish():
-                end = JobEnd(job, self.now, command.error)
+                end = JobEnd(job, job.choose_end(self.now, command.error), command.error)
                 if command.error is not None:
                     job.free_results()  # nobody can get them
                 self._ends.append(end)

@@ -16,21 +16,25 @@ class JobArrived:
 
     time: float
     spec: JobSpec
-    done: frozenset[int] = frozenset()
+    done: tuple[range, ...] = ()
 
 
 @dataclass(frozen=True)
 class ItemsRead:
-    """So far, ``items`` items of a job were read, not counting those done in an earlier run."""
+    """So far, ``items`` items of a job were read, not counting those done in an earlier run.
+
+    Of the items read since the last such event, those in ``done`` were done in an earlier run.
+    """
 
     time: float
     job: str
     items: int
+    done: tuple[range, ...] = ()
 
 
 @dataclass(frozen=True)
 class ItemsExhausted:
-    """A job of unknown length turned out to have ``items`` items."""
+    """All items of a job were read, and there are ``items`` of them."""
 
     time: float
     job: str

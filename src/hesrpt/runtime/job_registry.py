@@ -1,37 +1,116 @@
-"""Gives the jobs of a pool unique names and numbers, and resumes those in the journal."""
+"""Gives the jobs of a pool unique names and numbers, and resumes those in the journal.
+
+A job continues the one that was added to an earlier run under the same name. If several were, it
+continues the one with the same function or command, or else the first of them. Jobs of an executor
+and jobs that another process has submitted are always new.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
+from hesrpt.errors import InputError
+from hesrpt.runtime.earlier_items import EarlierItems
 from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.live_job import LiveJob
+
+#: What to do with the results of a job whose function or command has changed since.
+OnChange: TypeAlias = Literal["error", "redo", "keep"]
+
+
+class ChangedJobsError(InputError):
+    """Jobs have results of another function or command than the present one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        subject = ", ".join(map(repr, names))
+        problem = (
+            f"job {subject}: its function has changed"
+            if len(names) == 1
+            else f"jobs {subject}: their functions have changed"
+        )
+        super().__init__(
+            f'{problem} since results were recorded; Pool(…, on_change="redo") does all items '
+            'again, and on_change="keep" keeps the results of items that are done'
+        )
 
 
 class JobRegistry:
     """The names and numbers that the jobs of a run have taken."""
 
-    def __init__(self, journal: Journal | None) -> None:
-        self._journal = journal
-        self._records = {} if journal is None else {job.name: job for job in journal.read_records()}
+    def __init__(self, journal: Journal | None, on_change: OnChange = "error") -> None:
+        self._journal, self._on_change = journal, on_change
+        records = [] if journal is None else journal.read_records()
+        self._records = {record.number: record for record in records}  # not yet continued
+        self._numbers: dict[str, list[int]] = {}  # of these records, by the names asked for
+        for record in records:
+            if not record.spec.is_submitted and not record.spec.is_executor:
+                name = record.spec.given_name or record.name
+                self._numbers.setdefault(name, []).append(record.number)
+        self._names = {record.name for record in records}
         self._last_number = 0 if journal is None else journal.read_last_number()
-        self._names: set[str] = set()
 
-    def register(self, job: LiveJob) -> None:
-        """Give a job a unique name and a number, or resume it if it is in the journal."""
-        job.spec = replace(job.spec, name=self._choose_name(job))
-        self._names.add(job.name)
-        record = self._records.get(job.name)
-        if record is not None and self._journal is not None:
-            done = self._journal.read_done_items(record.number)
-            job.resume(record, frozenset(done.values()))
-        else:
-            self._last_number += 1
-            job.number = self._last_number
+    def register(self, jobs: Sequence[LiveJob]) -> None:
+        """Give jobs unique names and numbers; resume those that are in the journal.
 
-    def _choose_name(self, job: LiveJob) -> str:
+        If an error is raised, nothing has changed.
+        """
+        found: dict[LiveJob, JobRecord] = {}
+        taken: set[int] = set()
+        for job in jobs:
+            record = self._find_record(job, taken)
+            if record is not None:
+                found[job] = record
+                taken.add(record.number)
+        changed = [job for job, record in found.items() if _has_changed(job, record)]
+        if changed and self._on_change == "error":
+            raise ChangedJobsError([found[job].name for job in changed])
+        for job in jobs:
+            if job in found:
+                self._resume(job, found[job], job in changed and self._on_change == "redo")
+            else:
+                self._add(job)
+
+    def _find_record(self, job: LiveJob, taken: Collection[int]) -> JobRecord | None:
+        """Return the record of the job that a job continues; not one that is taken."""
+        if job.number:
+            return self._records[job.number]
+        if job.is_new:
+            return None
+        records = [
+            self._records[number]
+            for number in self._numbers.get(job.name, ())
+            if number in self._records and number not in taken
+        ]
+        is_command = job.spec.command is not None
+        records = [record for record in records if (record.spec.command is not None) == is_command]
+        same = [record for record in records if record.fingerprint == job.fingerprint]
+        return next(iter(same or records), None)
+
+    def _resume(self, job: LiveJob, record: JobRecord, is_redone: bool) -> None:
+        assert self._journal is not None
+        job.spec = replace(job.spec, name=record.name, given_name=record.spec.given_name)
+        done = None
+        if not is_redone:
+            done = EarlierItems(self._journal.read_done_items(record.number))
+        job.resume(record, done)
+        del self._records[record.number]
+
+    def _add(self, job: LiveJob) -> None:
         name, count = job.name, 1
-        while name in self._names or (job.is_new and name in self._records):
+        while name in self._names:
             count += 1
             name = f"{job.name} ({count})"
-        return name
+        if name != job.name:
+            job.spec = replace(job.spec, name=name, given_name=job.name)
+        self._names.add(name)
+        self._last_number += 1
+        job.number = self._last_number
+
+
+def _has_changed(job: LiveJob, record: JobRecord) -> bool:
+    """Return whether a job has results of another function or command."""
+    return record.done > 0 and record.fingerprint != job.fingerprint

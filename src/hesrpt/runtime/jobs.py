@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Literal, TypeAlias
@@ -26,6 +27,7 @@ class JobSpec:
     """A job as submitted: a bag of items, or one command that runs on several servers."""
 
     name: str
+    given_name: str | None = None  # the name that was asked for, if another job had it
     items: int | None = None  # None: unknown until they run out
     size: float | None = None  # seconds of work on one server; None: learned
     speedup: Speedup | None = None  # None: learned
@@ -35,6 +37,7 @@ class JobSpec:
     restart_cost: float = 10.0  # seconds lost when a command is restarted
     command: CommandTemplate | None = None  # None: the items call a Python function
     is_streamed: bool = False  # whether ItemsRead events announce the items
+    is_submitted: bool = False  # whether it came from another process: no jobs file changes it
     is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
     def __post_init__(self) -> None:
@@ -88,9 +91,10 @@ class ActiveJob:
     arrived: float
     items: int | None  # None: unknown until they run out
     items_read: int | None = None  # announced so far by ItemsRead; None: all are known
+    is_exhausted: bool = True  # whether there are no further items to read
     items_taken: int = 0  # how many have been started, not counting retries
     next_item: int = 0
-    done_before: set[int] = field(default_factory=set)  # done in an earlier run; skipped
+    done_before: deque[range] = field(default_factory=deque)  # done in an earlier run; skipped
     done_count: int = 0
     retry_queue: deque[int] = field(default_factory=deque)
     failures: dict[int, int] = field(default_factory=dict)
@@ -114,6 +118,11 @@ class ActiveJob:
     def is_bag(self) -> bool:
         """Whether the job is a bag of items, rather than one command on several servers."""
         return self.spec.resize is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all items are done."""
+        return self.is_exhausted and self.items is not None and self.remaining_items <= 0
 
     @property
     def remaining_items(self) -> int:
@@ -179,13 +188,20 @@ class ActiveJob:
             self.observed -= in_flight.servers
         return in_flight
 
+    def add_done(self, done: Iterable[range]) -> None:
+        """Record items that were done in an earlier run, and come after those known so far."""
+        for items in done:
+            self.done_count += len(items)
+            if self.done_before and self.done_before[-1].stop == items.start:
+                items = range(self.done_before.pop().start, items.stop)
+            self.done_before.append(items)
+
     def take_item(self) -> int:
         """Return the next item to start."""
         if self.retry_queue:
             return self.retry_queue.popleft()
-        while self.next_item in self.done_before:
-            self.done_before.discard(self.next_item)
-            self.next_item += 1
+        while self.done_before and self.done_before[0].start == self.next_item:
+            self.next_item = self.done_before.popleft().stop
         self.next_item += 1
         self.items_taken += 1
         return self.next_item - 1

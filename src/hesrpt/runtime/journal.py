@@ -184,8 +184,8 @@ class Journal:
         names = ", ".join(record.name for record in records)
         raise InputError(f"there is no job {job!r} in {self.directory}; jobs are: {names}")
 
-    def read_done_items(self, number: int) -> dict[bytes, int]:
-        """Return the finished items of a job: their keys and positions."""
+    def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the finished items of a job: their keys and positions."""
         return self._items.read_positions(number)
 
     def read_results(self, number: int) -> Iterator[ItemResult]:

@@ -64,19 +64,16 @@ class FinishedItem(NamedTuple):
     result: bytes
 
 
+#: The position of a finished item that is no longer one of its job's items.
+GONE = -1
+
+
 class MovedItem(NamedTuple):
-    """A finished item that is now elsewhere in its job's items."""
+    """A finished item that is now elsewhere in its job's items, or gone."""
 
     job: int
     key: bytes
     position: int
-
-
-class RemovedItem(NamedTuple):
-    """A finished item that is no longer one of its job's items."""
-
-    job: int
-    key: bytes
 
 
 class FailedAttempt(NamedTuple):
@@ -120,7 +117,6 @@ class Changes:
     jobs: list[JobRecord] = field(default_factory=list)
     jobs_to_redo: list[int] = field(default_factory=list)
     added_submissions: list[int] = field(default_factory=list)  # their jobs are in ``jobs``
-    removed_items: list[RemovedItem] = field(default_factory=list)
     moved_items: list[MovedItem] = field(default_factory=list)
     finished_items: list[FinishedItem] = field(default_factory=list)
     failed_attempts: list[FailedAttempt] = field(default_factory=list)

@@ -55,9 +55,6 @@ class ItemTable:
         for job in changes.jobs_to_redo:
             unused += _find_files(connection, "job = ?", (job,))
             connection.execute("DELETE FROM items WHERE job = ?", (job,))
-        for removed in changes.removed_items:
-            unused += _find_files(connection, "job = ? AND key = ?", removed)
-            connection.execute("DELETE FROM items WHERE job = ? AND key = ?", removed)
         for job, key, position in changes.moved_items:
             for row in connection.execute(_SELECT_ITEM, (job, key)).fetchall():
                 if is_intact(row):
@@ -78,12 +75,12 @@ class ItemTable:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read_positions(self, number: int) -> dict[bytes, int]:
-        """Return the keys and positions of the finished items of a job.
+    def read_positions(self, number: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys and positions of the finished items of a job.
 
         Discard damaged entries, so that their items are done again.
         """
-        positions, damaged = {}, []
+        damaged = []
         query = f"SELECT result IS NULL, {ITEM_COLUMNS} FROM items WHERE job = ?"
         for in_file, *row in self._database.iterate(query, number):
             job, key, position, _, _, digest, _ = row
@@ -92,14 +89,13 @@ class ItemTable:
             elif in_file and not self.files.get_path(get_result_name(job, key, digest)).exists():
                 damaged.append((key, f"missing file of item {position}"))
             else:
-                positions[key] = position
+                yield key, position
         if damaged:
             name = self._jobs.read_record(number).name
             for _, problem in damaged:
                 message = "hesrpt: %s: %s of job %r; the item will be done again"
                 _LOG.warning(message, self._database.path, problem, name)
             self._discard(number, [key for key, _ in damaged])
-        return positions
 
     def read_results(self, number: int) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items.
@@ -108,7 +104,9 @@ class ItemTable:
         """
         record = self._jobs.read_record(number)
         name = record.name
-        rows = self._database.select("SELECT position, key FROM items WHERE job = ?", number)
+        rows = self._database.select(
+            "SELECT position, key FROM items WHERE job = ? AND position >= 0", number
+        )
         keys: dict[int, bytes] = {}
         for position, key in rows:
             if position in keys:

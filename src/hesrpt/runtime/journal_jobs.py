@@ -19,8 +19,10 @@ from hesrpt.runtime.journal_rows import (
 _SELECT_RECORDS = f"""
 SELECT IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0), {JOB_COLUMNS}
 FROM jobs
-LEFT JOIN (SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items GROUP BY job) AS done
-    ON done.job = number
+LEFT JOIN (
+    SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items WHERE position >= 0
+    GROUP BY job
+) AS done ON done.job = number
 LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
     ON failed.job = number
 ORDER BY number

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hesrpt.runtime.earlier_items import EarlierItems, Matches
+from hesrpt.runtime.fingerprints import fingerprint_command
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.learning import ItemDurations
@@ -20,15 +22,18 @@ class LiveJob:
     source: Source
     submission: int | None = None  # the number of the journal's submission that it came from
     is_new: bool = False  # whether it is distinct from a job of the same name in the journal
-    number: int = 0  # in order of arrival
+    number: int = 0  # in order of arrival; 0 until it is known
+    fingerprint: bytes = b""  # of its function or command
+    record: JobRecord | None = None  # of an earlier run that it continues
+    is_redone: bool = False  # whether the results of earlier runs do not count
     is_recorded: bool = False  # whether it is in the journal, if there is one
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
-    done_before: frozenset[int] = frozenset()  # items done in an earlier run
-    seconds_before: float = 0.0  # the total duration of those items
+    done_now: int = 0  # how many of them were done in the present run
+    matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
     are_results_freed: bool = False
@@ -38,31 +43,51 @@ class LiveJob:
     def from_command(cls, spec: JobSpec, submission: int | None = None) -> LiveJob:
         """Create the job of a command template."""
         assert spec.command is not None
-        source = CommandSource(spec.command, pin_cores=spec.resize == "affinity")
-        return cls(spec=spec, source=source, submission=submission, is_new=submission is not None)
+        return cls(
+            spec=replace(spec, is_submitted=submission is not None),
+            source=CommandSource(spec.command, pin_cores=spec.resize == "affinity"),
+            fingerprint=fingerprint_command(spec.command),
+            submission=submission,
+            is_new=submission is not None,
+        )
+
+    @classmethod
+    def from_record(cls, record: JobRecord) -> LiveJob:
+        """Create a job that continues the command of an earlier run as it was."""
+        job = cls.from_command(record.spec)
+        job.spec, job.number = record.spec, record.number
+        return job
 
     @property
     def name(self) -> str:
         """The job's name, unique in its pool."""
         return self.spec.name
 
-    def get_key(self, item: int) -> bytes:
-        """Return what identifies an item of this job in the journal."""
-        return item.to_bytes(8, "big")
-
     @property
     def has_ended(self) -> bool:
         """Whether the job is done, failed or cancelled."""
         return self.ended is not None
 
-    def resume(self, record: JobRecord, done_items: frozenset[int]) -> None:
-        """Continue from the record of an earlier run."""
-        self.number, self.arrived = record.number, record.arrived
-        self.done_before, self.done = done_items, len(done_items)
-        self.seconds_before = record.item_seconds
-        items = self.spec.items
-        if record.ended is not None and items is not None and items <= self.done:
-            self.ended, self.items = record.ended, items  # nothing remains to be done
+    def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
+        """Continue from the record of an earlier run; without its items, do them all again."""
+        self.record, self.number, self.arrived = record, record.number, record.arrived
+        self.is_redone = earlier is None
+        self.matches = self.source.resume(earlier or EarlierItems())
+        self.done = sum(map(len, self.matches.done))
+        if (
+            record.ended is not None
+            and record.error is None
+            and not self.matches.moved
+            and self.done == self.spec.items == record.items
+        ):
+            self.ended, self.items = record.ended, record.items  # nothing remains to be done
+
+    def choose_end(self, now: float, error: str | None) -> float:
+        """Return when the job has ended: earlier, if nothing was left to do."""
+        record = self.record
+        if record is None or record.ended is None or self.done_now or self.is_redone or error:
+            return now
+        return record.ended
 
     def free_results(self) -> None:
         """Forget the results in memory."""
@@ -74,9 +99,12 @@ class LiveJob:
         if self.ended is not None:
             size = self._measure_size()
             speedup = speedup or PowerLaw(self.durations.p)
+            if self.record is not None and self.done_now == 0:
+                speedup = self.record.speedup or speedup
         return JobRecord(
             spec=self.spec,
             number=self.number,
+            fingerprint=self.fingerprint,
             arrived=self.arrived or 0.0,
             ended=self.ended,
             error=self.error,
@@ -94,6 +122,6 @@ class LiveJob:
         item_seconds = self.durations.estimate_item_seconds(p)
         if item_seconds is not None:
             return item_seconds * max(self.done, 1)
-        if self.seconds_before > 0:
-            return self.seconds_before
+        if self.record is not None and self.record.item_seconds > 0:
+            return self.record.item_seconds
         return self.spec.size or max((self.ended or 0.0) - (self.arrived or 0.0), 1e-9)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from hesrpt.runtime.earlier_items import Match, Matches
+from hesrpt.runtime.journal_entries import GONE
 from hesrpt.runtime.live_job import LiveJob
 
 
@@ -42,22 +45,51 @@ class SourceExhausted:
 Message: TypeAlias = JobsSubmitted | JobStopped | SourceAdvanced | SourceExhausted
 
 
+class ReadItems(NamedTuple):
+    """What the source of a job has read."""
+
+    items: int  # how many items so far, not counting those done before
+    matches: Matches  # the items that were done before, read since the last time
+
+
 class SourceProgress:
     """Turns what the source of a job reports into messages."""
 
     def __init__(self, job: LiveJob, send: Callable[[Message], None]) -> None:
         self.job, self._send = job, send
-        self.items = 0
-        self.is_pending = False  # whether a message that will deliver ``items`` is in the queue
+        self._lock = threading.Lock()
+        self._items, self._matches = 0, Matches()
+        self._is_pending = False  # whether a message is in the queue
+
+    def take(self) -> ReadItems:
+        """Return what was read since the last call; called by the driver."""
+        with self._lock:
+            matches, self._matches = self._matches, Matches()
+            self._is_pending = False
+            return ReadItems(self._items, matches)
 
     def report_items(self, items: int) -> None:
-        self.items = items
-        if not self.is_pending:
-            self.is_pending = True
-            self._send(SourceAdvanced(self))
+        with self._lock:
+            self._items = items
+        self._announce()
+
+    def report_match(self, match: Match, item: int) -> None:
+        with self._lock:
+            self._matches.add(match, item)
+        self._announce()
+
+    def report_gone(self, keys: Iterable[bytes]) -> None:
+        with self._lock:
+            self._matches.moved += [(key, GONE) for key in keys]
+        self._announce()
 
     def report_end(self, count_items: Callable[[], int]) -> None:
         self._send(SourceExhausted(self.job, count_items))
 
     def report_failure(self, error: str) -> None:
         self._send(JobStopped(self.job, error))
+
+    def _announce(self) -> None:
+        if not self._is_pending:
+            self._is_pending = True
+            self._send(SourceAdvanced(self))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
@@ -20,7 +20,7 @@ from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.job_handle import Job, JobHandles
-from hesrpt.runtime.job_registry import JobRegistry
+from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import Changes, JobRecord
 from hesrpt.runtime.lifetime import start_driver
@@ -56,8 +56,11 @@ class Pool:
     state
         A directory in which every outcome is recorded as it happens.
     resume
-        Continue the run in ``state``. A job with the same name as an earlier one keeps the earlier
-        results and runs only the items that are missing.
+        Continue the run in ``state``. A job with the same name as an earlier one keeps the results
+        of the items that it still has, wherever they are, and does only the others.
+    on_change
+        What to do, when a run is resumed, with the results of a job whose function has changed:
+        "error" raises an InputError, "redo" does all items again, and "keep" keeps the results.
     engine
         "local" for this machine, or "ray" for a Ray cluster.
     address
@@ -76,6 +79,7 @@ class Pool:
         *,
         state: str | Path | None = None,
         resume: bool = False,
+        on_change: OnChange = "error",
         engine: str | Engine = "local",
         address: str | None = None,
         resources: Mapping[str, float] | None = None,
@@ -86,6 +90,9 @@ class Pool:
             servers = check_whole_number("servers", servers, minimum=1)
         if resume and state is None:
             raise InputError("resume=True needs state=, the directory of the run to continue")
+        if on_change not in get_args(OnChange):
+            choices = ", ".join(map(repr, get_args(OnChange)))
+            raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
         get_malleable_policy(policy)  # refuses an invalid policy before anything is created
         journal = None
         with ExitStack() as on_error:
@@ -107,7 +114,7 @@ class Pool:
                 on_error.callback(journal.close)
             if journal is not None:
                 running_engine.claim(journal.directory)
-            self._registry = JobRegistry(journal)
+            self._registry = JobRegistry(journal, on_change)
             on_error.pop_all()
         self._journal = journal
         self._driver = Driver(core, running_engine, journal)
@@ -185,6 +192,7 @@ class Pool:
             retries=retries,
             timeout=timeout,
             keep=keep,
+            has_journal=self._journal is not None,
         )
         return self.add_jobs([job])[0]
 
@@ -223,7 +231,7 @@ class Pool:
             for job in jobs:
                 if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
-                self._registry.register(job)
+            self._registry.register(jobs)
             self._driver.submit(jobs)
             return [self._handles.add(job) for job in jobs]
 

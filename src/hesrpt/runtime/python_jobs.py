@@ -9,6 +9,7 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.fingerprints import fingerprint_function
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.sources import PythonSource, ReadAhead
@@ -30,6 +31,7 @@ def create_map_job(
     retries: int,
     timeout: float | None,
     keep: bool,
+    has_journal: bool,
 ) -> LiveJob:
     """Create a job that calls a function with each item."""
     if not callable(function):
@@ -54,8 +56,10 @@ def create_map_job(
         read_ahead=read_ahead,
         timeout=time_limit,
         keep_results=keep,
+        has_journal=has_journal,
     )
-    return LiveJob(spec=spec, source=source)
+    fingerprint = fingerprint_function(function) if has_journal else b""
+    return LiveJob(spec=spec, source=source, fingerprint=fingerprint)
 
 
 def create_executor_job(

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import Changes, FailedAttempt, FinishedItem, Holding, JobRecord
+from hesrpt.runtime.journal_entries import (
+    Changes,
+    FailedAttempt,
+    FinishedItem,
+    Holding,
+    JobRecord,
+    MovedItem,
+)
 
 
 class Recorder:
@@ -21,10 +28,19 @@ class Recorder:
         self._changes = Changes()
         self._held: Mapping[int, int] = {}
 
-    def add_jobs(self, records: Sequence[JobRecord], submissions: Sequence[int]) -> None:
-        """Record jobs that have arrived, and the submissions that they came from."""
-        self._changes.jobs += records
-        self._changes.added_submissions += submissions
+    def add_job(
+        self, record: JobRecord, *, submission: int | None = None, is_redone: bool = False
+    ) -> None:
+        """Record a job that has arrived, and the submission that it came from."""
+        self._changes.jobs.append(record)
+        if is_redone:
+            self._changes.jobs_to_redo.append(record.number)
+        if submission is not None:
+            self._changes.added_submissions.append(submission)
+
+    def move_items(self, job: int, moved: Iterable[tuple[bytes, int]]) -> None:
+        """Record the keys and new positions of items that were done in an earlier run."""
+        self._changes.moved_items += [MovedItem(job, key, position) for key, position in moved]
 
     def record_servers(self, servers: int) -> None:
         """Record how many servers there are now."""

@@ -6,12 +6,15 @@ A third kind of source, calls submitted to an executor, is in :mod:`~hesrpt.runt
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.earlier_items import EarlierItems, Match, Matches, create_key
 from hesrpt.runtime.engines.engine import CommandTask, Outcome, PythonTask, Task
+from hesrpt.runtime.fingerprints import fingerprint_command_items, fingerprint_item
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
@@ -22,6 +25,12 @@ class SourceListener(Protocol):
 
     def report_items(self, items: int) -> None:
         """Report that this many items have been read, not counting those done before."""
+
+    def report_match(self, match: Match, item: int) -> None:
+        """Report that an item was read which was done before."""
+
+    def report_gone(self, keys: Iterable[bytes]) -> None:
+        """Report the results of items that there are no more."""
 
     def report_end(self, count_items: Callable[[], int]) -> None:
         """Report that there are no more items; ``count_items`` returns how many there were."""
@@ -36,11 +45,17 @@ class Source(Protocol):
     #: Whether the source itself delivers the results, so that nobody else has to store them.
     delivers_results: bool
 
-    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
-        """Start reading items, skipping those done before."""
+    def resume(self, earlier: EarlierItems) -> Matches:
+        """Find items that were done in earlier runs; those read later are reported then."""
+
+    def open(self, listener: SourceListener) -> None:
+        """Start reading items."""
 
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         """Return the task of an item."""
+
+    def get_key(self, item: int) -> bytes:
+        """Return what identifies an item in the journal, while it is not done."""
 
     def finish_item(self, outcome: Outcome) -> None:
         """Release an item that is done: no task will be created for it again."""
@@ -59,11 +74,19 @@ class ReadAhead(NamedTuple):
     maximum: int  # for items that take up little memory
 
 
+class UnfinishedItem(NamedTuple):
+    """An item that was read and is not done."""
+
+    packed: Any  # the argument, as the engine needs it
+    fingerprint: bytes
+
+
 class PythonSource:
     """A function and an iterable of its arguments, read while the job runs.
 
     A thread reads the iterable, which may be slow, and stays only a few items ahead of the servers.
-    So a million arguments are never in memory at once.
+    So a million arguments are never in memory at once. With a journal, the thread also finds the
+    items that were done in an earlier run.
     """
 
     delivers_results = False
@@ -77,40 +100,61 @@ class PythonSource:
         read_ahead: Callable[[], ReadAhead],
         timeout: float | None = None,
         keep_results: bool = False,
+        has_journal: bool = False,
     ) -> None:
         self.function, self.arguments = function, arguments
         self.pack_argument, self.read_ahead = pack_argument, read_ahead
         self.timeout, self.keep_results = timeout, keep_results
-        self.unfinished: dict[int, Any] = {}  # packed arguments of items read and not done
+        self.has_journal = has_journal
+        self.earlier, self.run = EarlierItems(), 0
+        self.unfinished: dict[int, UnfinishedItem] = {}
         self.unfinished_bytes = 0
         self.changed = threading.Condition()
         self.is_closed = False
 
-    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+    def resume(self, earlier: EarlierItems) -> Matches:
+        self.earlier, self.run = earlier, earlier.run
+        return Matches()
+
+    def open(self, listener: SourceListener) -> None:
         threading.Thread(
-            target=self._read, args=(listener, done_before), name="hesrpt-items", daemon=True
+            target=self._read, args=(listener,), name="hesrpt-items", daemon=True
         ).start()
 
-    def _read(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+    def _read(self, listener: SourceListener) -> None:
         items = startable = 0
         try:
             for argument in self.arguments:
-                if items not in done_before:
-                    packed = self.pack_argument(argument)
-                    with self.changed:
-                        while not self.is_closed and not self._has_room():
-                            self.changed.wait(1.0)  # more servers may allow for more items
-                        if self.is_closed:
-                            return
-                        self.unfinished[items] = packed
-                        self.unfinished_bytes += _count_bytes(packed)
+                fingerprint = fingerprint_item(argument) if self.has_journal else b""
+                if not self._was_done(fingerprint, items, listener):
+                    if not self._add(items, self.pack_argument(argument), fingerprint):
+                        return
                     startable += 1
                     listener.report_items(startable)
                 items += 1
         except BaseException as error:  # the user's iterable may raise anything
             listener.report_failure(f"cannot read its items: {type(error).__name__}: {error}")
         else:
+            listener.report_gone(self.earlier.list_gone())
             listener.report_end(lambda: items)
+        self.earlier = EarlierItems()
+
+    def _was_done(self, fingerprint: bytes, position: int, listener: SourceListener) -> bool:
+        """Return whether an item was done in an earlier run, and report it then."""
+        match = self.earlier.match(fingerprint, position)
+        if match is not None:
+            listener.report_match(match, position)
+        return match is not None
+
+    def _add(self, item: int, packed: Any, fingerprint: bytes) -> bool:
+        """Add an item to do, as soon as there is room for it; return False if that is never."""
+        with self.changed:
+            while not self.is_closed and not self._has_room():
+                self.changed.wait(1.0)  # more servers may allow for more items
+            if not self.is_closed:
+                self.unfinished[item] = UnfinishedItem(packed, fingerprint)
+                self.unfinished_bytes += _count_bytes(packed)
+            return not self.is_closed
 
     def _has_room(self) -> bool:
         minimum, maximum = self.read_ahead()
@@ -120,15 +164,20 @@ class PythonSource:
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         return PythonTask(
             function=self.function,
-            argument=self.unfinished[item],
+            argument=self.unfinished[item].packed,
             timeout=self.timeout,
             log=log,
             keep_result=self.keep_results,
         )
 
+    def get_key(self, item: int) -> bytes:
+        return create_key(self.unfinished[item].fingerprint, self.run, item)
+
     def finish_item(self, outcome: Outcome) -> None:
         with self.changed:
-            self.unfinished_bytes -= _count_bytes(self.unfinished.pop(outcome.item, b""))
+            finished = self.unfinished.pop(outcome.item, None)
+            if finished is not None:
+                self.unfinished_bytes -= _count_bytes(finished.packed)
             self.changed.notify()
 
     def drop_item(self, item: int, error: str) -> None:
@@ -153,8 +202,18 @@ class CommandSource:
 
     def __init__(self, template: CommandTemplate, pin_cores: bool = False) -> None:
         self.template, self.pin_cores = template, pin_cores
+        self.run = 0
 
-    def open(self, listener: SourceListener, done_before: frozenset[int]) -> None:
+    @cached_property
+    def fingerprints(self) -> Sequence[bytes]:
+        """The fingerprints of all items."""
+        return fingerprint_command_items(self.template)
+
+    def resume(self, earlier: EarlierItems) -> Matches:
+        self.run = earlier.run
+        return earlier.match_all(self.fingerprints)
+
+    def open(self, listener: SourceListener) -> None:
         """Do nothing: all items are known from the start."""
 
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
@@ -166,6 +225,9 @@ class CommandSource:
             directory=None if template.directory is None else Path(template.directory),
             pin_cores=self.pin_cores,
         )
+
+    def get_key(self, item: int) -> bytes:
+        return create_key(self.fingerprints[item], self.run, item)
 
     def finish_item(self, outcome: Outcome) -> None:
         """Do nothing: the template holds all items."""

@@ -1,0 +1,133 @@
+"""The items of a job that were done in earlier runs, matched with its present items.
+
+An item is identified by its fingerprint, wherever it is among the items of its job. Equal items may
+repeat, so a result in the journal has a *key*: the fingerprint of its item, followed by the run and
+the position in which the item was done. Each result is matched with one item at most.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hesrpt.runtime.fingerprints import FINGERPRINT_BYTES
+from hesrpt.runtime.journal_entries import GONE
+
+_HALF = FINGERPRINT_BYTES // 2
+_RUN_BYTES = 4
+_POSITION_BYTES = 8
+_KEY_BYTES = FINGERPRINT_BYTES + _RUN_BYTES + _POSITION_BYTES
+
+
+def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
+    """Return the key of an item that is done in a run at a position."""
+    return fingerprint + run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big")
+
+
+class Match(NamedTuple):
+    """A result of an earlier run that belongs to an item."""
+
+    key: bytes
+    has_moved: bool  # whether its item was at another position
+
+
+@dataclass
+class Matches:
+    """The results of earlier runs that belong to the items of a job."""
+
+    done: list[range] = field(default_factory=list)  # the positions of these items
+    moved: list[tuple[bytes, int]] = field(default_factory=list)  # keys, and new positions or GONE
+
+    def add(self, match: Match, position: int) -> None:
+        """Add the result of an item whose position is higher than those added before."""
+        if match.has_moved:
+            self.moved.append((match.key, position))
+        if self.done and self.done[-1].stop == position:
+            self.done[-1] = range(self.done[-1].start, position + 1)
+        else:
+            self.done.append(range(position, position + 1))
+
+
+class EarlierItems:
+    """The items that were done in earlier runs, given the keys and positions of their results.
+
+    A job may have millions of items, so the keys are in arrays: this takes 37 bytes for each.
+    """
+
+    def __init__(self, done: Iterable[tuple[bytes, int]] = ()) -> None:
+        columns = (array("Q"), array("Q"), array("I"), array("Q"), array("q"))
+        for key, position in done:
+            if len(key) == _KEY_BYTES:
+                first, second = key[:_HALF], key[_HALF:FINGERPRINT_BYTES]
+                run, number = key[FINGERPRINT_BYTES:-_POSITION_BYTES], key[-_POSITION_BYTES:]
+                for column, part in zip(columns, (first, second, run, number), strict=False):
+                    column.append(int.from_bytes(part, "big"))
+                columns[-1].append(position)
+        #: The number of the present run: higher than those of all earlier ones with a result.
+        self.run = max(columns[2], default=-1) + 1
+        order = np.lexsort((columns[4], columns[1], columns[0]))
+        # The two halves of each fingerprint, the rest of each key, and the position of its item.
+        self._first, self._second, self._runs, self._numbers, self._positions = (
+            array(column.typecode, np.asarray(column)[order].tobytes()) for column in columns
+        )
+        self._is_matched = bytearray(len(order))
+        self._ends: dict[int, int] = {}  # of the unmatched results of equal items, by their start
+
+    def match(self, fingerprint: bytes, position: int) -> Match | None:
+        """Return the result of an item; None if it was not done in an earlier run."""
+        found = self._find(fingerprint, position)
+        if found is None:
+            return None
+        self._is_matched[found] = True
+        return Match(self._get_key(found), self._positions[found] != position)
+
+    def match_all(self, fingerprints: Iterable[bytes]) -> Matches:
+        """Return the results of all items of a job."""
+        matches = Matches()
+        for position, fingerprint in enumerate(fingerprints):
+            if (match := self.match(fingerprint, position)) is not None:
+                matches.add(match, position)
+        matches.moved += [(key, GONE) for key in self.list_gone()]
+        return matches
+
+    def list_gone(self) -> Iterator[bytes]:
+        """Yield the keys of the results that were not matched, unless their items had gone before.
+
+        Call it when all items have been matched.
+        """
+        for number, position in enumerate(self._positions):
+            if not self._is_matched[number] and position != GONE:
+                yield self._get_key(number)
+
+    def _find(self, fingerprint: bytes, position: int) -> int | None:
+        if not self._positions:
+            return None
+        first = int.from_bytes(fingerprint[:_HALF], "big")
+        second = int.from_bytes(fingerprint[_HALF:], "big")
+        start = bisect_left(self._first, first)
+        end = bisect_right(self._first, first, start)
+        start, end = (
+            bisect(self._second, second, start, end) for bisect in (bisect_left, bisect_right)
+        )
+        if end - start > 1:
+            # Among equal items, prefer the one at the same position.
+            same = bisect_left(self._positions, position, start, end)
+            if same < end and self._positions[same] == position and not self._is_matched[same]:
+                return same
+            last = self._ends.get(start, end)
+            while last > start and self._is_matched[last - 1]:
+                last -= 1
+            self._ends[start] = end = last
+        if end == start or self._is_matched[end - 1]:
+            return None
+        return end - 1
+
+    def _get_key(self, number: int) -> bytes:
+        halves = (self._first[number], self._second[number])
+        fingerprint = b"".join(half.to_bytes(_HALF, "big") for half in halves)
+        return create_key(fingerprint, self._runs[number], self._numbers[number])

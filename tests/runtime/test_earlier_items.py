@@ -1,0 +1,93 @@
+"""Matching the items of a job with the results of earlier runs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.fingerprints import fingerprint_item
+from hesrpt.runtime.journal_entries import GONE
+
+letters = st.sampled_from("abc")
+
+
+def create_earlier(items: dict[int, str], run: int = 0) -> EarlierItems:
+    """Return the results of items that were done in a run, by their positions."""
+    return EarlierItems(
+        sorted(
+            (create_key(fingerprint_item(item), run, position), position)
+            for position, item in items.items()
+        )
+    )
+
+
+def match_all(earlier: EarlierItems, items: str) -> Matches:
+    return earlier.match_all([fingerprint_item(item) for item in items])
+
+
+@given(st.dictionaries(st.integers(0, 12), letters, max_size=8), st.text("abc", max_size=12))
+def test_each_result_belongs_to_one_equal_item(done: dict[int, str], items: str) -> None:
+    matches = match_all(create_earlier(done), items)
+    matched = [position for positions in matches.done for position in positions]
+    assert matched == sorted(set(matched))
+    # As many equal items are matched as there are results.
+    expected = Counter(items) & Counter(done.values())
+    assert Counter(items[position] for position in matched) == expected
+    # Every result ends up at the position of an equal item, or is gone.
+    origins = {create_key(fingerprint_item(item), 0, at): (at, item) for at, item in done.items()}
+    moved = dict(matches.moved)
+    assert len(moved) == len(matches.moved)
+    for key, (at, item) in origins.items():
+        position = moved.get(key, at)
+        assert position == GONE or items[position] == item
+    final_positions = [moved.get(key, at) for key, (at, _) in origins.items()]
+    assert sorted(p for p in final_positions if p != GONE) == matched
+
+
+@given(st.text("abc", max_size=12))
+def test_nothing_moves_if_all_items_are_done_and_unchanged(items: str) -> None:
+    assert match_all(create_earlier(dict(enumerate(items))), items).moved == []
+
+
+def test_items_that_had_gone_are_found_again() -> None:
+    key = create_key(fingerprint_item("a"), 0, 5)
+    earlier = EarlierItems([(key, GONE)])
+    assert match_all(earlier, "ba") == Matches([range(1, 2)], [(key, 1)])
+    assert match_all(EarlierItems([(key, GONE)]), "b") == Matches()
+
+
+def test_keys_of_a_new_run_differ_from_those_of_earlier_runs() -> None:
+    assert EarlierItems().run == 0
+    earlier = create_earlier({0: "a"}, run=3)
+    assert earlier.run == 4
+    assert create_key(fingerprint_item("a"), earlier.run, 0) not in earlier.list_gone()
+
+
+def test_many_results_take_little_memory() -> None:
+    count = 100_000
+
+    def read() -> Iterator[tuple[bytes, int]]:
+        for position in range(count):
+            yield create_key(fingerprint_item(position), 0, position), position
+
+    tracemalloc.start()
+    try:
+        earlier = EarlierItems(read())
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 45 * count
+    matches = earlier.match_all(fingerprint_item(position) for position in range(count))
+    assert matches == Matches([range(count)], [])
+
+
+def test_many_equal_items_are_matched_quickly() -> None:
+    count = 20_000
+    done = {2 * number: "a" for number in range(count)}
+    matches = match_all(create_earlier(done), "a" * 2 * count)
+    assert sum(map(len, matches.done)) == count

@@ -1,0 +1,214 @@
+"""Resumed jobs: results belong to items and functions, not to positions and names."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.inline_engine import InlineEngine
+from support.waiting import wait_until
+
+from hesrpt import InputError, Pool
+from hesrpt.runtime.inspection import read_status
+
+
+class Laboratory:
+    """Runs jobs in one state directory, and records which items they do."""
+
+    def __init__(self, directory: Path) -> None:
+        self.state, self.calls = directory / "state", directory / "calls"
+
+    @contextmanager
+    def open(self, **options: Any) -> Iterator[Pool]:
+        with Pool(
+            servers=2,
+            state=self.state,
+            resume=self.state.exists(),
+            engine=InlineEngine(2),
+            **options,
+        ) as pool:
+            yield pool
+
+    def record(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        calls = str(self.calls)
+
+        def recorded(item: Any) -> Any:
+            with open(calls, "a") as file:
+                file.write(f"{item}\n")
+            return function(item)
+
+        return recorded
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any], **options: Any) -> Any:
+        """Run a job; return its results, and the items that it did."""
+        self.calls.write_text("")
+        with self.open(**options) as pool:
+            job = pool.map(self.record(function), items, name="job")
+            results = job.results(timeout=60)
+            assert (job.done, job.items, job.state) == (len(results), len(results), "done")
+        (record,) = read_status(self.state).jobs
+        assert (record.done, record.items) == (len(results), len(results))
+        return results, sorted(self.calls.read_text().split())
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Laboratory:
+    return Laboratory(tmp_path)
+
+
+def upper(text: str) -> str:
+    return text.upper()
+
+
+def repeat(text: str) -> str:
+    return text * 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "done"),
+    [
+        ("bc", "abc", "a"),
+        ("abc", "cab", ""),
+        ("abc", "ac", ""),
+        ("abc", "", ""),
+        ("", "ab", "ab"),
+        ("aab", "aaab", "a"),
+        ("aaab", "ab", ""),
+        ("abab", "bbaa", ""),
+        ("abcd", "xbxd", "xx"),
+    ],
+)
+def test_results_follow_their_items(lab: Laboratory, before: str, after: str, done: str) -> None:
+    assert lab.map(upper, list(before)) == ([*before.upper()], sorted(before))
+    assert lab.map(upper, iter(after)) == ([*after.upper()], sorted(done))
+    # Results of items that had gone are still there.
+    assert lab.map(upper, list(before)) == ([*before.upper()], [])
+
+
+def test_items_of_random_edits_are_done_once(lab: Laboratory) -> None:
+    rng = random.Random(5)
+    known: list[str] = []
+    for _ in range(6):
+        items = [rng.choice("abcdefgh") * rng.randint(1, 2) for _ in range(rng.randint(0, 12))]
+        results, done = lab.map(upper, items)
+        assert results == [item.upper() for item in items]
+        missing = list(items)
+        for item in known:
+            if item in missing:
+                missing.remove(item)
+        assert done == sorted(missing)
+        known += missing
+
+
+def test_changed_function_is_refused_and_the_journal_stays_as_it_is(lab: Laboratory) -> None:
+    lab.map(upper, "ab")
+    before = read_status(lab.state)
+    with lab.open() as pool:
+        with pytest.raises(InputError) as caught:
+            pool.map(lab.record(repeat), "abc", name="job")
+        assert "job 'job': its function has changed since results were recorded" in str(
+            caught.value
+        )
+        assert 'on_change="redo"' in str(caught.value)
+        assert 'on_change="keep"' in str(caught.value)
+        assert pool.jobs == []
+        # The job can still be continued with its own function.
+        assert pool.map(lab.record(upper), "abc", name="job").results() == ["A", "B", "C"]
+    assert before.jobs[0].fingerprint == read_status(lab.state).jobs[0].fingerprint
+
+
+def test_changed_function_redoes_all_items_or_keeps_their_results(lab: Laboratory) -> None:
+    lab.map(upper, "ab")
+    assert lab.map(repeat, "abc", on_change="keep") == (["A", "B", "cc"], ["c"])
+    assert lab.map(repeat, "abc") == (["A", "B", "cc"], [])  # the function is the same now
+    assert lab.map(upper, "abcd", on_change="redo") == (["A", "B", "C", "D"], [*"abcd"])
+    assert lab.map(upper, "abcd") == (["A", "B", "C", "D"], [])
+
+
+def test_function_may_change_before_there_are_results(lab: Laboratory) -> None:
+    assert lab.map(upper, "") == ([], [])
+    assert lab.map(repeat, "a") == (["aa"], ["a"])
+
+
+def test_unknown_choice_is_refused() -> None:
+    with pytest.raises(InputError, match="on_change must be one of 'error', 'redo', 'keep', got"):
+        Pool(servers=1, on_change="ignore")  # type: ignore[arg-type]
+
+
+def test_jobs_of_the_same_name_keep_their_own_results(lab: Laboratory) -> None:
+    def run(*functions: Callable[[str], str]) -> list[tuple[str, list[str]]]:
+        lab.calls.write_text("")
+        with lab.open() as pool:
+            jobs = [pool.map(lab.record(function), "ab", name="job") for function in functions]
+            return [(job.name, job.results(timeout=60)) for job in jobs]
+
+    first, second = ("job", ["A", "B"]), ("job (2)", ["aa", "bb"])
+    assert run(upper, repeat) == [first, second]
+    assert run(upper, repeat) == [first, second]
+    assert lab.calls.read_text() == ""
+    assert run(repeat, upper) == [second, first]
+    assert lab.calls.read_text() == ""
+    assert run(upper, repeat, upper) == [first, second, ("job (3)", ["A", "B"])]
+    assert sorted(lab.calls.read_text().split()) == ["a", "b"]
+
+
+def test_two_equal_jobs_are_matched_in_order(lab: Laboratory) -> None:
+    for expected in (["a", "b", "c"], [], []):
+        lab.calls.write_text("")
+        with lab.open() as pool:
+            first = pool.map(lab.record(upper), "ab", name="job")
+            second = pool.map(lab.record(upper), "bc"[1:], name="job")
+            assert (first.results(), second.results()) == (["A", "B"], ["C"])
+        assert sorted(lab.calls.read_text().split()) == expected
+
+
+def test_executors_are_always_new(lab: Laboratory) -> None:
+    names = []
+    for _ in range(2):
+        with lab.open() as pool, pool.executor("calls") as executor:
+            assert executor.submit(upper, "a").result() == "A"
+            names.append(pool.jobs[0].name)
+    assert names == ["calls", "calls (2)"]
+
+
+def test_options_of_a_resumed_job_are_the_new_ones(lab: Laboratory) -> None:
+    def fail(text: str) -> str:
+        raise ValueError(text)
+
+    for retries, failures in ((0, 1), (2, 1 + 3)):
+        with lab.open() as pool:
+            pool.map(fail, "a", name="job", retries=retries, weight=3 + retries).wait()
+        (record,) = read_status(lab.state).jobs
+        assert (record.failures, record.spec.weight) == (failures, 3 + retries)
+
+
+def test_finished_job_keeps_its_flow_time_and_size(lab: Laboratory) -> None:
+    lab.map(upper, "abc")
+    (before,) = read_status(lab.state).jobs
+    lab.map(upper, "ca")
+    (after,) = read_status(lab.state).jobs
+    assert (after.flow_time, after.speedup) == (before.flow_time, before.speedup)
+    assert (after.done, after.items, before.items) == (2, 2, 3)
+
+
+def test_progress_is_right_while_items_are_read_again(lab: Laboratory) -> None:
+    lab.map(upper, "abcdef")
+    may_go_on = threading.Event()
+
+    def read() -> Iterator[str]:
+        yield from "abc"
+        assert may_go_on.wait(60)
+        yield from "xd"
+
+    with lab.open() as pool:
+        job = pool.map(lab.record(upper), read(), name="job")
+        wait_until(lambda: job.done == 3)
+        assert (job.items, job.state) == (None, "running")
+        may_go_on.set()
+        assert job.results() == ["A", "B", "C", "X", "D"]
+        assert (job.items, job.done) == (5, 5)
