@@ -19,7 +19,7 @@ from hesrpt import StateError
 from hesrpt.runtime import journal_items
 from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import Changes, RemovedItem
+from hesrpt.runtime.journal_entries import GONE, Changes, MovedItem
 from hesrpt.runtime.pool import Pool
 
 JOBS = {"short": range(12), "long": range(5), "large": range(3)}
@@ -208,16 +208,16 @@ def test_orphaned_result_files_are_removed(closed_state: Path) -> None:
     assert find_result_files(closed_state) == files
 
 
-def test_results_of_removed_items_are_deleted(closed_state: Path) -> None:
+def test_results_of_redone_jobs_are_deleted(closed_state: Path) -> None:
     with closing(Journal.resume(closed_state)) as journal:
         numbers = {record.name: record.number for record in journal.read_records()}
         number = numbers["large"]
-        key, *_ = journal.read_done_items(number)
-        journal.write(Changes(removed_items=[RemovedItem(number, key)]))
-        assert len(find_result_files(closed_state)) == len(JOBS["large"]) - 1
+        (key, _), *_ = journal.read_done_items(number)
+        journal.write(Changes(moved_items=[MovedItem(number, key, GONE)]))
+        assert len(find_result_files(closed_state)) == len(JOBS["large"])
         journal.write(Changes(jobs_to_redo=[number]))
         assert find_result_files(closed_state) == []
-        assert journal.read_done_items(number) == {}
+        assert list(journal.read_done_items(number)) == []
 
 
 def change(state: Path, statement: str) -> None:

@@ -5,6 +5,8 @@ These functions run at every press of the Tab key, so they import the library on
 
 from __future__ import annotations
 
+from typing import get_args
+
 import typer
 
 from hesrpt.errors import InputError
@@ -41,6 +43,13 @@ def complete_engine(incomplete: str) -> list[str]:
     from hesrpt.runtime.engines.registry import ENGINES
 
     return [name for name in ENGINES if name.startswith(incomplete)]
+
+
+def complete_change(incomplete: str) -> list[str]:
+    """Return the choices for jobs that have changed which start with ``incomplete``."""
+    from hesrpt.runtime.job_registry import OnChange
+
+    return [choice for choice in get_args(OnChange) if choice.startswith(incomplete)]
 
 
 def complete_format(incomplete: str) -> list[str]:

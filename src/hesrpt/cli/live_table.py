@@ -33,6 +33,10 @@ class LiveTable:
         if self.live is not None:
             self.live.__exit__(None, None, None)
 
+    def print_line(self, line: str) -> None:
+        """Print a line that stays."""
+        self.console.print(Text(line), soft_wrap=True)
+
     def update(self, pool: Pool) -> None:
         """Show the current state of the jobs."""
         if self.quiet:
@@ -45,7 +49,7 @@ class LiveTable:
                 self.announced.add(job.name)
                 reason = f": {job.error}" if job.error else ""
                 line = f"{job.name}: {job.state} after {format_duration(job.flow_time)}{reason}"
-                self.console.print(Text(line), soft_wrap=True)
+                self.print_line(line)
 
 
 def _build_table(pool: Pool) -> Table:

@@ -6,17 +6,18 @@ import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.completion import complete_engine, complete_malleable_policy
+from hesrpt.cli.completion import complete_change, complete_engine, complete_malleable_policy
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
 from hesrpt.cli.terminal import create_console
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
+    from hesrpt.runtime.job_registry import OnChange
     from hesrpt.runtime.pool import Pool
 
 _CLUSTER_PANEL = "Cluster"
@@ -57,6 +58,16 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --state DIR.")
     ] = False,
+    on_change: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHOICE",
+            autocompletion=complete_change,
+            help="With --resume, for jobs whose command has changed: redo does all items again, "
+            "keep keeps the results of items that are done, and error, the default, refuses to "
+            "run.",
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -96,6 +107,8 @@ def run(
         raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR --resume")
     if resume and state is None:
         raise InputError("--resume needs --state DIR")
+    if on_change is not None and not resume:
+        raise InputError("--on-change needs --resume")
     if engine != "ray" and (address is not None or resources is not None):
         option = "--resources" if address is None else "--address"
         raise InputError(f"{option} needs --engine ray")
@@ -106,6 +119,7 @@ def run(
         policy=chosen,
         state=state,
         resume=resume,
+        on_change=cast("OnChange", on_change or "error"),
         engine=engine,
         address=address,
         resources=None if resources is None else _parse_resources(resources),
@@ -115,7 +129,7 @@ def run(
     redirect = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
         with redirect, LiveTable(console, quiet=as_json) as table:
-            pool = run_jobs(file.jobs, options, table.update)
+            pool = run_jobs(file.jobs, options, table.update, table.print_line)
     except KeyboardInterrupt:
         hint = ""
         if state is not None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.journal_entries import REMOVED, Changes
 from hesrpt.runtime.journal_submissions import SubmissionTable
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
@@ -29,6 +31,7 @@ class RunOptions:
     policy: str = "hesrpt"
     state: Path | None = None
     resume: bool = False
+    on_change: OnChange = "error"
     engine: str = "local"
     address: str | None = None
     resources: Mapping[str, float] | None = None
@@ -38,11 +41,13 @@ def run_jobs(
     specs: Sequence[JobSpec],
     options: RunOptions,
     display: Callable[[Pool], None] = lambda pool: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Pool:
     """Run jobs until all have ended; return the closed pool.
 
     With a state directory, this includes the unfinished jobs of a resumed run and the jobs that
-    other processes submit meanwhile. ``display`` is called a few times a second.
+    other processes submit meanwhile. ``display`` is called a few times a second, and ``notify``
+    with what the user should know.
     """
     pool = _create_pool(options)
     try:
@@ -53,8 +58,7 @@ def run_jobs(
             else:
                 with closing(Journal.read(options.state)) as journal:
                     journal.submissions.open()
-                    specs = _select_jobs(journal, specs)
-                    pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
+                    _add_jobs(pool, journal, specs, notify)
                     _follow(pool, _Inbox(journal.submissions), display)
     finally:
         pool.close()
@@ -102,6 +106,7 @@ def _create_pool(options: RunOptions) -> Pool:
             options.policy,
             state=options.state,
             resume=options.resume,
+            on_change=options.on_change,
             engine=options.engine,
             address=options.address,
             resources=options.resources,
@@ -113,23 +118,46 @@ def _create_pool(options: RunOptions) -> Pool:
         ) from None
 
 
-def _select_jobs(journal: Journal, specs: Sequence[JobSpec]) -> list[JobSpec]:
-    """Return the unfinished jobs of a resumed run, and those jobs of the file that are new.
+def _add_jobs(
+    pool: Pool, journal: Journal, specs: Sequence[JobSpec], notify: Callable[[str], None]
+) -> None:
+    """Add the jobs of the jobs file, and the unfinished jobs that no file can change.
 
-    Jobs that call Python functions are left to the script that added them.
+    Without a jobs file, these are all unfinished jobs. Otherwise, they are those that other
+    processes have submitted, and jobs that are gone from the file are cancelled. Jobs that call
+    Python functions are left to the script that added them.
     """
     records = journal.read_records()
     if not specs and not records and not journal.submissions.read():
         raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
-    names = {record.name for record in records}
-    return [
-        *(
-            record.spec
-            for record in records
-            if record.ended is None and record.spec.command is not None
-        ),
-        *(spec for spec in specs if spec.name not in names),
+    unfinished = [
+        record for record in records if record.spec.command is not None and record.ended is None
     ]
+    continued = [record for record in unfinished if not specs or record.spec.is_submitted]
+    try:
+        pool.add_jobs(
+            [
+                *(LiveJob.from_record(record) for record in continued),
+                *(LiveJob.from_command(spec) for spec in specs),
+            ]
+        )
+    except ChangedJobsError as error:
+        subject = ", ".join(map(repr, error.names))
+        raise InputError(
+            f"{journal.directory}: the commands of these jobs have changed since results were "
+            f"recorded: {subject}; --on-change redo does all their items again, and --on-change "
+            "keep keeps the results of items that are done"
+        ) from None
+    if specs:
+        names = {spec.name for spec in specs}
+        removed = [
+            replace(record, ended=pool.snapshot().time, error=REMOVED)
+            for record in unfinished
+            if not record.spec.is_submitted and record.given_name not in names
+        ]
+        journal.write(Changes(jobs=removed))
+        for record in removed:
+            notify(f"{record.name}: is no longer in the jobs file, and is not run any more")
 
 
 def _follow(pool: Pool, inbox: _Inbox | None, display: Callable[[Pool], None]) -> None:

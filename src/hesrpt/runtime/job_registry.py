@@ -48,8 +48,7 @@ class JobRegistry:
         self._numbers: dict[str, list[int]] = {}  # of these records, by the names asked for
         for record in records:
             if not record.spec.is_submitted and not record.spec.is_executor:
-                name = record.spec.given_name or record.name
-                self._numbers.setdefault(name, []).append(record.number)
+                self._numbers.setdefault(record.given_name, []).append(record.number)
         self._names = {record.name for record in records}
         self._last_number = 0 if journal is None else journal.read_last_number()
 

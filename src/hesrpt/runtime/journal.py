@@ -14,6 +14,7 @@ from typing import Any
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.journal_database import Database, create_database
 from hesrpt.runtime.journal_entries import (
+    REMOVED,
     Changes,
     Holding,
     ItemResult,
@@ -108,7 +109,7 @@ class Journal:
         times += [holding.time for holding in holdings]
         self.last_time = max(self.get_value("time", 0.0), *times, 0.0)
         held = {job: servers for _, job, servers in holdings}
-        failed = [record for record in records if record.error is not None]
+        failed = [record for record in records if record.error not in (None, REMOVED)]
         self.write(
             Changes(
                 # All jobs lost their servers when the earlier scheduler stopped.

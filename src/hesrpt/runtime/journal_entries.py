@@ -8,6 +8,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.speedups import Speedup
 
+#: The error of a job that was not done when its jobs file was changed.
+REMOVED = "cancelled: it is no longer in the jobs file"
+
 JobState: TypeAlias = Literal["running", "done", "failed", "cancelled"]
 
 
@@ -34,6 +37,11 @@ class JobRecord:
         return self.spec.name
 
     @property
+    def given_name(self) -> str:
+        """The name that was asked for."""
+        return self.spec.given_name or self.spec.name
+
+    @property
     def state(self) -> JobState:
         """What became of the job; "running" until it has ended."""
         return get_job_state(self.ended, self.error)
@@ -50,7 +58,7 @@ def get_job_state(ended: float | None, error: str | None) -> JobState:
         return "running"
     if error is None:
         return "done"
-    return "cancelled" if error == "cancelled" else "failed"
+    return "cancelled" if error.startswith("cancelled") else "failed"
 
 
 class FinishedItem(NamedTuple):

@@ -85,9 +85,9 @@ class LiveJob:
     def choose_end(self, now: float, error: str | None) -> float:
         """Return when the job has ended: earlier, if nothing was left to do."""
         record = self.record
-        if record is None or record.ended is None or self.done_now or self.is_redone or error:
+        if record is None or record.ended is None or record.error is not None:
             return now
-        return record.ended
+        return now if self.done_now or self.is_redone or error is not None else record.ended
 
     def free_results(self) -> None:
         """Forget the results in memory."""

@@ -225,13 +225,17 @@ class Pool:
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
-        """Add several jobs at once; none starts before all of them are in the journal."""
+        """Add several jobs at once; none starts before all of them are in the journal.
+
+        Return those that have something left to do.
+        """
         with self._adding:
             self._check_open()
             for job in jobs:
                 if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
             self._registry.register(jobs)
+            jobs = [job for job in jobs if not job.has_ended]
             self._driver.submit(jobs)
             return [self._handles.add(job) for job in jobs]
 
