@@ -5,29 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import psutil
 import pytest
+from support.local_engine import collect_outcomes, python_task, run_until
 from support.waiting import wait_until
 
 from hesrpt import InputError
-from hesrpt.runtime.engines.engine import CommandTask, Engine, Outcome, PythonTask
+from hesrpt.runtime.engines.engine import CommandTask, Engine
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.runtime.engines.processes import find_marked
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
-
-
-def python_task(
-    engine: Engine, function: Callable[[Any], Any], argument: Any = None, **options: Any
-) -> PythonTask:
-    return PythonTask(
-        function=engine.pack_function(function), argument=engine.pack_argument(argument), **options
-    )
 
 
 def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
@@ -55,18 +47,6 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 def real_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine with real processes."""
     yield from start_engine(request)
-
-
-def collect_outcomes(engine: Engine, count: int) -> dict[tuple[str, int], Outcome]:
-    """Wait for a number of outcomes, and return them by job and item."""
-    outcomes: dict[tuple[str, int], Outcome] = {}
-    deadline = time.monotonic() + 90
-    while len(outcomes) < count and time.monotonic() < deadline:
-        for outcome in engine.wait_for_outcomes(0.2):
-            key = (outcome.job, outcome.item)
-            assert key not in outcomes, "reported twice"
-            outcomes[key] = outcome
-    return outcomes
 
 
 # --- every engine -----------------------------------------------------------------------------
@@ -187,7 +167,7 @@ def test_running_command_can_be_moved_to_fewer_cores() -> None:
     try:
         cores = sorted(os.sched_getaffinity(0))
         engine.start("a", {0: CommandTask("sleep 20 & sleep 20", pin_cores=True)}, len(cores))
-        wait_until(lambda: not engine.wait_for_outcomes(0.01) and bool(engine.command_pids))
+        run_until(engine, lambda: bool(engine.command_pids))
         (pid,) = engine.command_pids
         shell = psutil.Process(pid)
         wait_until(lambda: len(shell.children()) == 2)

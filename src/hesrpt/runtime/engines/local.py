@@ -361,13 +361,13 @@ class LocalEngine:
         supervision = self.supervision
         if supervision is None or not supervision.is_broken or not supervision.check_end():
             return
+        self.supervision = None
         if supervision.supervisor_pid is None:
             self._supervision_failures += 1
             if self._supervision_failures >= _MAX_START_FAILURES:
                 raise RuntimeError("the process that starts workers and commands cannot be started")
         else:
             self._supervision_failures = 0
-        self.supervision = None
         for process in list(self.processes.values()):
             self._end_process(process, None)
 

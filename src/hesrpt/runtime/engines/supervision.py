@@ -21,6 +21,7 @@ from hesrpt.runtime.engines.processes import (
     build_environment,
     kill_all,
     kill_marked,
+    list_children,
     open_process,
 )
 from hesrpt.runtime.engines.supervisor import GoneReport, StartedReport
@@ -43,6 +44,7 @@ class Supervision:
         self.is_broken = False  # whether one of the two has died
         self._ends: dict[int, int | None] = {}  # readable when these processes have ended
         self._kill_at = inf
+        self._started: dict[int, int] = {}  # the process ids of what is running, by number
         ours, theirs = socket.socketpair()
         with theirs:
             arguments = (mark, os.getpid(), theirs.fileno(), is_detached)
@@ -116,9 +118,13 @@ class Supervision:
         self.channel.flush()
         for (kind, *values), _, _ in self.channel.receive_all():
             if kind == "gone":
-                reports.append(GoneReport._make(values))
+                gone = GoneReport._make(values)
+                self._started.pop(gone.number, None)
+                reports.append(gone)
             elif kind == "started":
-                reports.append(StartedReport._make(values))
+                started = StartedReport._make(values)
+                self._started[started.number] = started.pid
+                reports.append(started)
             else:
                 guardian, self.supervisor_pid = values
                 if self.guardian_pid is None:
@@ -150,8 +156,24 @@ class Supervision:
                 kill_all(alive)
             return False
         kill_marked(self.mark)
+        self._reap_adopted()
         self.close_files()
         return True
+
+    def _reap_adopted(self) -> None:
+        """If we are process 1, reap what became our child when guardian and supervisor died."""
+        deadline = time.monotonic() + _CLEANING_SECONDS
+        while os.getpid() == 1 and time.monotonic() < deadline:
+            adopted = [pid for pid in list_children(1) if self._is_ours(pid)]
+            if not adopted:
+                return
+            for pid in adopted:
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.002)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Return whether a child of ours is a supervisor, a keeper, or a process they started."""
+        return pid in self._started.values() or os.getsid(pid) == self.guardian_pid
 
     def dismiss(self) -> None:
         """Let guardian and supervisor kill all processes, and wait until they have ended."""

@@ -88,12 +88,16 @@ class Worker:
 
         seconds, result, error = run_and_report(work, log)
         # After an error, the item may run again elsewhere; it must not meet what it has started.
-        is_tainted = error is not None and bool(list_children(self.pid))
+        is_tainted = error is not None and self._has_left_processes()
         if _identify_file(CONNECTION_FD) != self.socket_id:
             os._exit(1)  # the item closed our files, and maybe opened others
         self.channel.send(("ended", seconds, error, is_tainted), result or b"")
         while is_tainted:
             time.sleep(60)  # until the scheduler kills this process with its children
+
+    def _has_left_processes(self) -> bool:
+        """Return whether items have left processes behind: our children, or those of our keeper."""
+        return bool(list_children(self.pid)) or list_children(os.getppid()) != [self.pid]
 
     def _get_function(self, number: int) -> Callable[[Any], Any]:
         function = self.functions[number]

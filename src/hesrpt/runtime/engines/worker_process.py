@@ -46,7 +46,8 @@ class WorkerProcess:
         self.is_ready = False  # whether it has started
         self.is_ending = False  # whether it is to be killed
         self.error: str | None = None  # why it is to be killed while it runs an item
-        self.kill_at = inf  # when to kill it, if it has closed its connection
+        self._exit_by = inf  # when to kill it, if it has closed its connection
+        self._has_left = False  # whether it went on without its connection, and was killed
         self._functions: set[int] = set()  # the numbers of those it has
         self._replies = 0
         self._busy_since = inf
@@ -78,7 +79,7 @@ class WorkerProcess:
     def deadline(self) -> float:
         """When it is to be killed, on the monotonic clock."""
         if self.channel.is_closed:
-            return self.kill_at if self.kill_at > 0 else inf
+            return self._exit_by
         if not self.attempts or self.is_ending or not self.is_ready:
             return inf
         timeout = self.attempts[0].task.timeout
@@ -89,7 +90,7 @@ class WorkerProcess:
     def expire(self) -> None:
         """Record why the worker is killed at its deadline."""
         if self.channel.is_closed:
-            self.kill_at = -inf
+            self._has_left, self._exit_by = True, inf
         else:
             self.error = describe_timeout(self.attempts[0].task.timeout)
 
@@ -122,7 +123,7 @@ class WorkerProcess:
         replies = []
         messages = self.channel.receive_all() if is_gone else self.channel.receive()
         if self.channel.is_closed:
-            self.is_ending, self.kill_at = True, time.monotonic() + _EXIT_SECONDS
+            self.is_ending, self._exit_by = True, time.monotonic() + _EXIT_SECONDS
         for (kind, *values), body, _ in messages:
             self._busy_since = time.monotonic()
             if kind == "ready":
@@ -140,7 +141,7 @@ class WorkerProcess:
         """Return why the running item failed."""
         if self.error is not None:
             return self.error
-        if self.kill_at == -inf and report.status == signal.SIGKILL:
+        if self._has_left and report.status == signal.SIGKILL:
             return "the process left the scheduler (by exec, for instance) before the item ended"
         return f"the process ended ({describe_end(report.status)}) before the item did"
 
