@@ -68,7 +68,8 @@ needs_mounts = pytest.mark.skipif(
 def compute_results(state: Path, *, result_bytes: int = RESULT_BYTES) -> tuple[list[bytes], int]:
     """Resume the job in this process; return its results, and how many items were done again."""
     engine = InlineEngine()
-    with Pool(state=state, resume=True, engine=engine) as pool:
+    # The function does the same as that of the script, but it is not the same.
+    with Pool(state=state, resume=True, on_change="keep", engine=engine) as pool:
         job = pool.map(lambda item: bytes([item]) * result_bytes, range(ITEMS), name="job")
         return job.results(), engine.calls
 
