@@ -361,6 +361,34 @@ def test_items_are_started_as_they_are_read() -> None:
     assert core.handle(ItemFinished(2, "a", 2, 1.0)) == [Finish("a")]
 
 
+def test_items_found_to_be_done_are_skipped_as_they_are_read() -> None:
+    core = Core(2)
+    core.handle(JobArrived(0, JobSpec(name="a", items=9, speedup=HALF, is_streamed=True)))
+    assert core.handle(ItemsRead(1, "a", 0, (range(2),))) == []
+    assert core.handle(ItemsRead(1, "a", 1, (range(2, 3), range(4, 6)))) == starts("a", 3)
+    assert core.handle(ItemsRead(1, "a", 3, (range(7, 8),))) == starts("a", 6)
+    assert core.handle(ItemFinished(2, "a", 3, 1.0)) == starts("a", 8)
+    core.handle(ItemFinished(2, "a", 6, 1.0), ItemFinished(2, "a", 8, 1.0))
+    assert core.handle(ItemsExhausted(3, "a", 9)) == [Finish("a")]
+
+
+def test_job_whose_items_are_all_done_ends_when_they_have_been_read() -> None:
+    core = Core(2)
+    spec = JobSpec(name="a", items=2, speedup=HALF, is_streamed=True)
+    core.handle(JobArrived(0, spec), ItemsRead(1, "a", 0, (range(2),)))
+    assert "a" in core.jobs  # there may be more items than it says
+    assert core.handle(ItemsExhausted(1, "a", 2)) == [Finish("a")]
+
+
+def test_job_may_have_more_items_than_it_says() -> None:
+    core = Core(1)
+    core.handle(JobArrived(0, JobSpec(name="a", items=1, speedup=HALF, is_streamed=True)))
+    assert core.handle(ItemsRead(0, "a", 2)) == starts("a", 0)
+    assert core.handle(ItemFinished(1, "a", 0, 1.0)) == starts("a", 1)
+    core.handle(ItemsExhausted(1, "a", 2))
+    assert core.handle(ItemFinished(2, "a", 1, 1.0)) == [Finish("a")]
+
+
 # --- clusters ---------------------------------------------------------------------------------
 
 

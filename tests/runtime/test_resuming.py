@@ -212,3 +212,12 @@ def test_progress_is_right_while_items_are_read_again(lab: Laboratory) -> None:
         may_go_on.set()
         assert job.results() == ["A", "B", "C", "X", "D"]
         assert (job.items, job.done) == (5, 5)
+
+
+def test_all_items_are_done_even_if_there_are_more_than_expected(lab: Laboratory) -> None:
+    class Letters(list[str]):
+        def __len__(self) -> int:
+            return 1
+
+    for _ in range(2):
+        assert lab.map(upper, Letters("abcdefghijklmnop"))[0] == [*"ABCDEFGHIJKLMNOP"]

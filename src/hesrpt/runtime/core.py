@@ -128,6 +128,9 @@ class Core:
                 had_too_few_items = job.max_servers <= job.planned
                 job.items_read = event.items
                 job.add_done(event.done)
+                if job.items is not None and not job.is_exhausted:
+                    # Some iterables have more items than they say.
+                    job.items = max(job.items, job.items_read + job.earlier_count)
                 return job.items is None or had_too_few_items
             case ItemsExhausted():
                 job.items, job.is_exhausted = event.items, True

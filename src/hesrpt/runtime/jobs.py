@@ -95,6 +95,7 @@ class ActiveJob:
     items_taken: int = 0  # how many have been started, not counting retries
     next_item: int = 0
     done_before: deque[range] = field(default_factory=deque)  # done in an earlier run; skipped
+    earlier_count: int = 0  # how many were done in an earlier run
     done_count: int = 0
     retry_queue: deque[int] = field(default_factory=deque)
     failures: dict[int, int] = field(default_factory=dict)
@@ -191,6 +192,7 @@ class ActiveJob:
     def add_done(self, done: Iterable[range]) -> None:
         """Record items that were done in an earlier run, and come after those known so far."""
         for items in done:
+            self.earlier_count += len(items)
             self.done_count += len(items)
             if self.done_before and self.done_before[-1].stop == items.start:
                 items = range(self.done_before.pop().start, items.stop)
