@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from itertools import islice, repeat
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from hesrpt.runtime.call_source import CallSource
@@ -68,6 +69,17 @@ class PoolExecutor(Executor):
         if wait:
             self.job.wait()
             self._source.resolver.join()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for all calls; but Ctrl-C stops them, as it does with a ``ProcessPoolExecutor``."""
+        if isinstance(error, KeyboardInterrupt) and not self._driver.was_forked:
+            self.job.cancel()
+        self.shutdown()
 
 
 def _shut_down(driver: Driver, source: CallSource) -> None:
