@@ -1,8 +1,8 @@
 """The items of a job that were done in earlier runs, matched with its present items.
 
 An item is identified by its fingerprint, wherever it is among the items of its job. Equal items may
-repeat, so a result in the journal has a *key*: the fingerprint of its item, followed by the run and
-the position in which the item was done. Each result is matched with one item at most.
+repeat, so a result in the journal has a *key*: the run and the position in which its item was done,
+followed by the fingerprint of the item. Each result is matched with one item at most.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _KEY_BYTES = FINGERPRINT_BYTES + _RUN_BYTES + _POSITION_BYTES
 
 def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
     """Return the key of an item that is done in a run at a position."""
-    return fingerprint + run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big")
+    # The journal orders its entries by their keys, and writes those fastest that are in sequence.
+    return run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big") + fingerprint
 
 
 class Match(NamedTuple):
@@ -63,8 +64,8 @@ class EarlierItems:
         columns = (array("Q"), array("Q"), array("I"), array("Q"), array("q"))
         for key, position in done:
             if len(key) == _KEY_BYTES:
-                first, second = key[:_HALF], key[_HALF:FINGERPRINT_BYTES]
-                run, number = key[FINGERPRINT_BYTES:-_POSITION_BYTES], key[-_POSITION_BYTES:]
+                run, number = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
+                first, second = key[-FINGERPRINT_BYTES:-_HALF], key[-_HALF:]
                 for column, part in zip(columns, (first, second, run, number), strict=False):
                     column.append(int.from_bytes(part, "big"))
                 columns[-1].append(position)

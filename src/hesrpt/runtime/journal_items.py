@@ -23,6 +23,9 @@ from hesrpt.runtime.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_
 
 _SELECT_ITEM = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
 
+# How many results to read from the database at once; each has at most MAX_BYTES_IN_DATABASE.
+_CHUNK_ITEMS = 32
+
 _LOG = logging.getLogger("hesrpt")
 
 
@@ -113,33 +116,42 @@ class ItemTable:
                 self._discard(number, [key, keys[position]])
                 raise self._create_error(name, position, "has two results")
             keys[position] = key
-        for position in range(len(keys) if record.items is None else record.items):
-            if position not in keys:
-                self._discard(number, [])
-                raise self._create_error(name, position, "has no result")
-            yield ItemResult(position, self._read_result(number, keys[position], name, position))
+        items = range(len(keys) if record.items is None else record.items)
+        for start in items[::_CHUNK_ITEMS]:
+            chunk = items[start : start + _CHUNK_ITEMS]
+            found = self._read_rows(number, [keys[item] for item in chunk if item in keys])
+            for position in chunk:
+                if position not in keys:
+                    self._discard(number, [])
+                    raise self._create_error(name, position, "has no result")
+                row = found.pop(keys[position], None)
+                if row is None or not is_intact(row[:-1]) or row[2] != position:
+                    self._discard(number, [keys[position]])
+                    raise self._create_error(name, position, "has a damaged entry")
+                yield ItemResult(position, self._get_result(row, name))
 
-    def _read_result(self, number: int, key: bytes, name: str, position: int) -> bytes:
-        query = f"SELECT result, {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
-        for result, *row in self._database.select(query, number, key):
-            digest = row[5]
-            if not is_intact(row) or row[2] != position:
-                break
-            if result is None:
-                file = get_result_name(number, key, digest)
-                result = self.files.read(file)
-                if result is None or compute_digest(result) != digest:
-                    self._discard(number, [key])
-                    problem = "is missing" if result is None else "is damaged"
-                    raise StateError(
-                        f"{self.files.get_path(file)}: the result of item {position} of job "
-                        f"{name!r} {problem}; resume the run to do the item again"
-                    )
-            elif not isinstance(result, bytes) or compute_digest(result) != digest:
-                break
+    def _read_rows(self, number: int, keys: Sequence[bytes]) -> dict[bytes, Row]:
+        """Return rows with their results."""
+        places = ", ".join("?" * len(keys))
+        query = f"SELECT {ITEM_COLUMNS}, result FROM items WHERE job = ? AND key IN ({places})"
+        return {row[1]: row for row in self._database.iterate(query, number, *keys)}
+
+    def _get_result(self, row: Row, name: str) -> bytes:
+        number, key, position, _, _, digest, _, result = row
+        if isinstance(result, bytes) and compute_digest(result) == digest:
             return result
+        if result is not None:
+            self._discard(number, [key])
+            raise self._create_error(name, position, "has a damaged result")
+        file = get_result_name(number, key, digest)
+        content = self.files.read(file)
+        if content is not None and compute_digest(content) == digest:
+            return content
         self._discard(number, [key])
-        raise self._create_error(name, position, "has a damaged result")
+        raise StateError(
+            f"{self.files.get_path(file)}: the result of item {position} of job {name!r} is "
+            f"{'missing' if content is None else 'damaged'}; resume the run to do the item again"
+        )
 
     def _create_error(self, name: str, position: int, problem: str) -> StateError:
         return StateError(
