@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 from string import Formatter
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.code_arguments import (
+    find_code,
+    find_exposed,
+    get_program,
+    reads_code_from_input,
+)
+from hesrpt.runtime.shell_line import NUMBERS, ShellLine, Word, get_variable, read_shell_line
 
 PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
+
+_HINTS = {
+    "eval": "remove eval",
+    "ssh": "send it through standard input, as in "
+    "printf '%s\\0' {item} | ssh HOST 'xargs -0 gzip --'",
+    "awk": "pass it in the environment, as in X={item} awk '… ENVIRON[\"X\"] …'",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +42,25 @@ class CommandTemplate:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        check_placeholders(self.command)
+        _check_command(self.command)
 
     def fill_in(self, item: int, servers: int) -> str | tuple[str, ...]:
-        """Return the command of an item; values are quoted if it is a line for the shell."""
+        """Return the command of an item."""
+        values = self._get_values(item, servers)
+        if not isinstance(self.command, str):
+            return tuple(part.format(**values) for part in self.command)
+        line = _read_line(self.command).template.format(**values)
+        names = sorted(find_placeholders(self.command) - {"index", "servers"})
+        if not names:
+            return line
+        # The shell finds the values in its environment, so they cannot change what the line means.
+        variables = [f"{get_variable(f'{{{name}}}')}={values[name]}" for name in names]
+        return ("/usr/bin/env", *variables, "/bin/sh", "-c", line)
+
+    def _get_values(self, item: int, servers: int) -> dict[str, str]:
         value = self.items[item] if self.items else ""
         path = PurePath(value)
-        values = {
+        return {
             "item": value,
             "stem": path.stem,
             "name": path.name,
@@ -42,17 +68,41 @@ class CommandTemplate:
             "servers": str(servers),
             "job": self.job,
         }
-        if isinstance(self.command, str):
-            quoted = {name: shlex.quote(value) for name, value in values.items()}
-            return self.command.format(**quoted)
-        return tuple(part.format(**values) for part in self.command)
+
+    def check_options(self) -> None:
+        """Raise an error if the command would take an item for an option."""
+        exposed = _find_exposed(self.command)
+        if not exposed:
+            return
+        if "job" in exposed and self.job.startswith("-"):
+            self._refuse_option("job", f"the name {self.job!r}")
+        for item, value in enumerate(self.items or ()):
+            # Few items can be at fault, and splitting paths is slow.
+            if value.startswith("-") or "/-" in value:
+                values = self._get_values(item, 1)
+                for name in exposed:
+                    if values[name].startswith("-"):
+                        self._refuse_option(name, f"the item {value!r}")
+
+    def _refuse_option(self, name: str, subject: str) -> None:
+        raise InputError(
+            f"the command would take {{{name}}} of {subject} for an option, because it begins with "
+            f"-; write -- before {{{name}}}, or ./{{{name}}} if it is a file"
+        )
 
 
-def check_placeholders(command: str | tuple[str, ...]) -> None:
-    """Raise an error if a placeholder is unknown, or is inside quotes in a line for the shell."""
+def find_placeholders(command: str | tuple[str, ...]) -> set[str]:
+    """Return the names of the placeholders in a command."""
+    parts = [command] if isinstance(command, str) else command
+    return {name for part in parts for _, name, _, _ in _parse(part) if name is not None}
+
+
+def _check_command(command: str | tuple[str, ...]) -> None:
+    """Raise an error if a placeholder is unknown, or its value could become code."""
     for part in [command] if isinstance(command, str) else command:
-        fields = _parse(part)
-        for _, name, spec, conversion in fields:
+        if "\0" in part:
+            raise InputError(f"a command cannot contain a zero byte, got {part!r}")
+        for _, name, spec, conversion in _parse(part):
             if name is not None and (name not in PLACEHOLDERS or spec or conversion):
                 known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
                 suffix = f"!{conversion}" if conversion else f":{spec}" if spec else ""
@@ -60,14 +110,86 @@ def check_placeholders(command: str | tuple[str, ...]) -> None:
                     f"unknown placeholder {{{name}{suffix}}} in {part!r}; placeholders are "
                     f"{known}; write {{{{ and }}}} for braces"
                 )
-        if isinstance(command, str):
-            _check_quotes(part, fields)
+    try:
+        commands = _split_commands(command)
+        for words in commands:
+            _check_code(words, is_list=not isinstance(command, str))
+        _check_input(commands)
+    except InputError as error:
+        raise InputError(f"{error} (in {_describe(command)})") from None
 
 
-def find_placeholders(command: str | tuple[str, ...]) -> set[str]:
-    """Return the names of the placeholders in a command."""
-    parts = [command] if isinstance(command, str) else command
-    return {name for part in parts for _, name, _, _ in _parse(part) if name is not None}
+def _check_code(words: Sequence[Word], *, is_list: bool) -> None:
+    """Raise an error if a program would run the value of a placeholder as code."""
+    for program, index, _ in find_code(words):
+        for placeholder in words[index].placeholders:
+            if placeholder not in NUMBERS:
+                safe = f"{program} -c 'gzip -- \"$1\"' {program} {placeholder}"
+                if is_list:
+                    safe = f'["{program}", "-c", "gzip -- \\"$1\\"", "{program}", "{placeholder}"]'
+                hint = f"pass it as an argument, as in {safe}"
+                if not program.endswith("sh") or program in _HINTS:
+                    hint = _HINTS.get(program, "pass it as an argument of its own").replace(
+                        "{item}", placeholder
+                    )
+                raise InputError(
+                    f"{placeholder} would become part of a program that {program} runs; {hint}"
+                )
+
+
+def _check_input(commands: Sequence[Sequence[Word]]) -> None:
+    """Raise an error if a placeholder is printed to an interpreter that runs what it reads."""
+    printed = [
+        placeholder
+        for words in commands
+        if get_program(words) in ("echo", "printf")
+        for word in words
+        for placeholder in word.placeholders
+        if placeholder not in NUMBERS
+    ]
+    readers = [get_program(words) for words in commands if reads_code_from_input(words)]
+    if printed and readers:
+        raise InputError(
+            f"{printed[0]} would become part of the program that {readers[0]} reads; pass it as an "
+            f"argument, as in {readers[0]} FILE {printed[0]}"
+        )
+
+
+def _find_exposed(command: str | tuple[str, ...]) -> set[str]:
+    """Return the placeholders whose values a program would take for options."""
+    return {
+        placeholder[1:-1]
+        for words in _split_commands(command)
+        for placeholder in find_exposed(words)
+    }
+
+
+def _split_commands(command: str | tuple[str, ...]) -> list[list[Word]]:
+    """Return the words of each command that a shell runs, or those of a program and arguments."""
+    if isinstance(command, str):
+        return _read_line(command).commands
+    words = []
+    for part in command:
+        word = Word()
+        for symbol in _split_symbols(part):
+            word.add(symbol)
+        words.append(word)
+    return [words]
+
+
+@lru_cache(maxsize=256)
+def _read_line(command: str) -> ShellLine:
+    return read_shell_line(_split_symbols(command))
+
+
+def _split_symbols(part: str) -> list[str]:
+    """Return the characters and the placeholders of a text."""
+    symbols: list[str] = []
+    for text, name, _, _ in _parse(part):
+        symbols += text
+        if name is not None:
+            symbols.append(f"{{{name}}}")
+    return symbols
 
 
 def _parse(part: str) -> list[tuple[str, str | None, Any, Any]]:
@@ -77,21 +199,6 @@ def _parse(part: str) -> list[tuple[str, str | None, Any, Any]]:
         raise InputError(f"{part!r}: {error}; write {{{{ and }}}} for braces") from None
 
 
-def _check_quotes(command: str, fields: Iterable[tuple[str, str | None, Any, Any]]) -> None:
-    """Raise an error if a placeholder is inside quotes: its value is quoted already."""
-    quote, escaped = "", False
-    for text, name, _, _ in fields:
-        for letter in text:
-            if escaped:
-                escaped = False
-            elif letter == "\\" and quote != "'":
-                escaped = True
-            elif quote:
-                quote = "" if letter == quote else quote
-            elif letter in "'\"`":
-                quote = letter
-        if name is not None and quote:
-            raise InputError(
-                f"{{{name}}} is inside quotes in {command!r}: remove the quotes, since values are "
-                "quoted for the shell automatically"
-            )
+def _describe(command: str | tuple[str, ...]) -> str:
+    shown = repr(command if isinstance(command, str) else list(command))
+    return shown if len(shown) <= 200 else f"{shown[:200]}…"
