@@ -16,7 +16,9 @@ from hesrpt.files import read_csv, read_text, write_bytes, write_csv, write_text
 def test_text_is_read_plain_and_gzipped(tmp_path: Path) -> None:
     for data in (b"\xef\xbb\xbfa\r\nb\n", gzip.compress(b"a\nb\n"), b"a\nb"):
         (tmp_path / "file").write_bytes(data)
-        assert read_text(tmp_path / "file") == "a\nb\n"
+        assert read_text(tmp_path / "file", max_length=4) == "a\nb\n"
+        with pytest.raises(InputError, match="file: is longer than 3 characters"):
+            read_text(tmp_path / "file", max_length=3)
 
 
 def test_csv_rows_carry_line_numbers(tmp_path: Path) -> None:

@@ -80,9 +80,15 @@ def read_blocks(
                 return
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, *, max_length: int) -> str:
     """Return the text of a UTF-8 file; every line ends with a newline, even the last one."""
-    return "".join(f"{line}\n" for block in read_blocks(path) for line in block.lines)
+    lines, length = [], 0
+    for block in read_blocks(path):
+        lines += block.lines
+        length += sum(map(len, block.lines)) + len(block.lines)
+        if length > max_length:
+            raise InputError(f"{describe_source(path)}: is longer than {max_length:,} characters")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def read_csv(path: str | Path) -> Iterator[Row]:

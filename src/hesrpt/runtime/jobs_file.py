@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -15,7 +11,9 @@ from hesrpt.errors import InputError
 from hesrpt.files import read_text
 from hesrpt.policies import get_malleable_policy
 from hesrpt.runtime.command_template import CommandTemplate, find_placeholders
+from hesrpt.runtime.job_items import list_items
 from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.toml_tables import TomlLines, TomlTable, describe_value, is_whole, parse_toml
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
 
@@ -34,6 +32,11 @@ _JOB_KEYS = (
     "resize",
     "restart_cost",
 )
+# The longest file, in characters: TOML takes seconds to read so much, and nobody writes it by hand.
+_MAX_LENGTH = 4_000_000
+_MAX_NUMBER = 1_000_000
+_MAX_AMOUNT = 1e300
+_AT_MOST = f"and at most {_MAX_NUMBER:,}"
 _DURATION = 'a number of seconds, or a duration such as "90s", "15m", "2h" or "1d"'
 
 
@@ -49,22 +52,19 @@ class JobsFile:
 def read_jobs_file(path: str | Path) -> JobsFile:
     """Read a jobs file; errors name the file and the line."""
     file = Path(path)
-    return parse_jobs_file(read_text(file), str(file), file.parent.resolve())
+    text = read_text(file, max_length=_MAX_LENGTH)
+    return parse_jobs_file(text, str(file), file.parent.resolve())
 
 
 def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
     """Return the contents of a jobs file; items and commands are relative to a directory."""
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r" \(at line (\d+), [^()]*\)$", str(error))
-        line = found.group(1) if found else len(text.rstrip().split("\n"))  # the end of the file
-        message = re.sub(r" \(at [^()]*\)$", "", str(error))
-        raise InputError(f"{file_name}:{line}: {message}") from None
-    lines = _Lines(text, file_name)
-    top = _Table(content, lines, None)
+    content = parse_toml(text, file_name)
+    lines = TomlLines(text, file_name)
+    top = TomlTable(content, lines, None)
     top.check_keys(_FILE_KEYS)
-    servers = top.get("servers", "a whole number, at least 1", _to_whole_number(1), None)
+    servers = top.get(
+        "servers", f"a whole number, at least 1 {_AT_MOST}", _to_whole_number(1), None
+    )
     policy = top.get("policy", "the name of a policy", _to_string, None)
     if policy is not None:
         try:
@@ -77,81 +77,36 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
     jobs: list[JobSpec] = []
     for number, table in enumerate(tables):
         if not isinstance(table, dict):
-            raise lines.create_error(number, "job", f"a job must be a table, got {table!r}")
-        jobs.append(_parse_job(_Table(table, lines, number), directory))
-    names = [job.name for job in jobs]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise lines.create_error(number, "name", f"there is already a job named {name!r}")
+            raise lines.create_error(
+                number, "job", f"a job must be a table, got {describe_value(table)}"
+            )
+        jobs.append(_parse_job(TomlTable(table, lines, number), directory))
+    names: set[str] = set()
+    for number, job in enumerate(jobs):
+        if job.name in names:
+            raise lines.create_error(number, "name", f"there is already a job named {job.name!r}")
+        names.add(job.name)
     return JobsFile(jobs=tuple(jobs), servers=servers, policy=policy)
 
 
-class _Lines:
-    """Finds the line of a key, which the TOML parser does not report."""
-
-    def __init__(self, text: str, file_name: str) -> None:
-        self.file_name = file_name
-        self.lines = text.splitlines()
-        self.job_starts = [
-            number
-            for number, line in enumerate(self.lines)
-            if re.match(r"\s*\[\[\s*job\s*\]\]", line)
-        ]
-
-    def create_error(self, job: int | None, key: str, message: str) -> InputError:
-        """Return an error about a key of a job, or of the file as a whole."""
-        starts = self.job_starts
-        first = starts[job] if job is not None and job < len(starts) else 0
-        last = starts[job + 1] if job is not None and job + 1 < len(starts) else len(self.lines)
-        assignment = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
-        line = next((n for n in range(first, last) if assignment.match(self.lines[n])), first)
-        return InputError(f"{self.file_name}:{line + 1}: {message}")
-
-
-class _Table:
-    """A table of the file; checks its values as they are read."""
-
-    def __init__(self, values: dict[str, Any], lines: _Lines, job: int | None) -> None:
-        self.values, self.lines, self.job = values, lines, job
-
-    def create_error(self, key: str, message: str) -> InputError:
-        return self.lines.create_error(self.job, key, message)
-
-    def check_keys(self, keys: tuple[str, ...]) -> None:
-        for key in self.values:
-            if key not in keys:
-                raise self.create_error(key, f"unknown key {key!r}; keys are: {', '.join(keys)}")
-
-    def get(self, key: str, expected: str, convert: Callable[[Any], T | None], default: T) -> T:
-        """Return the converted value of a key; ``convert`` returns None for a wrong value."""
-        return self.require(key, expected, convert) if key in self.values else default
-
-    def require(self, key: str, expected: str, convert: Callable[[Any], T | None]) -> T:
-        """Return the converted value of a key that must be there."""
-        converted = convert(self.values.get(key))
-        if converted is None:
-            raise self.create_value_error(key, expected)
-        return converted
-
-    def create_value_error(self, key: str, expected: str) -> InputError:
-        if key not in self.values:
-            return self.create_error(key, f"{key} is missing")
-        return self.create_error(key, f"{key} must be {expected}, got {self.values[key]!r}")
-
-
-def _parse_job(table: _Table, directory: Path) -> JobSpec:
+def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
     table.check_keys(_JOB_KEYS)
-    name = table.require("name", "a non-empty string", _to_string)
+    name = table.require("name", "a non-empty string without zero bytes", _to_string)
     command = _to_command(table.values.get("command"))
     if command is None:
         raise table.create_value_error(
             "command", "a string for the shell, or a list of strings to run without a shell"
         )
-    items = _parse_items(table, directory)
+    items = None
+    if "items" in table.values:
+        try:
+            items = list_items(table.values["items"], directory)
+        except InputError as error:
+            raise table.create_error("items", str(error)) from None
     size = _get_seconds(table, "size", None)
     p = table.get("p", "a number between 0 and 1", _to_fraction, None)
     weight = table.get("weight", "a number greater than 0", _to_positive, 1.0)
-    retries = table.get("retries", "a whole number, at least 0", _to_whole_number(0), 1)
+    retries = table.get("retries", f"a whole number, at least 0 {_AT_MOST}", _to_whole_number(0), 1)
     timeout = _get_seconds(table, "timeout", None)
     restart_cost = _get_seconds(table, "restart_cost", 10.0)
     resizings = get_args(Resizing)
@@ -165,6 +120,8 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
         template = CommandTemplate(
             job=name, command=command, items=items, directory=str(directory), timeout=timeout
         )
+        if not _are_numbers(table.values.get("items")):
+            template.check_options()
     except InputError as error:
         raise table.create_error("command", str(error)) from None
     placeholders = find_placeholders(command)
@@ -195,7 +152,7 @@ def _parse_job(table: _Table, directory: Path) -> JobSpec:
     )
 
 
-def _get_seconds(table: _Table, key: str, default: T) -> float | T:
+def _get_seconds(table: TomlTable, key: str, default: T) -> float | T:
     if key not in table.values:
         return default
     seconds = table.require(key, _DURATION, _to_seconds)
@@ -204,62 +161,24 @@ def _get_seconds(table: _Table, key: str, default: T) -> float | T:
     return seconds
 
 
-# --- items ------------------------------------------------------------------------------------
-
-
-def _parse_items(table: _Table, directory: Path) -> tuple[str, ...] | None:
-    if "items" not in table.values:
-        return None
-    try:
-        return _list_items(table.values["items"], directory)
-    except InputError as error:
-        raise table.create_error("items", str(error)) from None
-
-
-def _list_items(value: Any, directory: Path) -> tuple[str, ...]:
-    """Return the items of a job, given as a pattern, a list, the lines of a file or a range."""
-    if isinstance(value, str):
-        paths = sorted(glob.glob(value, root_dir=directory, recursive=True))
-        if not paths:
-            raise InputError(f"no file matches {value!r} in {directory}")
-        return tuple(paths)
-    if isinstance(value, list):
-        if not value or not all(isinstance(item, str | int | float) for item in value):
-            raise InputError("a list of items must hold one or more strings or numbers")
-        return tuple(str(item) for item in value)
-    if isinstance(value, dict) and list(value) == ["lines"] and isinstance(value["lines"], str):
-        path = directory / value["lines"]
-        lines = tuple(line for line in read_text(path).split("\n") if line.strip())
-        if not lines:
-            raise InputError(f"{path}: has no lines")
-        return lines
-    if isinstance(value, dict) and list(value) == ["range"]:
-        return _list_range(value["range"])
-    raise InputError(
-        'items must be a pattern like "photos/*.jpg", a list, {lines = "file.txt"} or '
-        f"{{range = [0, 500]}}, got {value!r}"
-    )
-
-
-def _list_range(bounds: Any) -> tuple[str, ...]:
-    if isinstance(bounds, list) and all(_is_whole(bound) for bound in bounds):
-        has_step = 0 not in bounds[2:]
-        if 1 <= len(bounds) <= 3 and has_step and (numbers := range(*bounds)):
-            return tuple(map(str, numbers))
-    raise InputError(f"a range must be like [0, 500] and not empty, got {bounds!r}")
+def _are_numbers(items: Any) -> bool:
+    """Return whether items are numbers: -1 is no option, but what the author wrote."""
+    if isinstance(items, dict):
+        return "range" in items
+    return isinstance(items, list) and not any(isinstance(item, str) for item in items)
 
 
 # --- conversions: each returns None for a wrong value ------------------------------------------
 
 
 def _to_string(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) and value and "\0" not in value else None
 
 
 def _to_command(value: Any) -> str | tuple[str, ...] | None:
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         return tuple(value)
-    return _to_string(value)
+    return value if isinstance(value, str) and value else None
 
 
 def _to_seconds(value: Any) -> float | None:
@@ -279,12 +198,9 @@ def _to_positive(value: Any) -> float | None:
 
 
 def _to_whole_number(minimum: int) -> Callable[[Any], int | None]:
-    return lambda value: value if _is_whole(value) and value >= minimum else None
+    return lambda value: value if is_whole(value) and minimum <= value <= _MAX_NUMBER else None
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -_MAX_AMOUNT < value < _MAX_AMOUNT
