@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hesrpt import InputError, Pool
-from hesrpt.runtime.inspection import read_logs
+from hesrpt.runtime.inspection import list_logs
 
 
 def print_odd(x: int) -> None:
@@ -19,7 +19,8 @@ def test_logs_are_read_and_unknown_items_refused(tmp_path: Path) -> None:
     with Pool(servers=1, state=tmp_path / "s") as pool:
         pool.map(print_odd, range(3), name="count")
         pool.map(print_odd, [], name="empty")
-    assert list(read_logs(tmp_path / "s", "count")) == [(1, "odd 1\n")]
+    ((item, path),) = list_logs(tmp_path / "s", "count")
+    assert (item, path.read_text()) == (1, "odd 1\n")
     for job, item, message in (
         ("count", 2, "item 2 of job 'count' has printed nothing"),
         ("count", 99, "there is no item 99 in job 'count'; items are 0 to 2"),
@@ -27,4 +28,4 @@ def test_logs_are_read_and_unknown_items_refused(tmp_path: Path) -> None:
         ("empty", 0, "there is no item 0 in job 'empty'; it has no items"),
     ):
         with pytest.raises(InputError, match=message):
-            list(read_logs(tmp_path / "s", job, item))
+            list_logs(tmp_path / "s", job, item)

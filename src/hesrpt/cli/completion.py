@@ -67,4 +67,5 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
         jobs = read_status(ctx.params["state"]).jobs
     except (InputError, KeyError):
         return []
-    return [job.name for job in jobs if job.name.startswith(incomplete)]
+    names = [job.name for job in jobs if job.name.startswith(incomplete)]
+    return [name for name in names if name.isprintable()]  # shells cannot complete the others

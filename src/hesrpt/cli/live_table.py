@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
+from hesrpt.cli.terminal import literal, print_error_text
 from hesrpt.runtime.pool import Pool
 from hesrpt.units import format_duration
 
@@ -35,7 +35,7 @@ class LiveTable:
 
     def print_line(self, line: str) -> None:
         """Print a line that stays."""
-        self.console.print(Text(line), soft_wrap=True)
+        self.console.print(literal(line), soft_wrap=True)
 
     def update(self, pool: Pool) -> None:
         """Show the current state of the jobs."""
@@ -47,9 +47,8 @@ class LiveTable:
         for job in pool.jobs:
             if job.state != "running" and job.name not in self.announced:
                 self.announced.add(job.name)
-                reason = f": {job.error}" if job.error else ""
-                line = f"{job.name}: {job.state} after {format_duration(job.flow_time)}{reason}"
-                self.print_line(line)
+                subject = f"{job.name}: {job.state} after {format_duration(job.flow_time)}"
+                print_error_text(self.console, subject, job.error)
 
 
 def _build_table(pool: Pool) -> Table:
@@ -64,7 +63,7 @@ def _build_table(pool: Pool) -> Table:
         remaining = None if end is None else max(end - snapshot.time, 0.0)
         flow_times.append(job.flow_time + (remaining or 0.0))
         table.add_row(
-            Text(job.name),
+            literal(job.name),
             ProgressBar(total=job.items or max(job.done * 2, 1), completed=job.done, width=24),
             f"{job.done:,}/{job.items:,}" if job.items is not None else f"{job.done:,}",
             f"{held} of {planned}" if job.state == "running" else "",

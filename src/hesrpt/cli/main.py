@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
 from hesrpt.cli.compare import compare
+from hesrpt.cli.escaping import escape
 from hesrpt.cli.logs import logs
 from hesrpt.cli.option_groups import expand_option_groups
 from hesrpt.cli.paper import paper
@@ -106,7 +107,8 @@ def main() -> None:
     """Run the command line; a user's mistake prints one line to standard error and exits with 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # job names may not fit the terminal's encoding
+            # Job names may not fit the terminal's encoding.
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(prog_name="hesrpt", standalone_mode=False)
         sys.stdout.flush()
@@ -141,5 +143,5 @@ def _describe_parser_error(error: Any) -> str:
 
 
 def _print_error(message: str, code: int = 2) -> int:
-    print(f"hesrpt: {' '.join(message.split())}", file=sys.stderr)
+    print(f"hesrpt: {escape(' '.join(message.split()))}", file=sys.stderr)
     return code

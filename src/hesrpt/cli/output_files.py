@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hesrpt.cli.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,4 +63,4 @@ def save_figure(figure: Figure, path: Path) -> None:
 def print_locations(*paths: Path | None) -> None:
     """Print the path of each file that was written."""
     for path in filter(None, paths):
-        print(f"wrote {path}")
+        print(escape(f"wrote {path}"))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hesrpt.cli.escaping import escape
 from hesrpt.cli.options import AsJson, Seed, parse_whole_number
 from hesrpt.cli.terminal import show_progress
 
@@ -57,4 +58,5 @@ def paper(
     if curves is not None:
         paper_tables.print_fits(reproduction.exhibit("fig2_measured").table)
     paper_tables.print_claims(reproduction.claims)
-    print(f"\nwrote figures, data and claims to {out}; start with {out / 'index.md'}")
+    print()
+    print(escape(f"wrote figures, data and claims to {out}; start with {out / 'index.md'}"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.cli.terminal import create_console, print_table
+from hesrpt.cli.terminal import create_console, literal, print_table
 from hesrpt.paper import Claim, Verdict
 from hesrpt.paper.claims.verdicts import count_verdicts
 from hesrpt.paper.exhibits import Row
@@ -24,7 +24,7 @@ def print_fits(rows: Sequence[Row]) -> None:
         table.add_column(column, justify="left" if column in ("application", "better") else "right")
     for row in rows:
         shown = [value for name, value in row.items() if name != "problem"]
-        table.add_row(*(Text(format_cell(value)) for value in shown))
+        table.add_row(*(literal(format_cell(value)) for value in shown))
     print_table(console, table)
     console.print()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -12,8 +13,9 @@ import typer
 
 from hesrpt._version import __version__
 from hesrpt.cli.completion import complete_change, complete_engine, complete_malleable_policy
+from hesrpt.cli.escaping import escape
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
-from hesrpt.cli.terminal import create_console
+from hesrpt.cli.terminal import create_console, literal
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
@@ -136,8 +138,9 @@ def run(
             cluster = {"--engine": engine, "--address": address, "--resources": resources}
             options_given = [f" {option} {value}" for option, value in cluster.items() if value]
             cluster_options = "".join(options_given) if engine != "local" else ""
-            hint = f"; continue with: hesrpt run --state {state} --resume{cluster_options}"
-        print(f"hesrpt: stopped{hint}", file=sys.stderr)
+            directory = shlex.quote(str(state))
+            hint = f"; continue with: hesrpt run --state {directory} --resume{cluster_options}"
+        print(f"hesrpt: stopped{escape(hint)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
         result = {
@@ -148,7 +151,7 @@ def run(
         }
         print(json.dumps(result, indent=2))
     elif not pool.jobs:
-        console.print(f"all jobs in {state} have ended")
+        console.print(literal(f"all jobs in {state} have ended"))
     else:
         print_outcome(
             console,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from hesrpt.cli.terminal import create_console, print_table
+from hesrpt.cli.terminal import create_console, literal, print_error_text, print_table
 from hesrpt.policies import POLICIES
 from hesrpt.runtime.inspection import RunStatus
 from hesrpt.runtime.journal_entries import JobRecord
@@ -27,7 +26,7 @@ def print_status(status: RunStatus) -> None:
     for job in status.jobs:
         total = "?" if job.items is None else f"{job.items:,}"
         table.add_row(
-            Text(job.name),
+            literal(job.name),
             status.get_state(job),
             f"{job.done:,}/{total}",
             str(job.failures or ""),
@@ -43,7 +42,8 @@ def print_failures(console: Console, records: Sequence[JobRecord]) -> None:
     """Print why jobs failed."""
     for record in records:
         if record.state == "failed":
-            console.print(Text(f"\n{record.name} failed: {record.error}"), soft_wrap=True)
+            console.print()
+            print_error_text(console, f"{record.name} failed", record.error)
 
 
 def print_outcome(
@@ -64,7 +64,7 @@ def print_outcome(
     for record, flow_time in zip(records, flow_times, strict=True):
         p = getattr(record.speedup, "p", None)
         table.add_row(
-            Text(record.name),
+            literal(record.name),
             f"{record.done:,}",
             format_duration(record.size or 0.0),
             "" if p is None else f"{p:.2f}",
@@ -74,7 +74,8 @@ def print_outcome(
     mean = sum(flow_times) / len(flow_times)
     means = Table.grid("", "", "", padding=(0, 2, 0, 0))
     plural = "" if servers == 1 else "s"
-    means.add_row("mean flow time", format_duration(mean), f"{policy} on {servers} server{plural}")
+    note = literal(f"{policy} on {servers} server{plural}")
+    means.add_row("mean flow time", format_duration(mean), note)
     for name, other in simulate_alternatives(records, servers, first_start).items():
         means.add_row("", format_duration(other), f"{POLICIES[name].title} (simulated)")
     console.print()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 
-from hesrpt.cli.terminal import create_console, print_table
+from hesrpt.cli.terminal import create_console, literal, print_table
 from hesrpt.objectives import COSTS
 from hesrpt.optimal.planner import Plan
 from hesrpt.simulator import Comparison, Simulation
@@ -35,7 +34,7 @@ def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
 def _build_plan_table(plan: Plan, width: int) -> Table:
     """Return a table with a row for each job, and as many phases as fit into the width."""
     jobs = np.argsort(plan.completion_times, kind="stable")[:_MAX_ROWS]
-    names = [Text(plan.workload.names[job]) for job in jobs]  # names may contain markup
+    names = [literal(plan.workload.names[job]) for job in jobs]
     columns = [
         ("size", [f"{plan.workload.sizes[job]:.6g}" for job in jobs]),
         ("ends", [f"{plan.completion_times[job]:.6g}" for job in jobs]),
@@ -94,11 +93,12 @@ def print_simulation(simulation: Simulation) -> None:
     console = create_console(soft_wrap=True)
     jobs = len(simulation.workload)
     console.print(
-        Text(
+        literal(
             f"{simulation.policy} on {simulation.servers:g} servers, {jobs:,} jobs, "
-            f"{simulation.events:,} events\n"
+            f"{simulation.events:,} events"
         )
     )
+    console.print()
     metrics = simulation.metrics()
     table = Table(box=None, pad_edge=False)
     for column in ("", "mean", "median", "p95", "p99", "max"):
@@ -143,7 +143,7 @@ def print_comparison(comparison: Comparison) -> None:
         table.add_column(header, justify="right", no_wrap=True)
         shown.append(cells)
     for policy, *row in zip(comparison, *shown, strict=True):
-        table.add_row(Text(policy), *row, style="bold" if policy == comparison.best else "")
+        table.add_row(literal(policy), *row, style="bold" if policy == comparison.best else "")
     print_table(console, table)
     if len(shown) < len(columns):
         console.print("--json and --csv contain all metrics")

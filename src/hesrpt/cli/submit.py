@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hesrpt.cli.escaping import escape
 from hesrpt.cli.options import StateDirectory
 
 
@@ -21,5 +23,9 @@ def submit(
     specs = read_jobs_file(jobs).jobs
     start_now = submit_jobs(state, specs)
     names = ", ".join(spec.name for spec in specs)
-    note = "" if start_now else f"; they start with: hesrpt run --state {state} --resume"
-    print(f"submitted to {state}: {names}{note}")
+    note = (
+        ""
+        if start_now
+        else f"; they start with: hesrpt run --state {shlex.quote(str(state))} --resume"
+    )
+    print(escape(f"submitted to {state}: {names}{note}"))

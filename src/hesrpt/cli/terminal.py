@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from hesrpt.cli.escaping import escape, escape_lines
 from hesrpt.errors import OverloadWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 _MAX_TABLE_WIDTH = 1000
 
@@ -22,6 +24,21 @@ def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
+
+
+def literal(text: str, style: str = "") -> Text:
+    """Return a text that is shown as it is: without markup, and with control characters escaped."""
+    from rich.text import Text
+
+    return Text(escape(text), style=style)
+
+
+def print_error_text(console: Console, subject: str, error: str | None) -> None:
+    """Print what happened to something, and an error, which may have several lines."""
+    from rich.text import Text
+
+    reason = f": {escape_lines(error)}" if error else ""
+    console.print(Text(f"{escape(subject)}{reason}"), soft_wrap=True)
 
 
 def print_table(console: Console, table: Table) -> None:
@@ -58,4 +75,4 @@ def print_overload_warnings() -> Iterator[None]:
         warnings.simplefilter("always", OverloadWarning)
         yield
     for warning in caught:
-        print(f"hesrpt: warning: {warning.message}", file=sys.stderr)
+        print(f"hesrpt: warning: {escape(str(warning.message))}", file=sys.stderr)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import inf
 
 from rich.table import Table
-from rich.text import Text
 
-from hesrpt.cli.terminal import create_console, print_table
+from hesrpt.cli.terminal import create_console, literal, print_table
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
 from hesrpt.whatif import Sensitivity, Study
@@ -21,7 +20,8 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
     console = create_console(soft_wrap=True)
     first = studies[0]
     load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
-    console.print(Text(f"{first.trace.summary}; {first.servers:,} servers, {load}\n"))
+    console.print(literal(f"{first.trace.summary}; {first.servers:,} servers, {load}"))
+    console.print()
     for study in studies:
         flow_times = _create_table("flow time", *_STATISTICS, "makespan", "utilisation")
         slowdowns = _create_table("slowdown", *_STATISTICS)
@@ -40,12 +40,12 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
             print_table(console, table)
             console.print()
         for note in study.notes:
-            console.print(Text(note))
-        console.print(Text(study.conclusion, style="bold"))
+            console.print(literal(note))
+        console.print(literal(study.conclusion, style="bold"))
         if study is not studies[-1] or sweep is not None:
             console.print()
     for line in sweep.describe_limits() if sweep is not None else ():
-        console.print(line)
+        console.print(literal(line))
 
 
 def _create_table(first: str, *others: str) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +66,8 @@ def read_report(directory: Path) -> RunReport:
         )
 
 
-def read_logs(directory: Path, job: str, item: int | None = None) -> Iterator[tuple[int, str]]:
-    """Yield the items of a job that have printed something, with their output."""
+def list_logs(directory: Path, job: str, item: int | None = None) -> list[tuple[int, Path]]:
+    """Return the items of a job that have printed something, with the paths of their output."""
     with closing(Journal.read(directory)) as journal:
         record = journal.get_record(job)
     logs = [log for log in find_logs(directory, record.number) if item is None or log[0] == item]
@@ -77,5 +77,4 @@ def read_logs(directory: Path, job: str, item: int | None = None) -> Iterator[tu
             raise InputError(f"{directory}: there is no item {item} in job {job!r}; {items}")
         subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
         raise InputError(f"{directory}: {subject} has printed nothing")
-    for number, path in logs:
-        yield number, path.read_text(encoding="utf-8", errors="replace")
+    return logs

@@ -1,11 +1,25 @@
-"""The logs of a run: one file with the output of each item, private and limited in size."""
+"""The logs of a run: one file with the output of each item, private and limited in size.
+
+Programs write to the files themselves. A log that has become too large is cut while its item runs:
+its beginning and its end remain, with a line between them that says what was dropped.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from pathlib import Path
 
 from hesrpt.runtime.state_directory import create_private_directory, open_private
+
+#: The largest size of a log, in bytes.
+LOG_LIMIT = 10_000_000
+#: How often to check the sizes of logs while items run, in seconds.
+LOG_CHECK_SECONDS = 0.25
+
+_NAME = re.compile(r"([0-9]+)-([0-9]+)\.log")
+_NOTE = re.compile(rb"\nhesrpt: at least ([0-9,]+) bytes of output were dropped here[^\n]*\n")
 
 
 def get_log_path(directory: Path, job_number: int, item: int) -> Path:
@@ -15,8 +29,13 @@ def get_log_path(directory: Path, job_number: int, item: int) -> Path:
 
 def find_logs(directory: Path, job_number: int) -> list[tuple[int, Path]]:
     """Return the items of a job that have printed something, with the paths of their output."""
-    paths = (directory / "logs").glob(f"{job_number}-*.log")
-    return sorted((int(path.stem.split("-")[1]), path) for path in paths)
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(directory / "logs"):
+            match = _NAME.fullmatch(name)
+            if match and int(match[1]) == job_number:
+                found.append((int(match[2]), directory / "logs" / name))
+    return sorted(found)
 
 
 def open_log(path: Path) -> int:
@@ -27,3 +46,39 @@ def open_log(path: Path) -> int:
     except FileNotFoundError:  # there is no directory yet, or somebody has removed it
         create_private_directory(path.parent)
         return open_private(path, flags)
+
+
+def limit_log(path: Path, limit: int = LOG_LIMIT) -> None:
+    """Cut a log if it is larger than ``limit`` bytes, even while programs write to it."""
+    with contextlib.suppress(OSError):  # it may have been removed
+        if os.stat(path).st_size > limit:
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                limit_output(descriptor, limit)
+            finally:
+                os.close(descriptor)
+
+
+def limit_output(descriptor: int, limit: int = LOG_LIMIT) -> None:
+    """Cut a file like :func:`limit_log`; all programs that write to it must append.
+
+    The first half of the limit and the last quarter remain. What programs write at the very moment
+    may be lost, so the line in between says how many bytes were dropped "at least".
+    """
+    size = os.fstat(descriptor).st_size
+    if size <= limit:
+        return
+    head = limit // 2
+    note = _NOTE.match(os.pread(descriptor, 200, head))  # left by an earlier cut
+    dropped = int(note[1].replace(b",", b"")) if note else 0
+    start = head + (note.end() if note else 0)
+    tail = os.pread(descriptor, limit // 4, max(size - limit // 4, start))
+    dropped += os.fstat(descriptor).st_size - start - len(tail)
+    line = (
+        f"\nhesrpt: at least {dropped:,} bytes of output were dropped here, because a log holds at "
+        f"most {limit:,} bytes\n"
+    )
+    os.ftruncate(descriptor, head)
+    rest = memoryview(line.encode() + tail)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
