@@ -135,6 +135,12 @@ def test_function_may_change_before_there_are_results(lab: Laboratory) -> None:
     assert lab.map(repeat, "a") == (["aa"], ["a"])
 
 
+def test_results_of_another_function_do_not_come_back_with_their_items(lab: Laboratory) -> None:
+    lab.map(upper, "ab")
+    lab.map(upper, "")
+    assert lab.map(repeat, "ab") == (["aa", "bb"], ["a", "b"])
+
+
 def test_unknown_choice_is_refused() -> None:
     with pytest.raises(InputError, match="on_change must be one of 'error', 'redo', 'keep', got"):
         Pool(servers=1, on_change="ignore")  # type: ignore[arg-type]

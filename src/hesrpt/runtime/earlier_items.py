@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,12 +71,9 @@ class EarlierItems:
                 columns[-1].append(position)
         #: The number of the present run: higher than those of all earlier ones with a result.
         self.run = max(columns[2], default=-1) + 1
-        order = np.lexsort((columns[4], columns[1], columns[0]))
         # The two halves of each fingerprint, the rest of each key, and the position of its item.
-        self._first, self._second, self._runs, self._numbers, self._positions = (
-            array(column.typecode, np.asarray(column)[order].tobytes()) for column in columns
-        )
-        self._is_matched = bytearray(len(order))
+        self._first, self._second, self._runs, self._numbers, self._positions = _sort(columns)
+        self._is_matched = bytearray(len(self._positions))
         self._ends: dict[int, int] = {}  # of the unmatched results of equal items, by their start
 
     def match(self, fingerprint: bytes, position: int) -> Match | None:
@@ -132,3 +129,12 @@ class EarlierItems:
         halves = (self._first[number], self._second[number])
         fingerprint = b"".join(half.to_bytes(_HALF, "big") for half in halves)
         return create_key(fingerprint, self._runs[number], self._numbers[number])
+
+
+def _sort(columns: Sequence[array[int]]) -> Sequence[array[int]]:
+    """Sort rows by fingerprints, and those of equal items by their positions."""
+    first, second, _, _, positions = columns
+    order = np.lexsort((positions, second, first))
+    if np.array_equal(order, np.arange(len(order))):
+        return columns  # as usual: the journal is sorted by keys
+    return [array(column.typecode, np.asarray(column)[order].tobytes()) for column in columns]

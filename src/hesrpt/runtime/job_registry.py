@@ -64,12 +64,13 @@ class JobRegistry:
             if record is not None:
                 found[job] = record
                 taken.add(record.number)
-        changed = [job for job, record in found.items() if _has_changed(job, record)]
-        if changed and self._on_change == "error":
-            raise ChangedJobsError([found[job].name for job in changed])
+        changed = {job for job in found if found[job].fingerprint != job.fingerprint}
+        refused = [found[job].name for job in found if job in changed and found[job].done > 0]
+        if refused and self._on_change == "error":
+            raise ChangedJobsError(refused)
         for job in jobs:
             if job in found:
-                self._resume(job, found[job], job in changed and self._on_change == "redo")
+                self._resume(job, found[job], job in changed and self._on_change != "keep")
             else:
                 self._add(job)
 
@@ -108,8 +109,3 @@ class JobRegistry:
         self._names.add(name)
         self._last_number += 1
         job.number = self._last_number
-
-
-def _has_changed(job: LiveJob, record: JobRecord) -> bool:
-    """Return whether a job has results of another function or command."""
-    return record.done > 0 and record.fingerprint != job.fingerprint
