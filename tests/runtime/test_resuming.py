@@ -14,6 +14,7 @@ from support.inline_engine import InlineEngine
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
+from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.inspection import read_status
 
 
@@ -56,6 +57,17 @@ class Laboratory:
         return results, sorted(self.calls.read_text().split())
 
 
+class PausedEngine(InlineEngine):
+    """Starts with a clock that is stopped until ``go`` is set."""
+
+    def __init__(self, servers: int) -> None:
+        super().__init__(servers)
+        self.go = threading.Event()
+
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
+        return super().wait_for_outcomes(timeout) if self.go.wait(0.01) else []
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Laboratory:
     return Laboratory(tmp_path)
@@ -83,11 +95,14 @@ def repeat(text: str) -> str:
         ("abcd", "xbxd", "xx"),
     ],
 )
-def test_results_follow_their_items(lab: Laboratory, before: str, after: str, done: str) -> None:
+@pytest.mark.parametrize("read", [list, iter])
+def test_results_follow_their_items(
+    lab: Laboratory, read: Callable[[str], Iterable[str]], before: str, after: str, done: str
+) -> None:
     assert lab.map(upper, list(before)) == ([*before.upper()], sorted(before))
-    assert lab.map(upper, iter(after)) == ([*after.upper()], sorted(done))
+    assert lab.map(upper, read(after)) == ([*after.upper()], sorted(done))
     # Results of items that had gone are still there.
-    assert lab.map(upper, list(before)) == ([*before.upper()], [])
+    assert lab.map(upper, read(before)) == ([*before.upper()], [])
 
 
 def test_items_of_random_edits_are_done_once(lab: Laboratory) -> None:
@@ -200,6 +215,20 @@ def test_finished_job_keeps_its_flow_time_and_size(lab: Laboratory) -> None:
     (after,) = read_status(lab.state).jobs
     assert (after.flow_time, after.speedup) == (before.flow_time, before.speedup)
     assert (after.done, after.items, before.items) == (2, 2, 3)
+
+
+def test_progress_of_a_list_is_right_at_once(lab: Laboratory) -> None:
+    lab.map(upper, list("abcdef"))
+    engine = PausedEngine(2)
+    with Pool(servers=2, state=lab.state, resume=True, engine=engine) as pool:
+        items = list("fxbad")
+        job = pool.map(lab.record(upper), items, name="job")
+        items.clear()  # too late to matter
+        wait_until(lambda: read_status(lab.state).jobs[0].items == 5)
+        assert (job.items, job.done, job.state) == (5, 4, "running")
+        assert read_status(lab.state).jobs[0].done == 4
+        engine.go.set()
+        assert job.results() == ["F", "X", "B", "A", "D"]
 
 
 def test_progress_is_right_while_items_are_read_again(lab: Laboratory) -> None:

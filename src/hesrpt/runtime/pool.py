@@ -227,7 +227,7 @@ class Pool:
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
         """Add several jobs at once; none starts before all of them are in the journal.
 
-        Return those that have something left to do.
+        Commands with nothing left to do are left out.
         """
         with self._adding:
             self._check_open()
@@ -235,7 +235,7 @@ class Pool:
                 if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
             self._registry.register(jobs)
-            jobs = [job for job in jobs if not job.has_ended]
+            jobs = [job for job in jobs if job.spec.command is None or not job.has_ended]
             self._driver.submit(jobs)
             return [self._handles.add(job) for job in jobs]
 

@@ -6,6 +6,7 @@ A third kind of source, calls submitted to an executor, is in :mod:`~hesrpt.runt
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -85,8 +86,8 @@ class PythonSource:
     """A function and an iterable of its arguments, read while the job runs.
 
     A thread reads the iterable, which may be slow, and stays only a few items ahead of the servers.
-    So a million arguments are never in memory at once. With a journal, the thread also finds the
-    items that were done in an earlier run.
+    So a million arguments are never in memory at once. The thread also finds the items that were
+    done in an earlier run; those of a list are found before it starts.
     """
 
     delivers_results = False
@@ -107,14 +108,22 @@ class PythonSource:
         self.timeout, self.keep_results = timeout, keep_results
         self.has_journal = has_journal
         self.earlier, self.run = EarlierItems(), 0
+        self.done_before: deque[range] = deque()  # items of a list that were done in earlier runs
         self.unfinished: dict[int, UnfinishedItem] = {}
         self.unfinished_bytes = 0
         self.changed = threading.Condition()
         self.is_closed = False
 
     def resume(self, earlier: EarlierItems) -> Matches:
-        self.earlier, self.run = earlier, earlier.run
-        return Matches()
+        self.run = earlier.run
+        if not isinstance(self.arguments, list | tuple | range):
+            self.earlier = earlier
+            return Matches()
+        if not isinstance(self.arguments, range):
+            self.arguments = tuple(self.arguments)  # what is matched here must be read later
+        matches = earlier.match_all(map(fingerprint_item, self.arguments))
+        self.done_before.extend(matches.done)
+        return matches
 
     def open(self, listener: SourceListener) -> None:
         threading.Thread(
@@ -125,12 +134,15 @@ class PythonSource:
         items = startable = 0
         try:
             for argument in self.arguments:
-                fingerprint = fingerprint_item(argument) if self.has_journal else b""
-                if not self._was_done(fingerprint, items, listener):
-                    if not self._add(items, self.pack_argument(argument), fingerprint):
+                if not self._skip(items):
+                    fingerprint = fingerprint_item(argument) if self.has_journal else b""
+                    if (match := self.earlier.match(fingerprint, items)) is not None:
+                        listener.report_match(match, items)
+                    elif self._add(items, self.pack_argument(argument), fingerprint):
+                        startable += 1
+                        listener.report_items(startable)
+                    else:
                         return
-                    startable += 1
-                    listener.report_items(startable)
                 items += 1
         except BaseException as error:  # the user's iterable may raise anything
             listener.report_failure(f"cannot read its items: {type(error).__name__}: {error}")
@@ -139,12 +151,11 @@ class PythonSource:
             listener.report_end(lambda: items)
         self.earlier = EarlierItems()
 
-    def _was_done(self, fingerprint: bytes, position: int, listener: SourceListener) -> bool:
-        """Return whether an item was done in an earlier run, and report it then."""
-        match = self.earlier.match(fingerprint, position)
-        if match is not None:
-            listener.report_match(match, position)
-        return match is not None
+    def _skip(self, item: int) -> bool:
+        """Return whether an item of a list was done in an earlier run."""
+        while self.done_before and self.done_before[0].stop <= item:
+            self.done_before.popleft()
+        return bool(self.done_before) and item in self.done_before[0]
 
     def _add(self, item: int, packed: Any, fingerprint: bytes) -> bool:
         """Add an item to do, as soon as there is room for it; return False if that is never."""
