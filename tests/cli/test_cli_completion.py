@@ -62,6 +62,7 @@ def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
         (["simulate", "--policy", ""], list(POLICIES)),
         (["run", "--policy", ""], list_malleable_policies()),
         (["compare", "--policies", "equi,kn"], ["equi,knee"]),
+        (["run", "--on-change", "ke"], ["keep"]),
         (["logs", "s", "le"], ["letters"]),
     ):
         assert bash.complete(*words) == expected, words

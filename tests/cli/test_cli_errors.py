@@ -169,6 +169,7 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         (["run"], "JOBS.TOML is missing; to continue a run, use --state DIR --resume"),
         (["run", "none.toml"], "none.toml: cannot be read: No such file"),
         (["run", "--resume"], "--resume needs --state DIR"),
+        (["run", "jobs.toml", "--on-change", "redo"], "--on-change needs --resume"),
         (
             ["run", "jobs.toml", "--servers", "0"],
             "--servers must be a whole number of at least 1, got 0",

@@ -287,6 +287,42 @@ def test_resumed_run_with_its_jobs_file_repeats_nothing(folder: Path) -> None:
     assert nothing.stdout == "all jobs in s have ended\n"
 
 
+def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:
+    """The rest is in tests/runtime/test_batch_run.py."""
+
+    def write(command: str, items: str) -> None:
+        (folder / "jobs.toml").write_text(
+            f'[[job]]\nname = "a"\nitems = {items}\ncommand = "{command} {{item}} >> ran"\n'
+        )
+
+    def resume(*options: str) -> subprocess.CompletedProcess[str]:
+        (folder / "ran").write_text("")
+        return call("run", "jobs.toml", "--state", "s", "--resume", *options, cwd=folder)
+
+    write("echo", '["x", "y"]')
+    assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder).returncode == 0
+    write("echo new", '["z", "y"]')
+    assert_refused(
+        resume(), "s: the commands of these jobs have changed since results were recorded"
+    )
+    assert_refused(
+        resume("--on-change", "ask"), "--on-change must be one of 'error', 'redo', 'keep'"
+    )
+    assert resume("--on-change", "keep").returncode == 0
+    assert (folder / "ran").read_text() == "new z\n"
+    assert resume("--on-change", "redo").stdout == "all jobs in s have ended\n"
+    (folder / "jobs.toml").write_text('[[job]]\nname = "b"\nitems = [1]\ncommand = "false"\n')
+    assert "b: failed" in resume().stdout
+    write("echo new", '["z", "y"]')
+    printed = resume().stdout
+    assert printed.startswith("b: is no longer in the jobs file, and is not run any more\n")
+    status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
+    assert [(job["name"], job["state"]) for job in status["jobs"]] == [
+        ("a", "done"),
+        ("b", "cancelled"),
+    ]
+
+
 def test_all_jobs_are_recorded_before_any_starts(folder: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
