@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-all chaos lint docs docs-serve paper bench clean
+.PHONY: demo test test-all cpython-tests chaos lint docs docs-serve paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -12,17 +12,20 @@ demo: $(VENV)/.installed
 # Three processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
 PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
-test: lint
+test: lint cpython-tests
 	$(PYTEST)
 
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
-test-all: lint
+test-all: lint cpython-tests
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
 
 # Kills the live scheduler and its processes at random; CHAOS='--seed 7 --kills 200' for another run.
 CHAOS ?= --seed 1 --kills 1000
 chaos: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
+
+cpython-tests: $(VENV)/.test
+	@sh .ci/fetch-cpython-tests $(VENV)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

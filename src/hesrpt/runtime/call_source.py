@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,13 +15,23 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from hesrpt.errors import InputError
-from hesrpt.runtime.calls import Call, LostCallError, make_call, read_result
+import cloudpickle
+
+from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.calls import Call, make_call
 from hesrpt.runtime.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
 from hesrpt.runtime.sources import SourceListener
 
 T = TypeVar("T")
+
+
+class LostCallError(JobError, BrokenProcessPool):
+    """A call neither returned nor raised an error, for example because its process was killed.
+
+    Code for ``ProcessPoolExecutor`` expects a ``BrokenProcessPool`` then. Here, other calls are not
+    affected.
+    """
 
 
 class CallFuture(Future[T]):
@@ -206,11 +217,18 @@ def _cancel(future: Future[Any]) -> None:
         future.set_running_or_notify_cancel()
 
 
-def _resolve(future: Future[Any], pickled: bytes) -> None:
-    """Set the result or the error of a future."""
+def _resolve(future: Future[Any], outcome: bytes) -> None:
+    """Finish a future with what :func:`~hesrpt.runtime.calls.make_call` returned."""
     try:
-        result = read_result(pickled)
-    except BaseException as error:
-        future.set_exception(error)
+        pickled, is_error = cloudpickle.loads(outcome)
+        value = cloudpickle.loads(pickled)
+    except BaseException as error:  # unpickling runs the user's code
+        problem = f"the result cannot be unpickled: {type(error).__name__}: {error}"
+        lost = LostCallError(problem)
+        lost.__cause__ = error
+        future.set_exception(lost)
+        return
+    if is_error:
+        future.set_exception(value)
     else:
-        future.set_result(result)
+        future.set_result(value)

@@ -1,51 +1,41 @@
-"""A call on its way to a worker and back: its arguments, its result and the error that it raised.
+"""What a worker does with a call that was submitted to an executor.
 
 Errors keep their type, and their cause is the traceback in the worker, as with the standard
-library's ``ProcessPoolExecutor``. Workers import this module, so it imports little.
+library's ``ProcessPoolExecutor``. These functions are pickled by value, so that workers need not
+import the project, which takes long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures.process import BrokenProcessPool, _ExceptionWithTraceback
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import _ExceptionWithTraceback
 from types import TracebackType
-from typing import Any, NamedTuple, cast
+from typing import Any, TypeAlias, cast
 
 import cloudpickle
 
-from hesrpt.errors import JobError
+#: A function, its arguments and its named arguments.
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-class LostCallError(JobError, BrokenProcessPool):
-    """A call neither returned nor raised an error, for example because its process was killed.
+def make_call(call: Call | None) -> tuple[bytes, bool]:
+    """Make a call; return its pickled result or error, and whether it is an error.
 
-    Code for ``ProcessPoolExecutor`` expects a ``BrokenProcessPool`` then. Here, other calls are not
-    affected.
+    None stands for a call that was cancelled.
     """
-
-
-class Call(NamedTuple):
-    """A function and its arguments."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class CallOutcome(NamedTuple):
-    """What a call returned or raised, pickled."""
-
-    pickled: bytes
-    is_error: bool = False
-
-
-def make_call(call: Call | None) -> CallOutcome:
-    """Make a call in a worker. None stands for a call that was cancelled."""
     try:
-        result = None if call is None else call.function(*call.args, **call.kwargs)
-        return CallOutcome(cloudpickle.dumps(result))
+        if call is None:
+            return cloudpickle.dumps(None), False
+        function, args, kwargs = call
+        return cloudpickle.dumps(function(*args, **kwargs)), False
     except BaseException as error:  # even sys.exit(): the caller decides what that means
-        return CallOutcome(_pickle_error(error), is_error=True)
+        return _pickle_error(error), True
+
+
+def call_with_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Make several calls of a function."""
+    return [function(*args) for args in arguments]
 
 
 def _pickle_error(error: BaseException) -> bytes:
@@ -56,24 +46,9 @@ def _pickle_error(error: BaseException) -> bytes:
         cloudpickle.loads(pickled)
         return pickled
     except Exception:  # this kind of error cannot be pickled
-        summary = f"{type(error).__name__}: {error}{carrier.tb}"
-        return bytes(cloudpickle.dumps(JobError(summary)))
+        from hesrpt.errors import JobError
+
+        return bytes(cloudpickle.dumps(JobError(f"{type(error).__name__}: {error}{carrier.tb}")))
 
 
-def call_with_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Make several calls of a function."""
-    return [function(*args) for args in arguments]
-
-
-def read_result(outcome: bytes) -> Any:
-    """Return the result of a call, or raise its error."""
-    try:
-        pickled, is_error = cloudpickle.loads(outcome)
-        value = cloudpickle.loads(pickled)
-    except BaseException as problem:  # unpickling runs the user's code
-        raise LostCallError(
-            f"the result cannot be unpickled: {type(problem).__name__}: {problem}"
-        ) from problem
-    if is_error:
-        raise value
-    return value
+cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from hesrpt.runtime.call_source import CallSource
-from hesrpt.runtime.calls import Call, call_with_each
+from hesrpt.runtime.calls import call_with_each
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.job_handle import Job
 
@@ -31,7 +31,7 @@ class PoolExecutor(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submit a call; it runs as soon as the job has a free server."""
         self._driver.check_process()
-        return self._source.submit(Call(fn, args, kwargs))
+        return self._source.submit((fn, args, kwargs))
 
     def map(
         self,

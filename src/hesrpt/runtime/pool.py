@@ -44,7 +44,8 @@ class Pool:
 
     Leaving the ``with`` block of a pool waits until all jobs have ended. If the block raises an
     error, the jobs that still run are stopped instead. Without a ``with`` block, call :meth:`wait`
-    and then :meth:`close`.
+    and then :meth:`close`. A pool is also closed at interpreter exit, and once nobody refers to it,
+    its jobs or its executors; calls that were submitted to an executor end first.
 
     Parameters
     ----------

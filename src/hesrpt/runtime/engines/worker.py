@@ -11,6 +11,7 @@ This module must start quickly, so it imports little.
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import os
 import socket
 import sys
@@ -73,7 +74,7 @@ class Worker:
                 elif kind == "forget":
                     self.functions.pop(*values)
                 else:
-                    (sys.argv[:],) = values
+                    sys.argv[:], multiprocessing.current_process().authkey = values
 
     def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
         self.started += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import os
 import signal
 import socket
@@ -63,7 +64,9 @@ class WorkerProcess:
             fds=[_duplicate(1), _duplicate(2), theirs.detach(), memory],
             directory=directory,
         )
-        self.channel.send(("arguments", list(sys.argv)))
+        # The key opens connections to the managers and queues of multiprocessing.
+        key = bytes(multiprocessing.current_process().authkey)
+        self.channel.send(("arguments", list(sys.argv), key))
 
     @property
     def is_idle(self) -> bool:
