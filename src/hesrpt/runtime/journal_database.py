@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.journal_rows import Row
-from hesrpt.runtime.state_directory import get_database_path, open_private
+from hesrpt.runtime.state_directory import get_database_path, open_private, sync_directory
 
 _VERSION = 3
 _SCHEMA = f"""
@@ -187,5 +187,6 @@ def create_database(directory: Path, values: list[Row]) -> None:
             connection.executescript(_SCHEMA)
             connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", values)
         draft.replace(get_database_path(directory))
+        sync_directory(directory)
     except (sqlite3.Error, OSError) as error:
         raise StateError(f"{get_database_path(directory)}: {error}") from None

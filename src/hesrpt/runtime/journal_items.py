@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import StateError
@@ -161,8 +162,9 @@ class ItemTable:
 
     def _discard(self, number: int, keys: Sequence[bytes]) -> None:
         """Remove items from a job, and let the next resume do them again."""
-        with self._database.transaction(durable=True) as connection:
-            unused = []
+        unused: list[str] = []
+        # If this fails, the damage is what the caller has to know about.
+        with suppress(StateError), self._database.transaction(durable=True) as connection:
             for key in keys:
                 unused += _find_files(connection, "job = ? AND key = ?", (number, key))
                 connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))

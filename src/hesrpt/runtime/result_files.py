@@ -9,7 +9,11 @@ from pathlib import Path
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.journal_rows import compute_digest
-from hesrpt.runtime.state_directory import create_private_directory, open_private
+from hesrpt.runtime.state_directory import (
+    create_private_directory,
+    open_private,
+    sync_directory,
+)
 
 #: Results that are larger than this go to files, in bytes.
 MAX_BYTES_IN_DATABASE = 2**20
@@ -47,7 +51,7 @@ class ResultFiles:
                 file.flush()
                 os.fsync(descriptor)
             draft.replace(path)
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
         except OSError as error:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)  # it may have filled the disk
@@ -71,13 +75,10 @@ class ResultFiles:
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all files but these: drafts, and results that are not in the journal."""
-        with suppress(FileNotFoundError):
-            self.remove(set(os.listdir(self.directory)).difference(names))
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        try:
+            found = os.listdir(self.directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StateError(f"{self.directory}: cannot be read: {error.strerror}") from None
+        self.remove(set(found).difference(names))

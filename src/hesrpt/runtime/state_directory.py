@@ -84,6 +84,15 @@ def open_private(path: Path, flags: int) -> int:
     return descriptor
 
 
+def sync_directory(directory: Path) -> None:
+    """Wait until the names of the files in a directory are on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _check_private(directory: Path) -> None:
     """Raise an error if other users can access a directory: the results in it are unpickled."""
     try:
