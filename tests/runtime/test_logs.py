@@ -66,7 +66,7 @@ def test_log_is_limited_while_a_program_writes_to_it(tmp_path: Path) -> None:
     data = log.read_bytes()
     assert len(data) <= 10_000
     assert data.startswith(b"output\n" * 100)
-    assert data.endswith((b"output\noutput\n", b"output\noutput"))
+    assert data[-700:] in b"output\n" * 200  # a killed program may stop anywhere
     assert read_dropped(data) > 0
     assert b"\0" not in data
 
