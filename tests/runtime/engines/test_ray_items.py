@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import subprocess
 import sys
@@ -242,3 +243,31 @@ def test_error_without_ray_says_how_to_install_it() -> None:
     assert run.returncode == 2
     assert "pip install 'hesrpt[ray]'" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+LISTENING = """
+import sys
+import psutil
+from hesrpt import Pool
+
+with Pool(1, engine="ray", address="local") as pool:
+    assert pool.map(abs, [-1, 2]).results() == [1, 2]
+    process = psutil.Process()
+    for member in [process, *process.children(recursive=True)]:
+        for connection in member.net_connections("inet"):
+            if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
+                print(member.name(), connection.laddr.ip)
+"""
+
+
+def test_private_ray_listens_on_loopback_only(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", LISTENING], capture_output=True, text=True, cwd=tmp_path, timeout=200
+    )
+    assert run.returncode == 0, run.stderr
+    listening = [line.rsplit(" ", 1) for line in run.stdout.splitlines()]
+    assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
+    for name, address in listening:
+        ip = ipaddress.ip_address(address)
+        ipv4 = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+        assert (ipv4 or ip).is_loopback, f"{name} listens on {address}"

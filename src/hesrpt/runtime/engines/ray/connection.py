@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import socket
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from hesrpt.errors import InputError
 
@@ -50,13 +55,38 @@ def _initialise_ray(address: str | None) -> None:
         raise InputError(
             f"{address!r} is not a Ray cluster: nothing answers there", argument="address"
         )
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        if address is None and not os.environ.get("RAY_ADDRESS"):
+            # As Ray does: connect to the cluster that this machine belongs to, or start one.
+            with contextlib.suppress(ConnectionError):
+                ray.init(address="auto", **options)
+                return
+            address = "local"
+        if address == "local":
+            with _use_loopback():
+                ray.init(address, include_dashboard=False, _node_ip_address="127.0.0.1", **options)
+        else:
+            ray.init(address, **options)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        if address is None:
+        if address in (None, "local"):
             raise InputError(f"Ray cannot be started: {error}") from None
         problem = f"{address!r} is not a Ray cluster: {error}"
         raise InputError(problem, argument="address") from None
+
+
+@contextlib.contextmanager
+def _use_loopback() -> Iterator[None]:
+    """Let Ray listen only to this machine, as it does by default on macOS and Windows.
+
+    Anybody who can connect to Ray can run code in it, and Ray has no argument for this.
+    """
+    previous = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = previous
 
 
 def is_connected(cluster_address: str) -> bool:
