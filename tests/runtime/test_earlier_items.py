@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key, get_log_name
 from hesrpt.runtime.fingerprints import fingerprint_item
 from hesrpt.runtime.journal_entries import GONE
+from hesrpt.runtime.logs import LogName
 
 letters = st.sampled_from("abc")
 
 
-def create_earlier(items: dict[int, str], run: int = 0) -> EarlierItems:
-    """Return the results of items that were done in a run, by their positions."""
+def create_earlier(items: dict[int, str]) -> EarlierItems:
+    """Return the results of items, by their positions."""
     return EarlierItems(
         sorted(
-            (create_key(fingerprint_item(item), run, position), position)
+            (create_key(fingerprint_item(item), 0, position), position)
             for position, item in items.items()
         )
     )
@@ -61,11 +62,8 @@ def test_items_that_had_gone_are_found_again() -> None:
     assert match_all(EarlierItems([(key, GONE)]), "b") == Matches()
 
 
-def test_keys_of_a_new_run_differ_from_those_of_earlier_runs() -> None:
-    assert EarlierItems().run == 0
-    earlier = create_earlier({0: "a"}, run=3)
-    assert earlier.run == 4
-    assert create_key(fingerprint_item("a"), earlier.run, 0) not in earlier.list_gone()
+def test_key_says_which_log_it_is() -> None:
+    assert get_log_name(create_key(fingerprint_item("a"), 3, 5)) == LogName(item=5, run=3)
 
 
 def test_many_results_take_little_memory() -> None:

@@ -29,3 +29,19 @@ def test_logs_are_read_and_unknown_items_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             list_logs(tmp_path / "s", job, item)
+
+
+def test_logs_follow_their_items(tmp_path: Path) -> None:
+    def fail_at_7(x: int) -> None:
+        print("item", x)
+        assert x != 7
+
+    for items in ([1, 2, 7], [2, 1, 7]):
+        with Pool(servers=1, state=tmp_path / "s", resume=(tmp_path / "s").exists()) as pool:
+            pool.map(fail_at_7, items, name="count", retries=0).wait()
+    logs = {item: path.read_text() for item, path in list_logs(tmp_path / "s", "count")}
+    assert {item: text.splitlines()[0] for item, text in logs.items()} == {
+        0: "item 2",
+        1: "item 1",
+        2: "item 7",
+    }

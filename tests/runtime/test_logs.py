@@ -13,7 +13,7 @@ import pytest
 from support.shell import run
 from support.waiting import wait_until
 
-from hesrpt.runtime.logs import find_logs, limit_log, limit_output, open_log
+from hesrpt.runtime.logs import LogName, find_logs, limit_log, limit_output, open_log
 
 
 def write_log(path: Path, data: bytes) -> None:
@@ -81,11 +81,11 @@ def test_unnamed_output_is_limited(tmp_path: Path) -> None:
 
 
 def test_other_files_are_no_logs(tmp_path: Path) -> None:
-    assert find_logs(tmp_path, 1) == []
+    assert find_logs(tmp_path, 1) == {}
     (tmp_path / "logs").mkdir()
-    for name in ("1-2.log", "1-10.log", "1-x.log", "1-2.log~", "11-3.log", "notes"):
+    for name in ("1-2.log", "1-10-3.log", "1-x.log", "1-2.log~", "11-3.log", "notes"):
         (tmp_path / "logs" / name).touch()
-    assert [item for item, _ in find_logs(tmp_path, 1)] == [2, 10]
+    assert find_logs(tmp_path, 1).keys() == {LogName(2, 0), LogName(10, 3)}
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ import cloudpickle
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.calls import Call, make_call
-from hesrpt.runtime.earlier_items import EarlierItems, Matches
+from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
+from hesrpt.runtime.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.sources import SourceListener
 
 T = TypeVar("T")
@@ -159,12 +160,12 @@ class CallSource:
 
     # --- called by the driver -------------------------------------------------------------------
 
-    def resume(self, earlier: EarlierItems) -> Matches:
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
         """Never called: the calls of an executor are always new."""
         return Matches()
 
     def get_key(self, item: int) -> bytes:
-        return item.to_bytes(8, "big")
+        return create_key(bytes(FINGERPRINT_BYTES), 0, item)  # nobody looks for calls
 
     def open(self, listener: SourceListener) -> None:
         with self.lock:

@@ -39,7 +39,7 @@ from hesrpt.runtime.events import (
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import FailedAttempt, FinishedItem, ItemResult
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.logs import get_log_path
+from hesrpt.runtime.logs import LogName, get_log_path
 from hesrpt.runtime.messages import (
     JobsSubmitted,
     JobStopped,
@@ -423,4 +423,4 @@ class Driver:
     def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
         if self.journal is None:
             return None
-        return get_log_path(self.journal.directory, job.number, item)
+        return get_log_path(self.journal.directory, job.number, LogName(item, job.spec.resumed))

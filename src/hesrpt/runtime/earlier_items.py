@@ -1,15 +1,16 @@
 """The items of a job that were done in earlier runs, matched with its present items.
 
 An item is identified by its fingerprint, wherever it is among the items of its job. Equal items may
-repeat, so a result in the journal has a *key*: the run and the position in which its item was done,
-followed by the fingerprint of the item. Each result is matched with one item at most.
+repeat, so a result in the journal has a *key*: how often the job had been resumed when the item was
+done, the position that the item had then, and its fingerprint. Each result is matched with one item
+at most.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from hesrpt.runtime.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.journal_entries import GONE
+from hesrpt.runtime.logs import LogName
 
 _HALF = FINGERPRINT_BYTES // 2
 _RUN_BYTES = 4
@@ -25,9 +27,15 @@ _KEY_BYTES = FINGERPRINT_BYTES + _RUN_BYTES + _POSITION_BYTES
 
 
 def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
-    """Return the key of an item that is done in a run at a position."""
+    """Return the key of an item that is done in the job's run of this number at a position."""
     # The journal orders its entries by their keys, and writes those fastest that are in sequence.
     return run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big") + fingerprint
+
+
+def get_log_name(key: bytes) -> LogName:
+    """Return which log has the output of a finished item."""
+    run, position = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
+    return LogName(int.from_bytes(position, "big"), int.from_bytes(run, "big"))
 
 
 class Match(NamedTuple):
@@ -61,7 +69,7 @@ class EarlierItems:
     """
 
     def __init__(self, done: Iterable[tuple[bytes, int]] = ()) -> None:
-        columns = (array("Q"), array("Q"), array("I"), array("Q"), array("q"))
+        columns = [array("Q"), array("Q"), array("I"), array("Q"), array("q")]
         for key, position in done:
             if len(key) == _KEY_BYTES:
                 run, number = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
@@ -69,10 +77,9 @@ class EarlierItems:
                 for column, part in zip(columns, (first, second, run, number), strict=False):
                     column.append(int.from_bytes(part, "big"))
                 columns[-1].append(position)
-        #: The number of the present run: higher than those of all earlier ones with a result.
-        self.run = max(columns[2], default=-1) + 1
         # The two halves of each fingerprint, the rest of each key, and the position of its item.
-        self._first, self._second, self._runs, self._numbers, self._positions = _sort(columns)
+        _sort(columns)
+        self._first, self._second, self._runs, self._numbers, self._positions = columns
         self._is_matched = bytearray(len(self._positions))
         self._ends: dict[int, int] = {}  # of the unmatched results of equal items, by their start
 
@@ -131,10 +138,10 @@ class EarlierItems:
         return create_key(fingerprint, self._runs[number], self._numbers[number])
 
 
-def _sort(columns: Sequence[array[int]]) -> Sequence[array[int]]:
+def _sort(columns: list[array[int]]) -> None:
     """Sort rows by fingerprints, and those of equal items by their positions."""
-    first, second, _, _, positions = columns
+    first, second, *_, positions = columns
     order = np.lexsort((positions, second, first))
-    if np.array_equal(order, np.arange(len(order))):
-        return columns  # as usual: the journal is sorted by keys
-    return [array(column.typecode, np.asarray(column)[order].tobytes()) for column in columns]
+    del first, second, positions
+    for number, column in enumerate(columns):  # one by one, to need little memory
+        columns[number] = array(column.typecode, np.asarray(column)[order].tobytes())

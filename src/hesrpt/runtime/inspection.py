@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.earlier_items import get_log_name
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.logs import find_logs
@@ -70,7 +71,15 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[tuple[
     """Return the items of a job that have printed something, with the paths of their output."""
     with closing(Journal.read(directory)) as journal:
         record = journal.get_record(job)
-    logs = [log for log in find_logs(directory, record.number) if item is None or log[0] == item]
+        done = {position: key for key, position in journal.read_keys(record.number)}
+    found = find_logs(directory, record.number)
+    # The output of a finished item is from the run that finished it, of others from the last run.
+    last = {name.item: path for name, path in found.items() if name.run == record.spec.resumed}
+    logs = [(position, path) for position, path in last.items() if position not in done]
+    for position, key in done.items():
+        if (name := get_log_name(key)) in found:
+            logs.append((position, found[name]))
+    logs = sorted(log for log in logs if item is None or log[0] == item)
     if not logs:
         if item is not None and record.items is not None and item not in range(record.items):
             items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"

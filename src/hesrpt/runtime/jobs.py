@@ -38,6 +38,7 @@ class JobSpec:
     command: CommandTemplate | None = None  # None: the items call a Python function
     is_streamed: bool = False  # whether ItemsRead events announce the items
     is_submitted: bool = False  # whether it came from another process: no jobs file changes it
+    resumed: int = 0  # how often the job was resumed
     is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
     def __post_init__(self) -> None:

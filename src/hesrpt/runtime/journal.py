@@ -180,6 +180,10 @@ class Journal:
         """Yield the finished items of a job: their keys and positions."""
         return self._items.read_positions(number)
 
+    def read_keys(self, number: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys and positions of the finished items that a job still has."""
+        return self._items.read_keys(number)
+
     def read_results(self, number: int) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items."""
         return self._items.read_results(number)

@@ -101,6 +101,11 @@ class ItemTable:
                 _LOG.warning(message, self._database.path, problem, name)
             self._discard(number, [key for key, _ in damaged])
 
+    def read_keys(self, number: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys and positions of the finished items that a job still has."""
+        query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
+        return self._database.iterate(query, number)
+
     def read_results(self, number: int) -> Iterator[ItemResult]:
         """Yield the results of a job in the order of its items.
 
@@ -108,11 +113,8 @@ class ItemTable:
         """
         record = self._jobs.read_record(number)
         name = record.name
-        rows = self._database.select(
-            "SELECT position, key FROM items WHERE job = ? AND position >= 0", number
-        )
         keys: dict[int, bytes] = {}
-        for position, key in rows:
+        for key, position in list(self.read_keys(number)):
             if position in keys:
                 self._discard(number, [key, keys[position]])
                 raise self._create_error(name, position, "has two results")

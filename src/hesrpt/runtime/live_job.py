@@ -72,7 +72,8 @@ class LiveJob:
         """Continue from the record of an earlier run; without its items, do them all again."""
         self.record, self.number, self.arrived = record, record.number, record.arrived
         self.is_redone = earlier is None
-        self.matches = self.source.resume(earlier or EarlierItems())
+        self.spec = replace(self.spec, resumed=record.spec.resumed + 1)
+        self.matches = self.source.resume(earlier or EarlierItems(), self.spec.resumed)
         self.done = sum(map(len, self.matches.done))
         if (
             record.ended is not None

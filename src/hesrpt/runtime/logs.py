@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from hesrpt.runtime.state_directory import create_private_directory, open_private
 
@@ -18,24 +19,32 @@ LOG_LIMIT = 10_000_000
 #: How often to check the sizes of logs while items run, in seconds.
 LOG_CHECK_SECONDS = 0.25
 
-_NAME = re.compile(r"([0-9]+)-([0-9]+)\.log")
+_NAME = re.compile(r"([0-9]+)-([0-9]+)(?:-([0-9]+))?\.log")
 _NOTE = re.compile(rb"\nhesrpt: at least ([0-9,]+) bytes of output were dropped here[^\n]*\n")
 
 
-def get_log_path(directory: Path, job_number: int, item: int) -> Path:
+class LogName(NamedTuple):
+    """Which log of a job it is."""
+
+    item: int  # the position that the item had when it ran
+    run: int  # how often the job had been resumed then: after that, items may be elsewhere
+
+
+def get_log_path(directory: Path, job_number: int, name: LogName) -> Path:
     """Return the path of the output of an item."""
-    return directory / "logs" / f"{job_number}-{item}.log"
+    suffix = f"-{name.run}" if name.run else ""
+    return directory / "logs" / f"{job_number}-{name.item}{suffix}.log"
 
 
-def find_logs(directory: Path, job_number: int) -> list[tuple[int, Path]]:
-    """Return the items of a job that have printed something, with the paths of their output."""
-    found = []
+def find_logs(directory: Path, job_number: int) -> dict[LogName, Path]:
+    """Return the logs of a job, with their paths."""
+    found = {}
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(directory / "logs"):
             match = _NAME.fullmatch(name)
             if match and int(match[1]) == job_number:
-                found.append((int(match[2]), directory / "logs" / name))
-    return sorted(found)
+                found[LogName(int(match[2]), int(match[3] or 0))] = directory / "logs" / name
+    return found
 
 
 def open_log(path: Path) -> int:

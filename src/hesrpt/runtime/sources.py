@@ -46,7 +46,7 @@ class Source(Protocol):
     #: Whether the source itself delivers the results, so that nobody else has to store them.
     delivers_results: bool
 
-    def resume(self, earlier: EarlierItems) -> Matches:
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
         """Find items that were done in earlier runs; those read later are reported then."""
 
     def open(self, listener: SourceListener) -> None:
@@ -114,8 +114,8 @@ class PythonSource:
         self.changed = threading.Condition()
         self.is_closed = False
 
-    def resume(self, earlier: EarlierItems) -> Matches:
-        self.run = earlier.run
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
+        self.run = run
         if not isinstance(self.arguments, list | tuple | range):
             self.earlier = earlier
             return Matches()
@@ -220,8 +220,8 @@ class CommandSource:
         """The fingerprints of all items."""
         return fingerprint_command_items(self.template)
 
-    def resume(self, earlier: EarlierItems) -> Matches:
-        self.run = earlier.run
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
+        self.run = run
         return earlier.match_all(self.fingerprints)
 
     def open(self, listener: SourceListener) -> None:
