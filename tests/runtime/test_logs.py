@@ -7,13 +7,20 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from support.shell import run
 from support.waiting import wait_until
 
-from hesrpt.runtime.logs import LogName, find_logs, limit_log, limit_output, open_log
+from hesrpt import Pool
+from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.engines.local import LocalEngine
+from hesrpt.runtime.engines.output import read_end
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.logs import LOG_LIMIT, LogName, find_logs, limit_log, limit_output, open_log
 
 
 def write_log(path: Path, data: bytes) -> None:
@@ -78,6 +85,78 @@ def test_unnamed_output_is_limited(tmp_path: Path) -> None:
     limit_output(descriptor, 1000)
     assert os.fstat(descriptor).st_size < 1000
     os.close(descriptor)
+
+
+PRINT_MUCH = "head -c 15000000 /dev/zero | tr '\\0' x; echo; echo the end"
+
+
+def print_much(folder: Path) -> None:
+    print("x" * 15_000_000)
+    print("the end", flush=True)
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+
+
+def read_log_when_cut(log: Path) -> bytes:
+    wait_until(lambda: log.exists() and b"bytes of output were dropped here" in log.read_bytes())
+    return log.read_bytes()
+
+
+def test_logs_of_running_items_are_limited(tmp_path: Path) -> None:
+    command = f"{PRINT_MUCH}; until [ -e go ]; do sleep 0.05; done"
+    template = CommandTemplate(job="command", command=command, directory=str(tmp_path))
+    spec = JobSpec(name="command", items=1, command=template)
+    with Pool(servers=2, state=tmp_path / "s") as pool:
+        try:
+            pool.map(print_much, [tmp_path], name="python")
+            pool.add_jobs([LiveJob.from_command(spec)])
+            for record in (1, 2):
+                data = read_log_when_cut(tmp_path / "s" / "logs" / f"{record}-0.log")
+                assert len(data) < LOG_LIMIT
+                assert read_dropped(data) > 15_000_000 - LOG_LIMIT
+        finally:
+            (tmp_path / "go").touch()
+    assert [job.error for job in pool.jobs] == [None, None]
+
+
+def test_error_of_a_cut_log_has_the_last_lines(tmp_path: Path) -> None:
+    template = CommandTemplate(job="much", command=f"{PRINT_MUCH}; exit 3", directory=str(tmp_path))
+    with Pool(servers=1, state=tmp_path / "s") as pool:
+        spec = JobSpec(name="much", items=1, command=template, retries=1)
+        (job,) = pool.add_jobs([LiveJob.from_command(spec)])
+        pool.wait()
+    assert job.error is not None
+    assert job.error.startswith("item 0: exit code 3\n")
+    assert job.error.endswith("x\nthe end")
+    (log,) = (tmp_path / "s" / "logs").iterdir()
+    assert log.stat().st_size < LOG_LIMIT
+    assert read_dropped(log.read_bytes()) > 30_000_000 - LOG_LIMIT
+
+
+def test_output_without_a_log_is_limited(tmp_path: Path) -> None:
+    command = f"{PRINT_MUCH}; touch printed; until [ -e go ]; do sleep 0.05; done; exit 3"
+    template = CommandTemplate(job="much", command=command, directory=str(tmp_path))
+    with Pool(servers=1) as pool:
+        spec = JobSpec(name="much", items=1, command=template, retries=0)
+        (job,) = pool.add_jobs([LiveJob.from_command(spec)])
+        try:
+            wait_until((tmp_path / "printed").exists)
+            engine = pool._driver.engine
+            assert isinstance(engine, LocalEngine)
+            (pid,) = engine.command_pids
+            wait_until(lambda: os.stat(f"/proc/{pid}/fd/1").st_size < LOG_LIMIT)
+        finally:
+            (tmp_path / "go").touch()
+    assert job.error is not None
+    assert job.error.endswith("x\nthe end")
+
+
+def test_end_of_output_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abcdef")
+    with open(tmp_path / "file", "rb") as file:
+        assert read_end(file, 6) == b"abcdef"
+        note = b"hesrpt: at least 4 bytes of output before this line were dropped\n"
+        assert read_end(file, 2) == note + b"ef"
 
 
 def test_other_files_are_no_logs(tmp_path: Path) -> None:

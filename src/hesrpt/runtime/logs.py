@@ -68,15 +68,17 @@ def limit_log(path: Path, limit: int = LOG_LIMIT) -> None:
                 os.close(descriptor)
 
 
-def limit_output(descriptor: int, limit: int = LOG_LIMIT) -> None:
-    """Cut a file like :func:`limit_log`; all programs that write to it must append.
+def limit_output(descriptor: int, limit: int = LOG_LIMIT) -> int:
+    """Cut a file like :func:`limit_log`; return by how many bytes it has become shorter.
+
+    All programs that write to the file must append.
 
     The first half of the limit and the last quarter remain. What programs write at the very moment
     may be lost, so the line in between says how many bytes were dropped "at least".
     """
     size = os.fstat(descriptor).st_size
     if size <= limit:
-        return
+        return 0
     head = limit // 2
     note = _NOTE.match(os.pread(descriptor, 200, head))  # left by an earlier cut
     dropped = int(note[1].replace(b",", b"")) if note else 0
@@ -88,6 +90,7 @@ def limit_output(descriptor: int, limit: int = LOG_LIMIT) -> None:
         f"most {limit:,} bytes\n"
     )
     os.ftruncate(descriptor, head)
-    rest = memoryview(line.encode() + tail)
+    end = rest = memoryview(line.encode() + tail)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+    return size - head - len(end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -9,9 +10,10 @@ from math import inf
 
 from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
 from hesrpt.runtime.engines.engine import CommandTask
-from hesrpt.runtime.engines.output import add_last_lines, open_output, remove_if_empty
+from hesrpt.runtime.engines.output import add_last_lines, finish_log, open_output
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.logs import limit_output
 
 
 class CommandStartError(Exception):
@@ -78,6 +80,11 @@ class CommandProcess:
         error = self.error or describe_end(report.status)
         return add_last_lines(error, self.output, skip=self._earlier)
 
+    def limit_output(self) -> None:
+        """Cut its output if that has become too large."""
+        with contextlib.suppress(OSError):
+            self._earlier = max(self._earlier - limit_output(self.output.fileno()), 0)
+
     def measure_seconds(self, report: GoneReport) -> float:
         """Return how long the command itself ran."""
         return max((report.ended or time.monotonic()) - self.started, 0.0)
@@ -86,7 +93,7 @@ class CommandProcess:
         """Close its output, and remove its log if that is empty."""
         self.close_files()
         if self.task.log is not None:
-            remove_if_empty(self.task.log)
+            finish_log(self.task.log)
 
     def close_files(self) -> None:
         """Close its output, and do nothing else."""

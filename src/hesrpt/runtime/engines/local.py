@@ -41,6 +41,7 @@ from hesrpt.runtime.engines.processes import (
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
+from hesrpt.runtime.logs import LOG_CHECK_SECONDS
 
 # How often to look whether guardian and supervisor are gone, after one of them has died.
 _POLL_SECONDS = 0.01
@@ -90,6 +91,7 @@ class LocalEngine:
         self._wake_receiver.setblocking(False)
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._clear_wake)
         self._is_waiting = self._is_woken = False
+        self._next_log_check = 0.0
         self._released_functions: deque[int] = deque()  # that workers may forget
 
     def now(self) -> float:
@@ -279,6 +281,7 @@ class LocalEngine:
                 key.data()
             self._is_waiting = False
             self._kill_overdue()
+            self._limit_logs()
             self._replace_supervision()
             self._forget_functions()
             if self._outcomes or self._is_woken or time.monotonic() >= end:
@@ -286,6 +289,14 @@ class LocalEngine:
                 self._launch()
                 outcomes, self._outcomes = self._outcomes, []
                 return outcomes
+
+    def _limit_logs(self) -> None:
+        """Cut the logs of running items that have become too large."""
+        now = time.monotonic()
+        if now >= self._next_log_check:
+            self._next_log_check = now + LOG_CHECK_SECONDS
+            for process in self.processes.values():
+                process.limit_output()
 
     def _find_next_time(self, end: float) -> float:
         """Return for how many seconds there is nothing to do unless something happens."""
@@ -375,6 +386,7 @@ class LocalEngine:
         self, process: WorkerProcess | CommandProcess, report: GoneReport | None
     ) -> None:
         """Report the attempts of a process that is gone; without a report, they are lost."""
+        process.limit_output()
         if isinstance(process, WorkerProcess):
             self._end_worker(process, report)
         elif report is None:

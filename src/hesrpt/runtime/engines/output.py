@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from hesrpt.runtime.logs import open_log
+from hesrpt.runtime.logs import limit_log, open_log
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def redirect_output(log: str | Path | None) -> Iterator[None]:
         for original, standard in zip(saved, (1, 2), strict=True):
             os.dup2(original, standard)
             os.close(original)
-        remove_if_empty(log)
+        finish_log(log)
 
 
 def _flush() -> None:
@@ -47,16 +47,25 @@ def _flush() -> None:
             stream.flush()
 
 
-def remove_if_empty(log: str | Path) -> None:
-    """Remove the log of an item that printed nothing."""
+def finish_log(log: str | Path) -> None:
+    """Remove the log of an item that printed nothing, and cut one that is too large."""
     with contextlib.suppress(OSError):
         if os.stat(log).st_size == 0:
             os.unlink(log)
+        else:
+            limit_log(Path(log))
 
 
 def open_output(log: Path | None) -> IO[bytes]:
     """Open the file for a command's output: its log, or a temporary file if it has none."""
-    return tempfile.TemporaryFile() if log is None else os.fdopen(open_log(log), "a+b")
+    if log is not None:
+        return os.fdopen(open_log(log), "a+b")
+    import fcntl
+
+    output = tempfile.TemporaryFile()  # noqa: SIM115
+    # So that it can be cut while programs write to it.
+    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+    return output
 
 
 def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int = 0) -> str:
@@ -67,6 +76,15 @@ def add_last_lines(error: str, output: IO[bytes], *, lines: int = 10, skip: int 
     tail = read_tail(output, 4096, skip=skip)
     last_lines = tail.decode("utf-8", "replace").splitlines()[-lines:]
     return "\n".join([error, *last_lines])
+
+
+def read_end(output: IO[bytes], count: int) -> bytes:
+    """Return the last ``count`` bytes of a file, after a line that says how many are missing."""
+    dropped = output.seek(0, os.SEEK_END) - count
+    if dropped <= 0:
+        return read_tail(output, count)
+    note = f"hesrpt: at least {dropped:,} bytes of output before this line were dropped\n"
+    return note.encode() + read_tail(output, count)
 
 
 def read_tail(output: IO[bytes], count: int, *, skip: int = 0) -> bytes:

@@ -21,6 +21,7 @@ from hesrpt.runtime.engines.engine import PackedFunction, PythonTask
 from hesrpt.runtime.engines.launching import build_python_command
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.logs import limit_log
 
 # A worker that closes its connection usually ends. If it does not, it is killed after this long.
 _EXIT_SECONDS = 0.2
@@ -147,6 +148,11 @@ class WorkerProcess:
         if self._has_left and report.status == signal.SIGKILL:
             return "the process left the scheduler (by exec, for instance) before the item ended"
         return f"the process ended ({describe_end(report.status)}) before the item did"
+
+    def limit_output(self) -> None:
+        """Cut the log of the running item if that has become too large."""
+        if self.attempts and (log := self.attempts[0].task.log) is not None:
+            limit_log(log)
 
     def close(self) -> None:
         """Release it after its end."""

@@ -20,7 +20,7 @@ from hesrpt.runtime.engines import worker
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
 from hesrpt.runtime.engines.engine import CommandTask
-from hesrpt.runtime.engines.output import read_tail
+from hesrpt.runtime.engines.output import read_end
 from hesrpt.runtime.engines.processes import build_environment, create_mark
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
@@ -105,7 +105,7 @@ class Server:
         error = command.describe_failure(report)
         if report.error is not None:
             error = f"{error} (on {os.uname().nodename})"
-        output = read_tail(command.output, _OUTPUT_BYTES) if with_output else b""
+        output = read_end(command.output, _OUTPUT_BYTES) if with_output else b""
         command.close()
         return ItemReport(command.measure_seconds(report), error=error, output=output)
 
@@ -120,6 +120,7 @@ class Server:
                     return report
             if supervision.is_broken:
                 os._exit(1)  # this server starts no command any more: let Ray report its end
+            command.limit_output()
             if command.deadline <= time.monotonic():
                 command.expire()
                 command.is_ending = True
@@ -138,4 +139,4 @@ def _run_with_output(
         if not log.exists():
             return report, b""
         with log.open("rb") as file:
-            return report, read_tail(file, _OUTPUT_BYTES)
+            return report, read_end(file, _OUTPUT_BYTES)
