@@ -276,7 +276,29 @@ def test_in_a_batch_each_item_has_its_own_time_limit(engine: LocalEngine) -> Non
     engine.start("a", tasks, 1)
     outcomes = collect_outcomes(engine, 5)
     assert [outcomes["a", n].error is None for n in range(5)] == [True, True, True, False, True]
-    assert [outcomes["a", n].is_lost for n in range(5)] == [False] * 4 + [True]
+    assert not any(outcome.is_lost for outcome in outcomes.values())
+
+
+def test_items_behind_a_long_one_go_to_other_workers(engine: LocalEngine, tmp_path: Path) -> None:
+    def wait_for_others(number: int) -> int:
+        (tmp_path / str(number)).touch()
+        while number == 2 and len(list(tmp_path.iterdir())) < 10:
+            time.sleep(0.01)
+        return number
+
+    engine.start("a", {n: python_task(engine, wait_for_others, n) for n in range(10)}, 1)
+    outcomes = collect_outcomes(engine, 10)
+    assert [cloudpickle.loads(outcomes["a", n].result) for n in range(10)] == list(range(10))
+
+
+def test_item_that_waits_behind_another_is_stopped_without_it(engine: LocalEngine) -> None:
+    engine.start("a", {n: python_task(engine, time.sleep, 0.3) for n in range(2)}, 1)
+    engine.start("b", {0: python_task(engine, time.sleep, 0.3)}, 1)
+    engine.stop("a", 1)
+    outcomes = collect_outcomes(engine, 2)
+    assert set(outcomes) == {("a", 0), ("b", 0)}
+    assert all(outcome.error is None for outcome in outcomes.values())
+    assert engine.wait_for_outcomes(0.5) == []
 
 
 def test_item_that_fails_in_a_batch_does_not_stop_the_next_one(engine: LocalEngine) -> None:

@@ -68,7 +68,7 @@ def _list_usable_cores() -> list[int]:
 class LocalEngine:
     """Runs items on this machine."""
 
-    batch_seconds = 0.005
+    batch_seconds = 0.02
     can_resize = True
     can_keep_results = False
 
@@ -166,12 +166,11 @@ class LocalEngine:
             return
         busy = [each for each in self.processes.values() if each.attempts or each.is_ending]
         free = self.servers - sum(process.servers for process in busy)
-        ending = {attempt.key for each in busy if each.is_ending for attempt in each.attempts}
         held_back: list[_Batch] = []
         while self._waiting and (free >= self._waiting[0].servers or not busy):
             batch = self._waiting.popleft()
-            if any(attempt.key in ending for attempt in batch.attempts):
-                held_back.append(batch)  # an earlier attempt has not ended yet
+            if self._is_held_back(batch):
+                held_back.append(batch)
                 continue
             free -= batch.servers
             if isinstance(batch.attempts[0].task, CommandTask):
@@ -179,6 +178,28 @@ class LocalEngine:
             else:
                 busy.append(self._give_to_worker(batch.attempts, supervision))
         self._waiting.extendleft(reversed(held_back))
+        self._prefetch()
+
+    def _prefetch(self) -> None:
+        """Give what waits to busy workers, so that they need not wait for the scheduler."""
+        if not self._waiting:
+            return
+        workers = [worker for worker in self._workers if worker.can_prefetch]
+        for worker in sorted(workers, key=lambda worker: worker.busy_since):
+            if not self._waiting:
+                return
+            batch = self._waiting[0]
+            if isinstance(batch.attempts[0].task, CommandTask) or self._is_held_back(batch):
+                return
+            self._waiting.popleft()
+            worker.give(batch.attempts)
+            self._watch_worker(worker)
+
+    def _is_held_back(self, batch: _Batch) -> bool:
+        """Return whether a stopped attempt of an item has not ended yet."""
+        ending = (each for each in self.processes.values() if each.is_ending)
+        keys = {attempt.key for process in ending for attempt in process.attempts}
+        return any(attempt.key in keys for attempt in batch.attempts)
 
     def _get_supervision(self) -> Supervision | None:
         """Return what starts processes; None while it is being replaced."""
@@ -195,8 +216,11 @@ class LocalEngine:
             worker = WorkerProcess(self._next_number(), supervision, self._directory)
             self.processes[worker.number] = worker
         worker.give(attempts)
-        self._watch(worker.channel, partial(self._read_replies, worker))
+        self._watch_worker(worker)
         return worker
+
+    def _watch_worker(self, worker: WorkerProcess) -> None:
+        self._watch(worker.channel, partial(self._read_replies, worker))
 
     def _start_command(self, attempt: Attempt, servers: int, supervision: Supervision) -> None:
         task = attempt.task
@@ -253,9 +277,19 @@ class LocalEngine:
                     self._waiting.remove(batch)
                 return
         for process in self.processes.values():
+            if attempt not in process.attempts:
+                continue
+            if isinstance(process, WorkerProcess):
+                self._withdraw(process)
             if attempt in process.attempts:
                 self._kill(process)
-                return
+            return
+
+    def _withdraw(self, worker: WorkerProcess) -> None:
+        """Take back what a worker has not started; all but stopped attempts wait again."""
+        attempts = [each for each in worker.withdraw() if not each.is_stopped]
+        if attempts:
+            self._waiting.appendleft(_Batch(attempts, 1))
 
     def _kill(self, process: WorkerProcess | CommandProcess) -> None:
         process.is_ending = True
@@ -264,6 +298,9 @@ class LocalEngine:
 
     def _kill_overdue(self) -> None:
         now = time.monotonic()
+        for worker in self._workers:
+            if worker.patience_end <= now:
+                self._withdraw(worker)
         for process in self.processes.values():
             if process.deadline <= now:
                 process.expire()
@@ -302,6 +339,7 @@ class LocalEngine:
         """Return for how many seconds there is nothing to do unless something happens."""
         now = time.monotonic()
         deadlines = [process.deadline for process in self.processes.values()]
+        deadlines += [worker.patience_end for worker in self._workers]
         if self.supervision is not None and self.supervision.is_broken:
             deadlines.append(now + _POLL_SECONDS)
         return max(min([end, *deadlines]) - now, 0.0)
@@ -343,7 +381,7 @@ class LocalEngine:
         if worker.channel.is_closed:
             self._selector.unregister(worker.channel)
             return
-        self._watch(worker.channel, partial(self._read_replies, worker))
+        self._watch_worker(worker)
         if worker.error is not None and not worker.is_ending:
             self._kill(worker)
 
@@ -406,12 +444,17 @@ class LocalEngine:
         if not worker.is_ready and report is not None and _ended_by_itself(report):
             self._start_failures += 1
         cannot_start = self._start_failures >= _MAX_START_FAILURES
-        for place, attempt in enumerate(worker.attempts):
-            was_started = place == 0 and worker.has_started_item
-            if error is not None and (was_started or cannot_start):
+        unstarted = worker.withdraw()
+        for attempt in worker.attempts:  # it was running, so there is at most one
+            if error is None:
+                self._lose(attempt)
+            else:
+                self._report(attempt, error=error)
+        for attempt in unstarted:
+            if error is not None and cannot_start:
                 self._report(attempt, error=error)
             else:
-                self._lose(attempt, was_started=was_started)
+                self._lose(attempt, was_started=False)
 
     def _report_replies(self, replies: list[Reply]) -> None:
         for attempt, seconds, error, result in replies:

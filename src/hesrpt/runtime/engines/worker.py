@@ -1,16 +1,18 @@
 """A worker: a process that calls one function at a time, and sends back what it returns.
 
 A worker has a connection of its own to the scheduler, and shares nothing with other workers. It
-receives functions once each, then items, which name their function by number. Before it starts an
-item, it counts it in shared memory, so that the scheduler knows which item a dead worker was
-running.
+receives functions once each, then items, which name their function by number.
+
+With each item comes a token, through a pipe of its own. The worker takes the token when it starts
+the item. The scheduler takes tokens back to withdraw items that have not started, and those of a
+dead worker tell it which items these are. Only one of the two can get a token.
 
 This module must start quickly, so it imports little.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import multiprocessing
 import os
 import socket
@@ -30,8 +32,8 @@ from hesrpt.runtime.engines.processes import list_children, set_process_name
 
 T = TypeVar("T")
 
-#: The file descriptors of a worker: its connection, and the shared memory that counts items.
-CONNECTION_FD, COUNTER_FD = 3, 4
+#: The file descriptors of a worker: its connection, and the pipe with tokens.
+CONNECTION_FD, TOKENS_FD = 3, 4
 
 
 class CallReport(NamedTuple, Generic[T]):
@@ -45,20 +47,19 @@ class CallReport(NamedTuple, Generic[T]):
 def run_worker() -> None:
     """Run items until the scheduler closes the connection."""
     set_process_name("hesrpt-worker")
-    for fd in (CONNECTION_FD, COUNTER_FD):
+    for fd in (CONNECTION_FD, TOKENS_FD):
         os.set_inheritable(fd, False)
-    memory = mmap.mmap(COUNTER_FD, mmap.PAGESIZE)
-    Worker(socket.socket(fileno=CONNECTION_FD), memoryview(memory).cast("Q")).run()
+    Worker(socket.socket(fileno=CONNECTION_FD)).run()
 
 
 class Worker:
     """Runs the items that come through a connection, in this order."""
 
-    def __init__(self, connection: socket.socket, counter: memoryview) -> None:
-        self.channel, self.counter = Channel(connection), counter
-        self.pid, self.socket_id = os.getpid(), _identify_file(CONNECTION_FD)
+    def __init__(self, connection: socket.socket) -> None:
+        self.channel = Channel(connection)
+        self.pid, self.files = os.getpid(), _identify_files()
         self.functions: dict[int, Any] = {}  # pickled until the first call
-        self.started = 0
+        self.token = b""  # taken from the pipe, but of an item that is still to come
 
     def run(self) -> None:
         """Work until the connection is closed."""
@@ -66,8 +67,9 @@ class Worker:
         while not self.channel.is_closed:
             for (kind, *values), body, _ in self.channel.receive():
                 if kind == "item":
-                    function, log = values
-                    self._run_item(function, log, body)
+                    token, function, log = values
+                    if self._take_token(token):
+                        self._run_item(function, log, body)
                 elif kind == "function":
                     number, sys.path[:] = values
                     self.functions[number] = body
@@ -76,10 +78,17 @@ class Worker:
                 else:
                     sys.argv[:], multiprocessing.current_process().authkey = values
 
-    def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
-        self.started += 1
-        self.counter[0] = self.started
+    def _take_token(self, token: bytes) -> bool:
+        """Take the token of an item; return False if the scheduler has withdrawn the item."""
+        if not self.token:
+            with contextlib.suppress(BlockingIOError):
+                self.token = os.read(TOKENS_FD, 1)
+        if self.token != token:
+            return False
+        self.token = b""
+        return True
 
+    def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
         def work() -> bytes:
             try:
                 return dump(self._get_function(function)(cloudpickle.loads(argument)))
@@ -90,7 +99,7 @@ class Worker:
         seconds, result, error = run_and_report(work, log)
         # After an error, the item may run again elsewhere; it must not meet what it has started.
         is_tainted = error is not None and self._has_left_processes()
-        if _identify_file(CONNECTION_FD) != self.socket_id:
+        if _identify_files() != self.files:
             os._exit(1)  # the item closed our files, and maybe opened others
         self.channel.send(("ended", seconds, error, is_tainted), result or b"")
         while is_tainted:
@@ -107,12 +116,12 @@ class Worker:
         return function  # type: ignore[no-any-return]
 
 
-def _identify_file(fd: int) -> tuple[int, int] | None:
+def _identify_files() -> list[int]:
+    """Return what the file descriptors of a worker refer to; nothing if one is closed."""
     try:
-        found = os.fstat(fd)
+        return [os.fstat(fd).st_ino for fd in (CONNECTION_FD, TOKENS_FD)]
     except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return []
 
 
 def run_and_report(work: Callable[[], T], log: str | Path | None) -> CallReport[T]:

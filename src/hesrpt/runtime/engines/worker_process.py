@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import multiprocessing
 import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -23,6 +22,8 @@ from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.logs import limit_log
 
+# If an item takes longer than this, in seconds, those after it go to other workers.
+_PATIENCE_SECONDS = 0.05
 # A worker that closes its connection usually ends. If it does not, it is killed after this long.
 _EXIT_SECONDS = 0.2
 
@@ -51,18 +52,18 @@ class WorkerProcess:
         self._exit_by = inf  # when to kill it, if it has closed its connection
         self._has_left = False  # whether it went on without its connection, and was killed
         self._functions: set[int] = set()  # the numbers of those it has
-        self._replies = 0
-        self._busy_since = inf
+        self._generation = 0  # of tokens: those of withdrawn items are not valid any more
+        self._is_slow = False  # whether items were withdrawn, because the running one takes long
+        self.busy_since = inf  # when it started what it is doing now
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self.channel = Channel(ours)
-        memory = _create_shared_memory()
-        self._memory = mmap.mmap(memory, mmap.PAGESIZE)
-        self._started = memoryview(self._memory).cast("Q")  # how many items it has started
+        self._tokens = os.pipe()
+        os.set_blocking(self._tokens[0], False)
         supervision.start(
             number,
             build_python_command("worker", "run_worker"),
-            fds=[_duplicate(1), _duplicate(2), theirs.detach(), memory],
+            fds=[_duplicate(1), _duplicate(2), theirs.detach(), os.dup(self._tokens[0])],
             directory=directory,
         )
         # The key opens connections to the managers and queues of multiprocessing.
@@ -75,9 +76,9 @@ class WorkerProcess:
         return not self.attempts and not self.is_ending
 
     @property
-    def has_started_item(self) -> bool:
-        """Whether it has started an item and not replied."""
-        return bool(self._started[0] > self._replies)
+    def can_prefetch(self) -> bool:
+        """Whether to give it further attempts while it runs one."""
+        return len(self.attempts) == 1 and not (self.is_ending or self._is_slow)
 
     @property
     def deadline(self) -> float:
@@ -89,7 +90,14 @@ class WorkerProcess:
         timeout = self.attempts[0].task.timeout
         if timeout is None or self.channel.has_partial_message:
             return inf
-        return self._busy_since + timeout
+        return self.busy_since + timeout
+
+    @property
+    def patience_end(self) -> float:
+        """When to withdraw the attempts that wait for the running one."""
+        if len(self.attempts) < 2 or self._is_slow or not self.is_ready:
+            return inf
+        return self.busy_since + _PATIENCE_SECONDS
 
     def expire(self) -> None:
         """Record why the worker is killed at its deadline."""
@@ -99,8 +107,11 @@ class WorkerProcess:
             self.error = describe_timeout(self.attempts[0].task.timeout)
 
     def give(self, attempts: Sequence[Attempt]) -> None:
-        """Give the idle worker attempts, to run one after another."""
-        self._busy_since = time.monotonic()
+        """Give the worker attempts, to run one after another."""
+        if not self.attempts:
+            self.busy_since, self._is_slow = time.monotonic(), False
+        token = bytes([self._generation])
+        os.write(self._tokens[1], token * len(attempts))
         for attempt in attempts:
             task = attempt.task
             assert isinstance(task, PythonTask)
@@ -109,9 +120,19 @@ class WorkerProcess:
                 self._functions.add(function.number)
                 self.channel.add(("function", function.number, function.path), function.pickled)
             log = None if task.log is None else str(task.log)
-            self.channel.add(("item", function.number, log), task.argument)
+            self.channel.add(("item", token, function.number, log), task.argument)
         self.attempts.extend(attempts)
         self.channel.flush()
+
+    def withdraw(self) -> list[Attempt]:
+        """Take back the attempts that it has not started, and return them."""
+        self._generation = (self._generation + 1) % 256
+        self._is_slow = True
+        tokens = b""
+        with contextlib.suppress(BlockingIOError):
+            tokens = os.read(self._tokens[0], 2**16)
+        unstarted = [self.attempts.pop() for _ in tokens]
+        return unstarted[::-1]
 
     def forget(self, function: int) -> None:
         """Let the worker release a function."""
@@ -129,7 +150,7 @@ class WorkerProcess:
         if self.channel.is_closed:
             self.is_ending, self._exit_by = True, time.monotonic() + _EXIT_SECONDS
         for (kind, *values), body, _ in messages:
-            self._busy_since = time.monotonic()
+            self.busy_since = time.monotonic()
             if kind == "ready":
                 self.is_ready = True
                 continue
@@ -137,7 +158,7 @@ class WorkerProcess:
             if leaves_processes:
                 self.error = error
                 break
-            self._replies += 1
+            self._is_slow = False
             replies.append(Reply(self.attempts.popleft(), seconds, error, body))
         return replies
 
@@ -161,19 +182,8 @@ class WorkerProcess:
     def close_files(self) -> None:
         """Close its connection."""
         self.channel.close()
-        self._started.release()
-        self._memory.close()
-
-
-def _create_shared_memory() -> int:
-    """Return a file descriptor of memory that two processes can share."""
-    if hasattr(os, "memfd_create"):
-        memory = os.memfd_create("hesrpt-worker")
-    else:
-        with tempfile.TemporaryFile() as file:
-            memory = os.dup(file.fileno())
-    os.ftruncate(memory, mmap.PAGESIZE)
-    return memory
+        for fd in self._tokens:
+            os.close(fd)
 
 
 def _duplicate(fd: int) -> int:
