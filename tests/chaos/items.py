@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -122,8 +121,8 @@ def _become_another_program(item: Item) -> None:
 
 
 def _leave_child(item: Item) -> None:
-    child = subprocess.Popen(["sleep", _LEFT_BEHIND_SECONDS], close_fds=False)
-    record_process(item.directory, f"child of {item.key}", child.pid)
+    child = os.spawnlp(os.P_NOWAIT, "sleep", "sleep", _LEFT_BEHIND_SECONDS)
+    record_process(item.directory, f"child of {item.key}", child)
 
 
 def _leave_child_and_die(item: Item) -> None:
@@ -143,22 +142,20 @@ def _leave_fork(item: Item) -> None:
 
 
 def _leave_daemon(item: Item) -> None:
-    _start_daemon(item, dict(os.environ), close_fds=False)
+    _start_daemon(item, dict(os.environ))
 
 
 def _leave_daemon_without_environment(item: Item) -> None:
-    # Nothing ties it to its attempt, so it must not hold the item's lock. It ends with the run.
-    _start_daemon(item, {}, close_fds=True)
+    _start_daemon(item, {})
 
 
-def _start_daemon(item: Item, environment: dict[str, str], close_fds: bool) -> None:
+def _start_daemon(item: Item, environment: dict[str, str]) -> None:
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        daemon = subprocess.Popen(
-            ["/bin/sleep", _LEFT_BEHIND_SECONDS], env=environment, close_fds=close_fds
-        )
-        record_process(item.directory, f"daemon of {item.key}", daemon.pid)
+        program = ["sleep", _LEFT_BEHIND_SECONDS]
+        daemon = os.spawnve(os.P_NOWAIT, "/bin/sleep", program, environment)
+        record_process(item.directory, f"daemon of {item.key}", daemon)
         os._exit(0)
     os.waitpid(pid, 0)
 

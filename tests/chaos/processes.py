@@ -12,8 +12,12 @@ from chaos.items import get_processes_path, read_start_time
 
 #: The environment variable with the name of the trial.
 VARIABLE = "HESRPT_CHAOS"
-#: Words in the command lines of the processes that watch over a run.
-ROLES = {"supervisor": "supervisor", "guardian": "guardian", "processes.py": "guardian"}
+#: The names of the processes that watch over a run, as ``ps`` shows them.
+ROLES = {
+    "hesrpt-guardian": "guardian",
+    "hesrpt-superv": "supervisor",
+    "hesrpt-keeper": "keeper",
+}
 
 
 class Process(NamedTuple):
@@ -21,7 +25,7 @@ class Process(NamedTuple):
 
     pid: int
     start_time: str
-    role: str  # "guardian", "supervisor" or "worker"
+    role: str  # one of ROLES, or "worker"
     command: str
 
     def send(self, number: int) -> bool:
@@ -85,5 +89,6 @@ def find_forks_of_script(directory: Path) -> set[int]:
 def _describe(pid: int) -> Process:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     command = " ".join(words).strip()
-    role = next((role for word, role in ROLES.items() if word in command), "worker")
-    return Process(pid, read_start_time(pid), role, command[:150])
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    role = ROLES.get(name, "worker")
+    return Process(pid, read_start_time(pid), role, f"{name}: {command[:150]}")

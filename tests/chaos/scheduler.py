@@ -14,20 +14,23 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from chaos.items import read_start_time
+from chaos.items import append_line, read_start_time
 from chaos.processes import VARIABLE, Process, find_forks_of_script, find_marked
 
 #: What may be killed, with how often; two names are killed at the same instant.
 KILLS: dict[tuple[str, ...], int] = {
-    ("scheduler",): 30,
+    ("scheduler",): 18,
     ("worker",): 35,
     ("guardian",): 8,
     ("supervisor",): 8,
-    ("scheduler", "guardian"): 5,
-    ("scheduler", "supervisor"): 5,
+    ("keeper",): 8,
+    ("scheduler", "guardian"): 4,
+    ("scheduler", "supervisor"): 4,
+    ("scheduler", "worker"): 3,
     ("guardian", "supervisor"): 3,
-    ("scheduler", "worker"): 4,
     ("supervisor", "worker"): 2,
+    ("supervisor", "keeper"): 2,
+    ("keeper", "worker"): 3,
 }
 # The bytes that a file may have under a "file size limit".
 _FILE_SIZE_LIMIT = 2_000_000
@@ -41,8 +44,14 @@ class Scheduler:
         self.output, self.errors = output, output.with_suffix(".err")
         self.has_size_limit = False
         self.was_killed = False
-        environment = {**os.environ, VARIABLE: mark, "PYTHONFAULTHANDLER": "1"}
-        self._command, self._environment = command, environment
+        paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._command = command
+        self._environment = {
+            **os.environ,
+            VARIABLE: mark,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONFAULTHANDLER": "1",
+        }
 
     def start(self, has_size_limit: bool = False) -> None:
         """Start the process."""
@@ -82,6 +91,10 @@ class Scheduler:
         if stops_first:  # so that none can react to the other's death
             for victim in victims:
                 victim.send(signal.SIGSTOP)
+        names = " ".join(
+            f"{role}={victim.pid}" for role, victim in zip(chosen, victims, strict=True)
+        )
+        append_line(self.directory / "faults.log", time.monotonic(), "kill", names, stops_first)
         for role, victim in zip(chosen, victims, strict=True):
             self.was_killed |= role == "scheduler"
             if victim.kill():
@@ -93,6 +106,7 @@ class Scheduler:
         targets = self.find_targets()
         if targets:
             victim = rng.choice(targets[rng.choice(sorted(targets))])
+            append_line(self.directory / "faults.log", time.monotonic(), "pause", victim)
             if victim.send(signal.SIGSTOP):
                 time.sleep(rng.choice([0.02, 0.2, 1.0]))
                 victim.send(signal.SIGCONT)

@@ -21,7 +21,7 @@ from chaos.evidence import (
     check_report,
     read_report,
 )
-from chaos.items import get_events_path
+from chaos.items import append_line, get_events_path
 from chaos.plans import (
     Plan,
     create_plan,
@@ -146,6 +146,7 @@ class Trial:
         scheduler = Scheduler(command, mark=self.mark, directory=self.directory, output=output)
         self.events_before = self._count_events()
         scheduler.start(has_size_limit)
+        append_line(self.directory / "faults.log", time.monotonic(), "life", life)
         if has_size_limit:
             self.report.others["file size limit"] += 1
         return scheduler
@@ -175,7 +176,9 @@ class Trial:
         command = [sys.executable, "-m", "hesrpt", "run", "--state", str(self.state), "--json"]
         if not self.database.exists():
             return [*command, "--servers", str(self.plan.servers), str(self.jobs_file)]
-        file = [str(self.jobs_file)] if self.rng.random() < 0.5 else []
+        # A run that was killed before it recorded the jobs of the file needs the file again.
+        needs_file = not {job.name for job in self.plan.jobs} <= self._read_job_names()
+        file = [str(self.jobs_file)] if needs_file or self.rng.random() < 0.5 else []
         return [*command, "--resume", *file]
 
     def _watch(self, scheduler: Scheduler) -> bool:
@@ -198,7 +201,7 @@ class Trial:
 
     def _choose_pause(self, is_first: bool = False) -> float:
         if is_first:  # sometimes while it starts up
-            return self.rng.choice([self.rng.uniform(0.0, 1.0), self.rng.uniform(0.5, 2.0)])
+            return self.rng.choice([self.rng.uniform(0.0, 1.0), *[self.rng.uniform(0.7, 2.0)] * 3])
         return self.rng.choice([0.0, 0.1, 0.3, 0.6]) * self.rng.random()
 
     def _inject_fault(self, scheduler: Scheduler) -> bool:
@@ -281,6 +284,12 @@ class Trial:
         with suppress(InputError, StateError):
             return {job.number: job.done for job in read_status(self.state).jobs}
         return {}
+
+    def _read_job_names(self) -> set[str]:
+        with suppress(InputError, StateError):
+            jobs = read_status(self.state).jobs
+            return {job.given_name for job in jobs if not job.spec.is_submitted}
+        return set()
 
     def _check_orphans(self, when: str) -> None:
         deadline = time.monotonic() + _ORPHAN_SECONDS
