@@ -97,7 +97,6 @@ class Driver:
         self._ends: list[JobEnd] = []  # not yet in the journal
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._is_closing = self._is_draining = False
-        self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
         self._had_servers_at = engine.now()
@@ -217,10 +216,12 @@ class Driver:
         self.was_forked = True
         self.condition = threading.Condition()
         self.failure = InputError(
-            f"the pool belongs to process {self._process}, from which this process was forked; "
+            f"the pool belongs to process {os.getppid()}, from which this process was forked; "
             "create another Pool here"
         )
         self.engine.close_after_fork()
+        if self.journal is not None:
+            self.journal.close_after_fork()
 
     @property
     def now(self) -> float:
@@ -292,6 +293,8 @@ class Driver:
         # Other threads must be able to go on while the journal is written, which may take long.
         self.recorder.flush(self.now)
         with self.condition:
+            for outcome in outcomes:
+                self.jobs[outcome.job].unwritten = 0
             for end in self._ends:
                 end.job.ended, end.job.error = end.time, end.error
             self._ends.clear()
@@ -309,6 +312,7 @@ class Driver:
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result
         if self.journal is not None:
+            job.unwritten += 1
             key = job.source.get_key(item)
             self.recorder.add_finished_item(
                 FinishedItem(job.number, key, item, outcome.seconds, now, result)

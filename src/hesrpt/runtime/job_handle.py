@@ -54,7 +54,7 @@ class Job(Generic[T_co]):
     @property
     def done(self) -> int:
         """How many items are done."""
-        return self._live.done
+        return self._live.reported_done
 
     @property
     def items(self) -> int | None:
@@ -149,12 +149,6 @@ class JobHandles:
             handle = self._handles[job] = Job(self._lease, job, self)
         return handle
 
-    def take(self, job: LiveJob) -> Job[Any]:
-        """Return the handle of a job, and forget it."""
-        handle = self.get(job)
-        self.release(job)
-        return handle
-
     def release(self, job: LiveJob) -> None:
-        """Forget a job: its results are freed once nobody else holds it."""
+        """Forget a job that was read: its results are freed once nobody else holds it."""
         self._unread.pop(job, None)

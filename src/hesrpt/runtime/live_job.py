@@ -33,6 +33,7 @@ class LiveJob:
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run
+    unwritten: int = 0  # how many of them are not in the journal yet, if there is one
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
@@ -62,6 +63,11 @@ class LiveJob:
     def name(self) -> str:
         """The job's name, unique in its pool."""
         return self.spec.name
+
+    @property
+    def reported_done(self) -> int:
+        """How many items users are told are done: never more than a crash would leave."""
+        return self.done - self.unwritten
 
     @property
     def has_ended(self) -> bool:
