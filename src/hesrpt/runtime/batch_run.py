@@ -59,7 +59,7 @@ def run_jobs(
                 with closing(Journal.read(options.state)) as journal:
                     journal.submissions.open()
                     _add_jobs(pool, journal, specs, notify)
-                    _follow(pool, _Inbox(journal.submissions), display)
+                    _follow(pool, Inbox(journal.submissions), display)
     finally:
         pool.close()
     return pool
@@ -74,7 +74,7 @@ def submit_jobs(directory: Path, specs: Sequence[JobSpec]) -> bool:
         return journal.submissions.add(specs) and journal.is_running
 
 
-class _Inbox:
+class Inbox:
     """The jobs that other processes submit to the state directory."""
 
     def __init__(self, submissions: SubmissionTable) -> None:
@@ -160,7 +160,7 @@ def _add_jobs(
             notify(f"{record.name}: is no longer in the jobs file, and is not run any more")
 
 
-def _follow(pool: Pool, inbox: _Inbox | None, display: Callable[[Pool], None]) -> None:
+def _follow(pool: Pool, inbox: Inbox | None, display: Callable[[Pool], None]) -> None:
     """Wait until all jobs have ended, adding jobs that are submitted meanwhile."""
     while True:
         have_ended = pool.wait(timeout=_POLL_SECONDS)

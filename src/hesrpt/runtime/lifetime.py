@@ -88,5 +88,4 @@ def _abandon_all() -> None:
     _running.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, where pools are refused
-    os.register_at_fork(after_in_child=_abandon_all)
+os.register_at_fork(after_in_child=_abandon_all)
