@@ -233,12 +233,23 @@ def test_nothing_outlives_a_killed_scheduler(tmp_path: Path, others: list[int]) 
     wait_until(lambda: not any(map(is_running, [*pids, *guardians, *descendants])), seconds=20)
 
 
-def test_resume_first_kills_what_all_guardians_left_behind(tmp_path: Path) -> None:
+def test_keepers_leave_nothing_if_all_above_them_are_killed(tmp_path: Path) -> None:
+    """Not even daemons without an environment, which nobody could find later."""
+    scheduler = start_scheduler(tmp_path, DAEMONS)
+    pids = wait_for_daemons(tmp_path, 3)
+    guardians = [int(pid) for pid in (tmp_path / "guardians").read_text().split()]
+    kill(scheduler.pid, *guardians)
+    scheduler.wait()
+    wait_until(lambda: not any(map(is_running, pids)), seconds=20)
+
+
+def test_resume_first_kills_what_guardians_and_keepers_left_behind(tmp_path: Path) -> None:
     daemons = DAEMONS.replace('"env -i setsid"', "")
     scheduler = start_scheduler(tmp_path, daemons, ", state='state'")
     (daemon,) = wait_for_daemons(tmp_path, 2)
     guardians = [int(pid) for pid in (tmp_path / "guardians").read_text().split()]
-    kill(scheduler.pid, *guardians)
+    keepers = [keeper.pid for keeper in psutil.Process(guardians[1]).children()]
+    kill(scheduler.pid, *guardians, *keepers)
     scheduler.wait()
     assert is_running(daemon), "the test needs a process that outlives all of them"
     with Pool(servers=1, state=tmp_path / "state", resume=True):

@@ -2,7 +2,7 @@
 
 A keeper adopts whatever its process leaves behind, daemons included, so it knows all descendants of
 one attempt, and only of that one. When the process has ended, the keeper kills them, and ends when
-none is left. Keepers are forks of the supervisor.
+none is left. Keepers are forks of the supervisor. They survive it until they have cleaned up.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _GRACE_SECONDS = 0.5
 _POLL_SECONDS = 0.005
 #: A process that was killed this many seconds ago hangs in the kernel, and will not run again.
 HUNG_SECONDS = 5.0
+# Tells a keeper that the supervisor has died.
+_SUPERVISOR_SIGNAL = signal.SIGUSR1
 # File descriptors below this one are those of the new process.
 _FIRST_SPARE_FD = 20
 
@@ -47,12 +49,37 @@ class StartRequest(NamedTuple):
     cores: tuple[int, ...] = ()
 
 
-def run_keeper(request: StartRequest, connection: socket.socket, fds: Sequence[int]) -> None:
-    """Start a process, report how it ends, and return when all its descendants are gone."""
-    import fcntl  # the other modules that import this one work without POSIX
+class _SupervisorGone(BaseException):
+    """The supervisor has died."""
 
+
+def run_keeper(
+    request: StartRequest, connection: socket.socket, fds: Sequence[int], supervisor: int
+) -> None:
+    """Start a process, report how it ends, and return when all its descendants are gone.
+
+    If the supervisor dies, kill them first.
+    """
     set_process_name("hesrpt-keeper")
     adopt_orphans()
+    signal.signal(_SUPERVISOR_SIGNAL, _raise_supervisor_gone)
+    die_with_parent(_SUPERVISOR_SIGNAL)
+    if os.getppid() != supervisor:
+        return
+    try:
+        _keep(request, connection, fds)
+    except _SupervisorGone:
+        _end_children(time.monotonic())
+
+
+def _raise_supervisor_gone(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # it comes again if the guardian dies as well
+    raise _SupervisorGone
+
+
+def _keep(request: StartRequest, connection: socket.socket, fds: Sequence[int]) -> None:
+    import fcntl  # the other modules that import this one work without POSIX
+
     # Whoever waits for the end of another connection must not wait for this process.
     connection_fd, *fds = [
         fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD)
@@ -73,15 +100,19 @@ def run_keeper(request: StartRequest, connection: socket.socket, fds: Sequence[i
     status = next(status for child, status in _wait_for_children() if child == pid)
     ended = time.monotonic()
     channel.send(("ended", status, ended))
-    kill_at = ended + (_GRACE_SECONDS if os.WIFEXITED(status) else 0.0)
+    _end_children(ended + (_GRACE_SECONDS if os.WIFEXITED(status) else 0.0))
+
+
+def _end_children(kill_at: float) -> None:
+    """Wait until all children are gone; kill them from a certain time on."""
     while True:
         reap_children()
         now = time.monotonic()
-        orphans = list_children(keeper)
-        if not orphans or now > kill_at + HUNG_SECONDS:
+        children = list_children(os.getpid())
+        if not children or now > kill_at + HUNG_SECONDS:
             return
         if now >= kill_at:
-            kill_families(orphans)
+            kill_families(children)
         time.sleep(_POLL_SECONDS)
 
 

@@ -411,7 +411,7 @@ class LocalEngine:
         if supervision is None or not supervision.is_broken or not supervision.check_end():
             return
         self.supervision = None
-        if supervision.supervisor_pid is None:
+        if supervision.has_failed:
             self._supervision_failures += 1
             if self._supervision_failures >= _MAX_START_FAILURES:
                 raise RuntimeError("the process that starts workers and commands cannot be started")

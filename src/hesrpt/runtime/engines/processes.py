@@ -187,9 +187,9 @@ def adopt_orphans() -> None:
     _control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    """Let the system kill this process when the thread that created it ends."""
-    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Let the system send this process a signal when the thread that created it ends."""
+    _control(_PR_SET_PDEATHSIG, number)
 
 
 def set_process_name(name: str) -> None:

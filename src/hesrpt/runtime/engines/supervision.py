@@ -19,6 +19,7 @@ from hesrpt.runtime.engines.processes import (
     GUARDED_VARIABLE,
     MARKS_VARIABLE,
     build_environment,
+    find_marked,
     kill_all,
     kill_marked,
     list_children,
@@ -146,9 +147,16 @@ class Supervision:
             return True
         return False
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the two have ended by themselves, without having started: nobody killed them."""
+        return self.supervisor_pid is None and (self._process.returncode or 0) > 0
+
     def check_end(self) -> bool:
         """Return whether guardian, supervisor and all processes are gone, after one has died."""
         alive = [pid for pid in self._ends if self._is_alive(pid)]
+        # Keepers stay until all that they have started is gone.
+        alive = alive or find_marked(self.mark, GUARDED_VARIABLE)
         if alive:
             now = time.monotonic()
             self._kill_at = min(self._kill_at, now + _CLEANING_SECONDS)

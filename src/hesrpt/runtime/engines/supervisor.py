@@ -10,8 +10,8 @@ kills them before it reports anything.
 
 When the scheduler is gone, supervisor and guardian kill all their descendants. The guardian does so
 too if the supervisor dies, and the supervisor if the guardian dies. So whichever two of the three
-are killed, the third cleans up: if it is the scheduler, with the help of the system, which kills
-keepers, workers and commands (PR_SET_PDEATHSIG), and of the mark, by which it finds their children.
+are killed, the third cleans up: if it is the scheduler, with the help of the keepers, which the
+system informs (PR_SET_PDEATHSIG). What only carries the mark is killed last.
 
 These processes must start quickly, so this module imports little, and the supervisor and the
 keepers are forks of the guardian.
@@ -24,6 +24,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +41,6 @@ from hesrpt.runtime.engines.keeper import (
 )
 from hesrpt.runtime.engines.processes import (
     adopt_orphans,
-    die_with_parent,
     kill_all,
     kill_marked,
     list_children,
@@ -95,6 +95,7 @@ def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> N
             Supervisor(socket.socket(fileno=int(control)), ends, guardian).run()
             kill_descendants(mark)
     os.close(int(control))
+    exit_code = 0
     while parent in (None, os.getppid()):
         ready = _wait_for(
             [child_ended, scheduler_end], None if scheduler_end else _PARENT_POLL_SECONDS
@@ -102,9 +103,11 @@ def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> N
         if scheduler_end in ready:
             break
         _drain(child_ended)
-        if supervisor in dict(reap_children()):
+        if (status := dict(reap_children()).get(supervisor)) is not None:
+            exit_code = os.waitstatus_to_exitcode(status)
             break
     kill_descendants(mark)
+    sys.exit(max(exit_code, 0))  # nothing is wrong if somebody killed the supervisor
 
 
 def kill_descendants(mark: str) -> None:
@@ -201,9 +204,7 @@ class Supervisor:
         if pid == 0:
             with exit_afterwards():
                 signal.set_wakeup_fd(-1)
-                die_with_parent()
-                if os.getppid() == supervisor:
-                    run_keeper(request, theirs, fds)
+                run_keeper(request, theirs, fds, supervisor)
         theirs.close()
         for fd in fds:
             os.close(fd)
