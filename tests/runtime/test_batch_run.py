@@ -28,6 +28,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder, self.state, self.output = folder, folder / "s", folder / "output"
         self.lines: list[str] = []
+        self.servers = 2
 
     def go(
         self,
@@ -39,7 +40,7 @@ class Run:
         self.output.write_text("")
         self.lines.clear()
         options = RunOptions(
-            servers=2, state=self.state, resume=self.state.exists(), on_change=on_change
+            servers=self.servers, state=self.state, resume=self.state.exists(), on_change=on_change
         )
         pool = run_jobs(self.parse(*jobs), options, display, self.lines.append)
         return {job.name: job.state for job in pool.jobs}
@@ -93,8 +94,9 @@ def test_changed_items_are_matched(batch: Run) -> None:
 def test_changed_command_is_refused_redone_or_kept(batch: Run) -> None:
     before, after = (create_job("a", "xy", command=f"echo {n}{{item}} >> output") for n in (1, 2))
     other = create_job("b", "z")
-    batch.go(before, other)
+    batch.go(before, other, create_job("c", "x", command="false"))
     records = batch.records
+    assert records["c"].state == "failed"
     with pytest.raises(InputError) as caught:
         batch.go(after, other)
     assert "the commands of these jobs have changed since results were recorded: 'a'; " in (
@@ -141,6 +143,7 @@ def test_new_options_apply_and_failed_jobs_are_tried_again(batch: Run) -> None:
 
 
 def test_job_that_is_gone_from_the_file_is_not_run_any_more(batch: Run) -> None:
+    batch.servers = 1  # one item after another
     stuck = create_job("a", "xy", command="echo {item} >> output; test {item} = x", retries=0)
     other = create_job("b", "z")
     assert batch.go(stuck, other) == {"a": "failed", "b": "done"}

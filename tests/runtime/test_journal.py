@@ -109,14 +109,15 @@ def test_ended_job_keeps_its_measured_size_and_p(journal: Journal) -> None:
     assert second.speedup is None  # only power laws are kept
 
 
-def test_resuming_releases_servers_and_retries_failed_jobs(journal: Journal) -> None:
+def test_resuming_releases_servers_and_cancels_calls(journal: Journal) -> None:
     failed = JobRecord(spec=JobSpec(name="a"), number=1, arrived=1.5, ended=8.0, error="crash")
-    journal.write(Changes(holdings=[Holding(6.0, 1, 3)], jobs=[failed]))
+    calls = JobRecord(spec=JobSpec(name="calls", is_executor=True), number=2, arrived=1.5)
+    journal.write(Changes(holdings=[Holding(6.0, 1, 3)], jobs=[failed, calls]))
     journal.close()
     resumed = Journal.resume(journal.directory)
     assert resumed.is_running
     assert resumed.read_holdings()[-1] == Holding(8.0, 1, 0)
-    assert resumed.read_records()[0].ended is None
+    assert [record.state for record in resumed.read_records()] == ["failed", "cancelled"]
     resumed.close()
     assert not resumed.is_running
 

@@ -131,7 +131,9 @@ def _add_jobs(
     if not specs and not records and not journal.submissions.read():
         raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
     unfinished = [
-        record for record in records if record.spec.command is not None and record.ended is None
+        record
+        for record in records
+        if record.spec.command is not None and record.state != "done" and record.error != REMOVED
     ]
     continued = [record for record in unfinished if not specs or record.spec.is_submitted]
     try:

@@ -14,7 +14,6 @@ from typing import Any
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.journal_database import Database, create_database
 from hesrpt.runtime.journal_entries import (
-    REMOVED,
     Changes,
     Holding,
     ItemResult,
@@ -109,13 +108,13 @@ class Journal:
         times += [holding.time for holding in holdings]
         self.last_time = max(self.get_value("time", 0.0), *times, 0.0)
         held = {job: servers for _, job, servers in holdings}
-        failed = [record for record in records if record.error not in (None, REMOVED)]
+        calls = [record for record in records if record.spec.is_executor and record.ended is None]
         self.write(
             Changes(
                 # All jobs lost their servers when the earlier scheduler stopped.
                 holdings=[Holding(self.last_time, job, 0) for job, n in held.items() if n > 0],
-                # Jobs that failed are tried again.
-                jobs=[replace(record, ended=None, error=None) for record in failed],
+                # Nobody waits any more for the calls of an executor.
+                jobs=[replace(each, ended=self.last_time, error="cancelled") for each in calls],
             )
         )
 
