@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
 import threading
@@ -11,8 +12,10 @@ from concurrent.futures import ALL_COMPLETED, CancelledError, wait
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
+from hesrpt.runtime.executor import PoolExecutor
 
 
 @pytest.fixture(params=["local", "ray"])
@@ -111,6 +114,34 @@ def test_closing_the_pool_closes_its_executors() -> None:
         executor.submit(abs, 1)
     with pytest.raises(InputError, match="closed"):
         pool.executor()
+
+
+def test_callbacks_that_exit_and_futures_finished_by_others_do_no_harm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def leave(_: object) -> None:
+        raise SystemExit
+
+    with Pool(1) as pool, pool.executor() as executor:
+        first = executor.submit(time.sleep, 0.2)
+        first.add_done_callback(leave)
+        executor.submit(abs, -1).set_result(5)
+        running = executor.submit(time.sleep, 0.2)
+        wait_until(running.running)
+        running.set_result(None)
+        assert executor.submit(abs, -2).result(60) == 2
+        assert first.result(60) is None
+    assert "a callback of a future ended with SystemExit" in caplog.text
+
+
+async def run_on_loop(executor: PoolExecutor) -> list[int]:
+    loop = asyncio.get_running_loop()
+    return await asyncio.gather(*(loop.run_in_executor(executor, abs, -k) for k in range(5)))
+
+
+def test_asyncio_uses_an_executor() -> None:
+    with Pool(2) as pool, pool.executor() as executor:
+        assert asyncio.run(run_on_loop(executor)) == [0, 1, 2, 3, 4]
 
 
 def test_slow_and_unpicklable_calls_fail() -> None:

@@ -96,6 +96,20 @@ def test_closing_twice_and_from_several_threads() -> None:
         job.results()
 
 
+def test_pool_that_cannot_start_its_thread_lets_go_of_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            Pool(1, state=tmp_path / "s")
+    with Pool(1, state=tmp_path / "s", resume=True) as pool:
+        assert pool.map(abs, [-1]).results() == [1]
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 

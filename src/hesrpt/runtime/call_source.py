@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
 from hesrpt.runtime.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.sources import SourceListener
+
+_LOG = logging.getLogger("hesrpt")
 
 T = TypeVar("T")
 
@@ -84,8 +86,16 @@ class FutureResolver:
 
     def _run(self) -> None:
         while (step := self._steps.get()) is not None:
-            with suppress(InvalidStateError):  # somebody else has finished the future
+            try:
                 step()
+            except InvalidStateError:
+                pass  # somebody else has finished the future
+            except BaseException as error:  # callbacks may raise anything
+                _LOG.error(
+                    "hesrpt: a callback of a future ended with %s",
+                    type(error).__name__,
+                    exc_info=True,
+                )
             del step  # it may hold a large result
 
 
@@ -184,10 +194,12 @@ class CallSource:
         return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
 
     def _take_call(self) -> _SubmittedCall | None:
-        """Return the next call, or None if it was cancelled."""
+        """Return the next call, or None if it was cancelled or somebody finished its future."""
         if not self.waiting:
             return None
         call = self.waiting.popleft()
+        if call.future.done() and not call.future.cancelled():
+            return None
         return call if call.future.set_running_or_notify_cancel() else None
 
     def finish_item(self, outcome: Outcome) -> None:

@@ -34,7 +34,11 @@ class Lease:
 def start_driver(driver: Driver) -> Lease:
     """Start a scheduler that ends with its lease, or with the interpreter."""
     _running.add(driver)
-    driver.start(on_end=_running.discard)
+    try:
+        driver.start(on_end=_running.discard)
+    except RuntimeError:  # the system allows no more threads
+        _running.discard(driver)
+        raise
     # Register again: what is registered last runs first. Ray, for one, must shut down after us.
     atexit.unregister(_end_all)
     atexit.register(_end_all)

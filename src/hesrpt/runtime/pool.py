@@ -116,13 +116,13 @@ class Pool:
             if journal is not None:
                 running_engine.claim(journal.directory)
             self._registry = JobRegistry(journal, on_change)
+            self._driver = Driver(core, running_engine, journal)
+            self._handles = JobHandles(start_driver(self._driver))
             on_error.pop_all()
         self._journal = journal
-        self._driver = Driver(core, running_engine, journal)
         self._adding = threading.Lock()
         self._yielded: set[str] = set()  # jobs that as_completed has yielded
         self._is_closed = False
-        self._handles = JobHandles(start_driver(self._driver))
 
     def __repr__(self) -> str:
         jobs = self.jobs
