@@ -98,7 +98,10 @@ class Database:
         """Raise an error if the structure of the database is damaged."""
         for (problem,) in self.select("PRAGMA quick_check(1)"):
             if problem != "ok":
-                raise StateError(f"{self.path}: is damaged: {problem}")
+                raise StateError(
+                    f"{self.path}: is damaged beyond repair; start a new run in another "
+                    f"directory ({problem})"
+                )
 
     def select(self, query: str, *parameters: object) -> list[Any]:
         """Return the rows that a query selects."""
