@@ -128,9 +128,8 @@ def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
     assert "before the end" in done.stdout
     assert "good: done" in done.stdout
     status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
-    assert (
-        "bad failed: item 0: exit code 3\nbefore the end" in call("report", "s", cwd=folder).stdout
-    )
+    report = call("report", "s", cwd=folder).stdout
+    assert "bad failed: item 0: exit code 3\n    before the end\n" in report
     assert [(job["state"], job["failures"]) for job in status["jobs"]] == [
         ("failed", 2),
         ("done", 0),
