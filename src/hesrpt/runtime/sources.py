@@ -1,6 +1,6 @@
 """Where the items of a job come from: an iterable of arguments, or the items of a command.
 
-A third kind of source, calls submitted to an executor, is in :mod:`~hesrpt.runtime.executor`.
+A third kind of source, calls submitted to an executor, is in :mod:`~hesrpt.runtime.call_source`.
 """
 
 from __future__ import annotations

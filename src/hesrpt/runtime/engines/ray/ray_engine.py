@@ -172,7 +172,7 @@ class RayEngine:
         disconnect(self._cluster_address)
 
     def close_after_fork(self) -> None:
-        """Do nothing: Ray notices by itself when the parent has gone."""
+        """Do nothing: Ray does not allow its users to fork."""
 
     @contextlib.contextmanager
     def _check_connection(self) -> Iterator[None]:
