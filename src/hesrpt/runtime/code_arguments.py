@@ -38,7 +38,7 @@ _INTERPRETERS: Mapping[str, _Interpreter] = {
 }
 # These are found only where the name of a program is expected.
 _PROGRAMS: Mapping[str, _Interpreter] = {
-    r"eval|let|watch|trap": _Interpreter(reads_all=True, with_value="n"),
+    r"eval|let|watch|trap|unset|read": _Interpreter(reads_all=True, with_value="n"),
     r"ssh|rsh|slogin": _Interpreter(reads_all=True, skips=1, with_value="BbcDEeFIiJLlmOopQRSWw"),
     r"[gmn]?awk": _Interpreter(reads_first=True, with_value="Fv", reads_file="f"),
     r"g?sed": _Interpreter("e", ("--expression",), reads_first=True, reads_file="f"),

@@ -8,6 +8,7 @@ refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -91,6 +92,15 @@ class _Command:
             self._expects_target = False
         self.word.add(symbol)
 
+    @property
+    def is_in_index(self) -> bool:
+        """Whether the next symbol is in the index of an array that gets a value."""
+        return (
+            self.word is not None
+            and not self._words
+            and re.fullmatch(r"\w+\[[^]]*", self.word.text) is not None
+        )
+
     def start_word(self) -> None:
         """Start a word even if it turns out to be empty, such as ''."""
         if self.word is None:
@@ -167,6 +177,15 @@ class _Reader:
     def refuse(self, problem: str) -> NoReturn:
         raise InputError(f"{self.peek()} {problem}")
 
+    def check_place(self, command: _Command) -> None:
+        """Refuse a placeholder where the shell would evaluate its value."""
+        if self.peek() in NUMBERS:
+            return
+        if command.is_in_brackets:
+            self.refuse("is inside [[ … ]], which may evaluate it; write [ … ] instead")
+        if command.is_in_index:
+            self.refuse("is the index of an array, which the shell would evaluate")
+
     # --- commands -----------------------------------------------------------------------------
 
     def read_commands(self, closer: str) -> None:
@@ -177,8 +196,7 @@ class _Reader:
                 break
             ended = ""
             if self.is_at_placeholder:
-                if command.is_in_brackets and symbol not in NUMBERS:
-                    self.refuse("is inside [[ … ]], which may evaluate it; write [ … ] instead")
+                self.check_place(command)
                 command.add(self.take_placeholder(quote='"'))
             elif symbol in " \t":
                 self.take()
@@ -240,6 +258,7 @@ class _Reader:
             if not symbol:
                 raise _UnclearError("a quote that is not closed")
             if self.is_at_placeholder:
+                self.check_place(command)
                 command.add(self.take_placeholder())
             elif symbol == "\\":
                 self.read_escaped(command)
