@@ -19,8 +19,11 @@ def encode_array(encoder: Encoder, value: Any) -> bytes | None:
         return encoder.combine("number", [_encode_numpy(encoder, np.asarray(value))])
     if isinstance(value, np.dtype):
         return encoder.combine("dtype", [encoder.encode(repr(value))])
-    pandas = sys.modules.get("pandas")
-    return None if pandas is None else _encode_pandas(encoder, value, pandas)
+    if "pandas" in sys.modules and any(
+        kind.__module__.startswith("pandas.") for kind in type(value).__mro__
+    ):
+        return _encode_pandas(encoder, value, sys.modules["pandas"])
+    return None
 
 
 def _encode_numpy(encoder: Encoder, array: np.ndarray[Any, Any]) -> bytes:
@@ -34,7 +37,7 @@ def _encode_numpy(encoder: Encoder, array: np.ndarray[Any, Any]) -> bytes:
             "record", [*head, *(_encode_numpy(encoder, array[name]) for name in dtype.names)]
         )
     if dtype.hasobject or dtype.kind == "T":
-        return encoder.combine("objects", [*head, *encoder.encode_all(array.ravel().tolist())])
+        return encoder.combine("objects", [*head, encoder.encode(array.ravel().tolist())])
     return encoder.combine("array", [*head, array.tobytes()])
 
 

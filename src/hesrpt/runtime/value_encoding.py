@@ -15,7 +15,7 @@ import copyreg
 import enum
 import marshal
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from hashlib import blake2b
@@ -28,6 +28,8 @@ from hesrpt.runtime.function_encoding import Scope
 
 _SCALARS = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _STRING = frozenset({str})
+# How to take instances apart that pickle cannot handle.
+_REDUCERS: dict[type, Callable[[Any], Any]] = dict(cloudpickle.CloudPickler.dispatch_table)
 # Global values of classes in these packages count; of others, only the class counts.
 _PLAIN_PACKAGES = frozenset(
     {
@@ -176,7 +178,7 @@ class Encoder:
     def _encode_instance(self, value: Any) -> bytes:
         """Take an instance apart as pickle does it."""
         try:
-            reduced = _find_reducer(type(value))(value)
+            reduced = _reduce(value)
         except RecursionError:
             raise
         except Exception:  # of the code of its class
@@ -200,12 +202,10 @@ class Encoder:
         return self.combine("instance", parts)
 
 
-def _find_reducer(kind: type) -> Callable[[Any], Any]:
-    for table in (cloudpickle.CloudPickler.dispatch_table, copyreg.dispatch_table):
-        reducers: Mapping[type, Callable[[Any], Any]] = table
-        if kind in reducers:
-            return reducers[kind]
-    return lambda value: value.__reduce_ex__(4)
+def _reduce(value: Any) -> Any:
+    """Return the parts of an instance as pickle needs them."""
+    reduce = _REDUCERS.get(type(value)) or copyreg.dispatch_table.get(type(value))
+    return value.__reduce_ex__(4) if reduce is None else reduce(value)
 
 
 def _is_plain(kind: type) -> bool:
