@@ -1,8 +1,9 @@
-"""The keeper of one worker or command: its parent, which outlives it until its children are gone.
+"""Keepers: the parents of workers and commands, each of which runs one process at a time.
 
 A keeper adopts whatever its process leaves behind, daemons included, so it knows all descendants of
-one attempt, and only of that one. When the process has ended, the keeper kills them, and ends when
-none is left. Keepers are forks of the supervisor. They survive it until they have cleaned up.
+one attempt, and only of that one. When the process has ended, the keeper kills them, and reports
+the attempt as gone when none is left. Keepers are forks of the supervisor. They survive it until
+they have cleaned up.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ _GRACE_SECONDS = 0.5
 _POLL_SECONDS = 0.005
 #: A process that was killed this many seconds ago hangs in the kernel, and will not run again.
 HUNG_SECONDS = 5.0
-# Tells a keeper that the supervisor has died.
-_SUPERVISOR_SIGNAL = signal.SIGUSR1
 # File descriptors below this one are those of the new process.
 _FIRST_SPARE_FD = 20
 
@@ -53,21 +52,19 @@ class _SupervisorGone(BaseException):
     """The supervisor has died."""
 
 
-def run_keeper(
-    request: StartRequest, connection: socket.socket, fds: Sequence[int], supervisor: int
-) -> None:
-    """Start a process, report how it ends, and return when all its descendants are gone.
+def run_keeper(connection: socket.socket, supervisor: int) -> None:
+    """Run one process after another, as requested, until the connection is closed.
 
-    If the supervisor dies, kill them first.
+    If the supervisor dies, kill what is running first.
     """
     set_process_name("hesrpt-keeper")
     adopt_orphans()
-    signal.signal(_SUPERVISOR_SIGNAL, _raise_supervisor_gone)
-    die_with_parent(_SUPERVISOR_SIGNAL)
+    signal.signal(signal.SIGUSR1, _raise_supervisor_gone)
+    die_with_parent(signal.SIGUSR1)
     if os.getppid() != supervisor:
         return
     try:
-        _keep(request, connection, fds)
+        _serve_requests(connection)
     except _SupervisorGone:
         _end_children(time.monotonic())
 
@@ -77,30 +74,41 @@ def _raise_supervisor_gone(number: int, frame: object) -> None:
     raise _SupervisorGone
 
 
-def _keep(request: StartRequest, connection: socket.socket, fds: Sequence[int]) -> None:
-    import fcntl  # the other modules that import this one work without POSIX
+def _serve_requests(connection: socket.socket) -> None:
+    import fcntl  # the modules that import this one work without POSIX
 
     # Whoever waits for the end of another connection must not wait for this process.
-    connection_fd, *fds = [
-        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD)
-        for fd in (connection.detach(), *fds)
-    ]
-    _close_all_except([0, 1, 2, connection_fd, *fds])
-    channel = Channel(socket.socket(fileno=connection_fd))
+    fd = fcntl.fcntl(connection.detach(), fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD)
+    _close_all_except([0, 1, 2, fd])
+    channel = Channel(socket.socket(fileno=fd), has_fds=True)
+    while not channel.is_closed:
+        for head, _, fds in channel.receive():
+            spare = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD) for fd in fds]
+            _close_all(fds)
+            _run_process(StartRequest._make(head), spare, channel)
+
+
+def _run_process(request: StartRequest, fds: Sequence[int], channel: Channel) -> None:
+    """Start a process, and report when it and all its descendants are gone."""
     keeper = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        _close_all(fds)
+        channel.send(("failed", str(error.strerror)))
+        channel.send(("gone", None, None))
+        return
     if pid == 0:
         with exit_afterwards():
-            die_with_parent()
+            die_with_parent(signal.SIGKILL)
             if os.getppid() == keeper:
                 channel.send(("failed", _run_program(request, fds)))
-    for fd in fds:
-        os.close(fd)
+    _close_all(fds)
     channel.send(("started", pid))
     status = next(status for child, status in _wait_for_children() if child == pid)
     ended = time.monotonic()
-    channel.send(("ended", status, ended))
     _end_children(ended + (_GRACE_SECONDS if os.WIFEXITED(status) else 0.0))
+    channel.send(("gone", status, ended))
 
 
 def _end_children(kill_at: float) -> None:
@@ -165,6 +173,11 @@ def exit_afterwards() -> Iterator[None]:
         yield
     finally:
         os._exit(127)
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _close_all_except(kept: list[int]) -> None:

@@ -29,6 +29,7 @@ GUARDED_VARIABLE = "HESRPT_GUARDED_RUN"
 
 _HAS_PROC = sys.platform == "linux" and os.path.exists("/proc/self/stat")
 # From <linux/prctl.h>.
+_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
 
@@ -178,8 +179,8 @@ def pin_to_cores(pid: int, cores: Sequence[int]) -> None:
 
 def _control(option: int, argument: int | bytes) -> None:
     """Call ``prctl``, where it exists."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+    if _LIBRARY is not None:
+        _LIBRARY.prctl(option, argument, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
@@ -187,7 +188,7 @@ def adopt_orphans() -> None:
     _control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
+def die_with_parent(number: int) -> None:
     """Let the system send this process a signal when the thread that created it ends."""
     _control(_PR_SET_PDEATHSIG, number)
 

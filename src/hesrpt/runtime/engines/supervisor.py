@@ -4,9 +4,8 @@
                                          └─ keeper ── …
 
 The *supervisor* starts processes at the scheduler's request, each below a keeper of its own (see
-:mod:`~hesrpt.runtime.engines.keeper`). It reports an attempt as gone when the keeper has ended, and
-so all descendants of the attempt. If a keeper is killed, the supervisor adopts the orphans, and
-kills them before it reports anything.
+:mod:`~hesrpt.runtime.engines.keeper`), which says when all descendants of the process are gone. If
+a keeper is killed, the supervisor adopts the orphans, and kills them before it reports the attempt.
 
 When the scheduler is gone, supervisor and guardian kill all their descendants. The guardian does so
 too if the supervisor dies, and the supervisor if the guardian dies. So whichever two of the three
@@ -20,6 +19,7 @@ keepers are forks of the guardian.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -76,6 +76,10 @@ def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> N
 
     A detached guardian is not a child of the scheduler.
     """
+    import fcntl  # noqa: F401 (once, and not in every keeper)
+
+    gc.disable()  # so that forks need not copy the memory that it would go through
+    gc.freeze()
     parent = None if is_detached == "True" else int(scheduler)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, _do_nothing)  # programs do not inherit this, unlike SIG_IGN
@@ -125,10 +129,10 @@ def kill_descendants(mark: str) -> None:
 
 @dataclass
 class _Keeper:
-    """The keeper of an attempt, and what it has reported so far."""
+    """A keeper, and what it has reported about its process so far."""
 
     channel: Channel
-    report: GoneReport
+    report: GoneReport | None = None  # None: it has no process
     is_doomed: bool = False  # whether its process is to be killed
 
 
@@ -143,7 +147,7 @@ class Supervisor:
         self.ends = ends  # readable when the scheduler or the guardian is gone
         self.child_ended = _watch_children()
         self.keepers: dict[int, _Keeper] = {}  # by process id
-        self.gone: list[GoneReport] = []  # to be reported when no orphan is left
+        self.gone: list[GoneReport] = []  # of dead keepers, to be reported when no orphan is left
         self.orphans: dict[int, float] = {}  # when each was first seen
         self.control.send(("hello", guardian, os.getpid()))
 
@@ -157,16 +161,14 @@ class Supervisor:
                 self.control.flush()
                 for head, _, fds in self.control.receive():
                     self._handle_request(head, fds)
-            _drain(self.child_ended)
             for pid, keeper in self.keepers.items():
-                self._read_reports(keeper)
+                if keeper.channel.fileno() in ready:
+                    self._read_reports(keeper)
                 if keeper.is_doomed:
                     kill_all(list_descendants(pid))
-            for pid, _ in reap_children():
-                if (ended := self.keepers.pop(pid, None)) is not None:
-                    self._read_reports(ended)
-                    ended.channel.close()
-                    self.gone.append(ended.report)
+            if self.child_ended in ready:
+                _drain(self.child_ended)
+            self._bury_keepers()
             if self.gone and not self._kill_orphans():
                 for report in self.gone:
                     self.control.send(("gone", *report))
@@ -182,6 +184,8 @@ class Supervisor:
         sources += [channel.fileno() for channel in channels if not channel.is_closed]
         return _wait_for(sources, timeout, self.control if self.control.has_outgoing else None)
 
+    # --- requests -------------------------------------------------------------------------------
+
     def _handle_request(self, head: tuple[Any, ...], fds: list[int]) -> None:
         kind, *values = head
         if kind == "start":
@@ -189,39 +193,63 @@ class Supervisor:
             return
         (number,) = values
         for keeper in self.keepers.values():
-            if keeper.report.number == number:
+            if keeper.report is not None and keeper.report.number == number:
                 keeper.is_doomed = True
 
     def _start(self, request: StartRequest, fds: list[int]) -> None:
-        supervisor = os.getpid()
-        ours, theirs = socket.socketpair()
+        free = (
+            keeper
+            for keeper in self.keepers.values()
+            if keeper.report is None and not keeper.channel.is_closed
+        )
         try:
-            pid = os.fork()
+            keeper = next(free, None) or self._fork_keeper()
         except OSError as error:
-            self.gone.append(GoneReport(request.number, error=str(error.strerror)))
-            pid = -1
-            ours.close()
-        if pid == 0:
-            with exit_afterwards():
-                signal.set_wakeup_fd(-1)
-                run_keeper(request, theirs, fds, supervisor)
-        theirs.close()
-        for fd in fds:
-            os.close(fd)
-        if pid > 0:
-            ours.setblocking(False)
-            self.keepers[pid] = _Keeper(Channel(ours), GoneReport(request.number))
+            for fd in fds:
+                os.close(fd)
+            report = GoneReport(request.number, error=str(error.strerror))
+            self.control.send(("gone", *report))
+            return
+        keeper.report = GoneReport(request.number)
+        keeper.channel.send(tuple(request), fds=fds)
+
+    def _fork_keeper(self) -> _Keeper:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            supervisor = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                with exit_afterwards():
+                    signal.set_wakeup_fd(-1)
+                    run_keeper(theirs, supervisor)
+        ours.setblocking(False)
+        keeper = self.keepers[pid] = _Keeper(Channel(ours))
+        return keeper
+
+    # --- reports --------------------------------------------------------------------------------
 
     def _read_reports(self, keeper: _Keeper) -> None:
         """Read what a keeper has reported about its process."""
-        for (kind, *values), _, _ in keeper.channel.receive():
+        for (kind, *values), _, _ in keeper.channel.receive_all():
+            assert keeper.report is not None
             if kind == "started":
                 self.control.send(("started", keeper.report.number, *values))
-            elif kind == "ended":
-                status, ended = values
-                keeper.report = keeper.report._replace(status=status, ended=ended)
-            else:
+            elif kind == "failed":
                 keeper.report = keeper.report._replace(error=values[0])
+            else:
+                status, ended = values
+                report = keeper.report._replace(status=status, ended=ended)
+                keeper.report, keeper.is_doomed = None, False
+                self.control.send(("gone", *report))
+
+    def _bury_keepers(self) -> None:
+        """Note the attempts of keepers that were killed."""
+        for pid, _ in reap_children():
+            if (keeper := self.keepers.pop(pid, None)) is not None:
+                self._read_reports(keeper)
+                keeper.channel.close()
+                if keeper.report is not None:
+                    self.gone.append(keeper.report)
 
     def _kill_orphans(self) -> bool:
         """Kill the orphans of killed keepers; return whether there are any."""
