@@ -215,6 +215,18 @@ SCRIPTS = {
         """,
         prints=("a",),
     ),
+    "calls end before a process of multiprocessing": Script(
+        """
+        import multiprocessing
+        def work():
+            Pool(1).executor().submit(slowly, "a")
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+        """,
+        prints=("a",),
+    ),
     "a function registered after the pool still uses it": Script(
         """
         pool = Pool(1)

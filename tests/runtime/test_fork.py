@@ -52,6 +52,7 @@ SCRIPTS = {
                     lambda: pool.wait(),
                     lambda: list(pool.as_completed()),
                     lambda: pool.snapshot(),
+                    lambda: pool.predict_ends(),
                     lambda: job.wait(),
                     lambda: job.results(),
                     lambda: job.cancel(),

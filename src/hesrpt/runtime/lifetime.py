@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import os
 import sys
 import weakref
+from multiprocessing.util import Finalize
 
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.driver import Driver
@@ -42,6 +44,9 @@ def start_driver(driver: Driver) -> Lease:
     # Register again: what is registered last runs first. Ray, for one, must shut down after us.
     atexit.unregister(_end_all)
     atexit.register(_end_all)
+    if multiprocessing.parent_process() is not None:
+        # Processes of multiprocessing end without calling what atexit knows.
+        Finalize(None, _end_all, exitpriority=0)
     return Lease(driver)
 
 

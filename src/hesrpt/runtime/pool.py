@@ -277,6 +277,7 @@ class Pool:
 
     def predict_ends(self) -> dict[str, float]:
         """Predict when each running job will end, in seconds since the run began."""
+        self._driver.check_process()
         with self._driver.condition:
             remaining = estimate_remaining_work(self._driver.core, self._driver.now)
         return predict_ends(remaining)  # slow, so the scheduler must not wait for it
