@@ -425,6 +425,33 @@ def cached(x: int) -> int:
     return x
 
 
+@functools.singledispatch
+def negate(x: Any) -> Any:
+    return -x
+
+
+@negate.register
+def _(x: str) -> str:
+    return x[::-1]
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+GENERATORS: dict[str, Any] = {"python": random.Random(), "numpy": np.random.default_rng()}
+LOCK = threading.Lock()
+
+
+def use_state(x: int) -> Any:
+    with LOCK:
+        cached(x)
+        negate(x)
+        numbers = [GENERATORS["python"].random(), GENERATORS["numpy"].random()]
+        return numbers, Access.READ | Access.WRITE
+
+
 class Scale:
     def __init__(self, factor: int) -> None:
         self.factor = factor
@@ -445,6 +472,8 @@ def list_functions() -> list[Callable[..., Any]]:
         count_down_by_two,
         wrapper,
         cached,
+        negate,
+        use_state,
         len,
         np.sin,
         np.mean,
@@ -481,6 +510,7 @@ def test_different_functions_have_different_fingerprints() -> None:
 BASE = """
 import math
 from dataclasses import dataclass
+from enum import Enum
 
 LIMIT = 10
 SETTINGS = {"depth": [1, 2]}
@@ -499,6 +529,9 @@ class Config:
     depth: int = 3
 
 CONFIG = Config()
+
+class Colour(Enum):
+    RED = 1
 
 class Model:
     rate = 0.5
@@ -530,7 +563,7 @@ def work(x, scale=2, *, offset=0):
         value = model.apply(x) * scale
     except ValueError:
         value = decorated(x)
-    return value + offset + CONFIG.depth + len(names)
+    return value + offset + CONFIG.depth + len(names) + Colour.RED.value
 """
 
 
@@ -575,6 +608,7 @@ def test_edits_that_do_not_change_what_a_function_does(before: str, after: str) 
         ("math.sqrt", "math.exp"),
         ("return inner(x) + LIMIT", "return inner(x) - LIMIT"),
         ("rate = 0.5", "rate = 0.6"),
+        ("RED = 1", "RED = 2"),
         ("return 3", "return 4"),
         ("return Model()", "return object()"),
         ("return helper(x) * self.rate", "return helper(x) / self.rate"),
@@ -608,6 +642,13 @@ def test_function_with_an_object_that_cannot_be_pickled_has_a_fingerprint() -> N
     first, same, other = (guard(threading.Lock(), result) for result in (1, 1, 2))
     assert fingerprint_function(first) == fingerprint_function(same)
     assert fingerprint_function(first) != fingerprint_function(other)
+
+
+def test_state_that_changes_as_a_function_is_used_does_not_count() -> None:
+    for function in (use_state, negate, cached):
+        before = fingerprint_function(function)
+        function(random.randrange(10**9))
+        assert fingerprint_function(function) == before
 
 
 def test_many_functions_that_call_each_other_are_quick() -> None:

@@ -12,6 +12,7 @@ include caches.
 from __future__ import annotations
 
 import dis
+import enum
 import functools
 import inspect
 import marshal
@@ -172,9 +173,15 @@ def _encode_class(encoder: Encoder, kind: type) -> bytes:
         parts += encoder.encode_all(kind.__bases__)
     with encoder.within(replace(scope, is_global=True)):
         for name, value in sorted(vars(kind).items()):
-            if name not in _IGNORED_ATTRIBUTES:
+            if not _is_ignored(kind, name):
                 parts += [encoder.encode(name), encoder.encode(value)]
     return encoder.combine("definition", parts)
+
+
+def _is_ignored(kind: type, name: str) -> bool:
+    # Names like _this_ in an enumeration belong to Python, and include caches.
+    is_internal = issubclass(kind, enum.Enum) and name.startswith("_") and name.endswith("_")
+    return name in _IGNORED_ATTRIBUTES or (is_internal and not name.startswith("__"))
 
 
 def _encode_method(encoder: Encoder, method: MethodType | BuiltinFunctionType) -> bytes:

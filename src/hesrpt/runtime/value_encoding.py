@@ -167,10 +167,12 @@ class Encoder:
             state = getattr(value, "__dict__", None)
             return self.combine("set", [self.encode(kind), self.encode(state), *members])
         if isinstance(value, enum.Enum):
-            return self.combine("enum", [self.encode(kind), self.encode(value.name)])
+            return self.combine("enum", self.encode_all((kind, value.name, value.value)))
         for encode in (function_encoding.encode_code, array_encoding.encode_array):
             if (encoding := encode(self, value)) is not None:
                 return encoding
+        if self.scope.is_in_function and kind.__module__ == "weakref":  # a cache
+            return self.combine("opaque", [self.encode(kind)])
         if self.scope.is_global and not _is_plain(kind):
             return self.combine("global", [self.encode(kind)])
         return self._encode_instance(value)
@@ -209,4 +211,7 @@ def _reduce(value: Any) -> Any:
 
 
 def _is_plain(kind: type) -> bool:
-    return is_dataclass(kind) or kind.__module__.partition(".")[0] in _PLAIN_PACKAGES
+    package, _, module = kind.__module__.partition(".")
+    if module.startswith("random"):
+        return False  # the state of a generator of random numbers
+    return is_dataclass(kind) or package in _PLAIN_PACKAGES
