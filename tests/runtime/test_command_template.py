@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hesrpt import InputError
+from hesrpt import InputError, Pool
 from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.live_job import LiveJob
 
 #: Lines for the shell, with what ``show``, which prints its arguments, must receive before and
 #: after the item.
@@ -99,14 +101,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_command(
-    command: str | tuple[str, ...], item: str, shell: str | None, folder: Path
-) -> bytes:
-    filled = CommandTemplate(job="job", command=command, items=(item,)).fill_in(0, servers=1)
-    assert not isinstance(filled, str)
+def run_command(command: str | tuple[str, ...], item: str, shell: str, folder: Path) -> bytes:
+    template = CommandTemplate(job="job", command=command, items=(item,))
+    filled, variables = template.fill_in(0, servers=1)
     done = subprocess.run(
-        [shell if part == "/bin/sh" and shell else part for part in filled],
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        [shell, "-c", filled] if isinstance(filled, str) else filled,
+        env={**os.environ, **variables, "PATH": f"{folder}:{os.environ['PATH']}"},
         cwd=folder,
         capture_output=True,
         check=False,
@@ -226,7 +226,7 @@ def test_safe_commands_are_accepted(command: str | tuple[str, ...]) -> None:
 
 def test_numbers_need_no_variables() -> None:
     template = CommandTemplate(job="job", command="run '{index}' {servers} {{x}}", items=("a",))
-    assert template.fill_in(0, servers=3) == "run '0' \"3\" {x}"
+    assert template.fill_in(0, servers=3) == ("run '0' \"3\" {x}", {})
 
 
 @pytest.mark.parametrize(
@@ -274,3 +274,22 @@ def test_file_names_and_job_names_that_look_like_options_are_refused() -> None:
     CommandTemplate(job="job", command="gzip {item}", items=("folder/-rf",)).check_options()
     with pytest.raises(InputError, match=r"take \{job\} of the name '-x' for an option"):
         CommandTemplate(job="-x", command="gzip {job}").check_options()
+
+
+def test_items_reach_commands_of_a_pool_unchanged(tmp_path: Path) -> None:
+    commands: dict[str, str | tuple[str, ...]] = {
+        "line": "printf %s {item} > {job}-{index}",
+        "list": ("sh", "-c", 'printf %s "$1" > "$2"', "sh", "{item}", "{job}-{index}"),
+    }
+    with Pool(servers=2) as pool:
+        for name, command in commands.items():
+            template = CommandTemplate(
+                job=name, command=command, items=NASTY_ITEMS, directory=str(tmp_path)
+            )
+            spec = JobSpec(name=name, items=len(NASTY_ITEMS), command=template)
+            pool.add_jobs([LiveJob.from_command(spec)])
+    assert [job.error for job in pool.jobs] == [None, None]
+    for name in commands:
+        written = [(tmp_path / f"{name}-{n}").read_bytes() for n in range(len(NASTY_ITEMS))]
+        assert written == [os.fsencode(item) for item in NASTY_ITEMS]
+    assert not (tmp_path / "hacked").exists()

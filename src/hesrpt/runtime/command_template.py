@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.code_arguments import (
@@ -28,6 +28,13 @@ _HINTS = {
 }
 
 
+class FilledCommand(NamedTuple):
+    """The command of an item, and the environment variables to which it refers."""
+
+    command: str | tuple[str, ...]
+    variables: dict[str, str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommandTemplate:
     """A command to run once for each item, or once on all servers of the job.
@@ -44,18 +51,16 @@ class CommandTemplate:
     def __post_init__(self) -> None:
         _check_command(self.command)
 
-    def fill_in(self, item: int, servers: int) -> str | tuple[str, ...]:
+    def fill_in(self, item: int, servers: int) -> FilledCommand:
         """Return the command of an item."""
         values = self._get_values(item, servers)
         if not isinstance(self.command, str):
-            return tuple(part.format(**values) for part in self.command)
-        line = _read_line(self.command).template.format(**values)
-        names = sorted(find_placeholders(self.command) - {"index", "servers"})
-        if not names:
-            return line
+            return FilledCommand(tuple(part.format(**values) for part in self.command), {})
         # The shell finds the values in its environment, so they cannot change what the line means.
-        variables = [f"{get_variable(f'{{{name}}}')}={values[name]}" for name in names]
-        return ("/usr/bin/env", *variables, "/bin/sh", "-c", line)
+        line = _read_line(self.command).template.format(**values)
+        placeholders = {f"{{{name}}}" for name in find_placeholders(self.command)}
+        names = placeholders.difference(NUMBERS)
+        return FilledCommand(line, {get_variable(name): values[name[1:-1]] for name in names})
 
     def _get_values(self, item: int, servers: int) -> dict[str, str]:
         value = self.items[item] if self.items else ""

@@ -229,8 +229,10 @@ class CommandSource:
 
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         template = self.template
+        command, variables = template.fill_in(item, servers)
         return CommandTask(
-            template.fill_in(item, servers),
+            command,
+            variables=variables,
             timeout=template.timeout,
             log=log,
             directory=None if template.directory is None else Path(template.directory),

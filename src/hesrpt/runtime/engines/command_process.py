@@ -52,6 +52,7 @@ class CommandProcess:
                 ("/bin/sh", "-c", command) if isinstance(command, str) else command,
                 fds=[os.dup(self.output.fileno()), os.dup(self.output.fileno())],
                 directory=task.directory,
+                variables=task.variables,
                 cores=cores,
             )
         except OSError as error:

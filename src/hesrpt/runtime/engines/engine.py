@@ -60,6 +60,7 @@ class CommandTask:
 
     command: str | tuple[str, ...]
     _: KW_ONLY
+    variables: Mapping[str, str] = field(default_factory=dict)  # added to its environment
     timeout: float | None = None
     log: Path | None = None
     directory: Path | None = None

@@ -8,7 +8,7 @@ import select
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 
@@ -93,13 +93,15 @@ class Supervision:
         *,
         fds: Sequence[int],
         directory: Path | str | None = None,
+        variables: Mapping[str, str] | None = None,
         cores: Sequence[int] = (),
     ) -> None:
         """Start a process; ``fds`` become its file descriptors 1, 2, 3 and so on.
 
-        The file descriptors are closed here. Raises ValueError for impossible arguments.
+        ``variables`` are added to its environment. The file descriptors are closed here. Raises
+        ValueError for impossible arguments.
         """
-        environment = build_environment(self.mark)
+        environment = {**build_environment(self.mark), **(variables or {})}
         request = StartRequest(
             number,
             tuple(map(os.fsencode, arguments)),
