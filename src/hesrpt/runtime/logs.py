@@ -33,7 +33,7 @@ class LogName(NamedTuple):
 def get_log_path(directory: Path, job_number: int, name: LogName) -> Path:
     """Return the path of the output of an item."""
     suffix = f"-{name.run}" if name.run else ""
-    return directory / "logs" / f"{job_number}-{name.item}{suffix}.log"
+    return directory.joinpath("logs", f"{job_number}-{name.item}{suffix}.log")
 
 
 def find_logs(directory: Path, job_number: int) -> dict[LogName, Path]:
