@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -256,3 +258,42 @@ def test_all_items_are_done_even_if_there_are_more_than_expected(lab: Laboratory
 
     for _ in range(2):
         assert lab.map(upper, Letters("abcdefghijklmnop"))[0] == [*"ABCDEFGHIJKLMNOP"]
+
+
+SCRIPT = """
+from pathlib import Path
+from hesrpt import Pool
+
+def double(x):
+    return 2 * x
+
+def work(x):
+    print("working")
+    return double(x)
+
+with Pool(servers=1, state="s", resume=Path("s", "state.db").exists()) as pool:
+    print(pool.map(work, [1, 2, 3]).results())
+"""
+
+
+def test_edited_script_is_resumed_if_its_function_does_the_same(tmp_path: Path) -> None:
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "script.py").write_text(script)
+        return subprocess.run(
+            [sys.executable, "script.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    assert run(SCRIPT).stdout == "[2, 4, 6]\n"
+    logs = {path: path.stat().st_mtime_ns for path in (tmp_path / "s" / "logs").iterdir()}
+    assert len(logs) == 3
+    edited = SCRIPT.replace("def work", "# This does the work.\n\ndef work")
+    assert run(edited.replace("[1, 2, 3]", "range(3, 0, -1)")).stdout == "[6, 4, 2]\n"
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s" / "logs").iterdir()} == logs
+    refused = run(SCRIPT.replace("2 * x", "5 * x"))
+    assert refused.returncode == 1
+    assert "job 'work': its function has changed since results were recorded" in refused.stderr

@@ -162,7 +162,8 @@ class Pool:
         items
             Read while the job runs, so a generator of millions of items is fine.
         name
-            The name of the job. Default: the name of the function.
+            The name of the job, by which a resumed run recognises it. Default: the name of the
+            function.
         size
             Seconds of work on one server. Default: learned while the job runs.
         speedup
