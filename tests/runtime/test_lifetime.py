@@ -219,6 +219,16 @@ def test_results_that_nobody_has_read_stay() -> None:
             job.results()
 
 
+def test_jobs_are_read_as_they_are_completed() -> None:
+    with Pool(1) as pool:
+        for k in range(3):
+            pool.map(abs, [-k], name=f"job {k}")
+        assert sorted(job.results() for job in pool.as_completed()) == [[0], [1], [2]]
+        for job in pool.jobs:
+            with pytest.raises(InputError, match="its results were freed"):
+                job.results()
+
+
 def test_job_that_somebody_holds_can_be_read_again() -> None:
     with Pool(1) as pool:
         job = pool.map(abs, [-1, -2])

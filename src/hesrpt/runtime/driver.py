@@ -97,6 +97,7 @@ class Driver:
         self._ends: list[JobEnd] = []  # not yet in the journal
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._is_closing = self._is_draining = False
+        self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
         self._had_servers_at = engine.now()
@@ -216,12 +217,10 @@ class Driver:
         self.was_forked = True
         self.condition = threading.Condition()
         self.failure = InputError(
-            f"the pool belongs to process {os.getppid()}, from which this process was forked; "
+            f"the pool belongs to process {self._process}, from which this process was forked; "
             "create another Pool here"
         )
         self.engine.close_after_fork()
-        if self.journal is not None:
-            self.journal.close_after_fork()
 
     @property
     def now(self) -> float:

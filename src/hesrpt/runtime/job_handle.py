@@ -149,6 +149,12 @@ class JobHandles:
             handle = self._handles[job] = Job(self._lease, job, self)
         return handle
 
+    def take(self, job: LiveJob) -> Job[Any]:
+        """Return the handle of a job, and forget it."""
+        handle = self.get(job)
+        self.release(job)
+        return handle
+
     def release(self, job: LiveJob) -> None:
-        """Forget a job that was read: its results are freed once nobody else holds it."""
+        """Forget a job: its results are freed once nobody else holds it."""
         self._unread.pop(job, None)

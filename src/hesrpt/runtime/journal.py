@@ -83,15 +83,6 @@ class Journal:
             self._lock.release()
             self._lock = None
 
-    def close_after_fork(self) -> None:
-        """In a forked process: let go of the lock, so that only the parent holds it.
-
-        The connection stays as it is, because closing it could change the parent's database.
-        """
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
     def stop_waiting(self, seconds: float) -> None:
         """From now on, wait at most so long while another process has locked the database."""
         self._database.stop_waiting(seconds)

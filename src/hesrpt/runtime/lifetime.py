@@ -97,4 +97,5 @@ def _abandon_all() -> None:
     _running.clear()
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+if hasattr(os, "register_at_fork"):  # not on Windows, where pools are refused
+    os.register_at_fork(after_in_child=_abandon_all)

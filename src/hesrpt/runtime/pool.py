@@ -238,8 +238,9 @@ class Pool:
                     job.spec = replace(job.spec, resize="never")
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or not job.has_ended]
+            handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
-            return [self._handles.add(job) for job in jobs]
+        return handles
 
     # --- following jobs -----------------------------------------------------------------------
 
@@ -260,8 +261,7 @@ class Pool:
             ended = [job for job in waiting if job.has_ended]
             for job in sorted(ended, key=lambda job: job.ended or 0.0):
                 self._yielded.add(job.name)
-                self._handles.release(job)
-                yield self._handles.get(job)
+                yield self._handles.take(job)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all jobs have ended, for at most ``timeout`` seconds.

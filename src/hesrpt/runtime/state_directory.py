@@ -6,6 +6,7 @@ nobody can remove it without removing the directory.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -112,12 +113,29 @@ def _check_private(directory: Path) -> None:
 # --- the lock -----------------------------------------------------------------------------------
 
 
+# The file descriptors of the locks that this process holds.
+_held: set[int] = set()
+
+
+def _close_in_fork() -> None:
+    """Close the locks in a forked process, which would hold them after its parent has gone."""
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)
+
+
 class DirectoryLock:
     """The lock of a running scheduler, which also notices if its files are removed or replaced."""
 
     def __init__(self, directory: Path, descriptor: int) -> None:
         self.directory = directory
         self.descriptor = descriptor  # holds the lock until it is closed
+        _held.add(descriptor)
         is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         database = get_database_path(directory)
         self._identities: dict[Path, tuple[int, int] | None] = {
@@ -142,8 +160,10 @@ class DirectoryLock:
                 raise StateError(f"{path}: was {problem} while the scheduler was running")
 
     def release(self) -> None:
-        """Release the lock; in a forked process, let go of it, and only the parent holds it."""
-        os.close(self.descriptor)
+        """Release the lock."""
+        if self.descriptor in _held:
+            os.close(self.descriptor)
+            _held.discard(self.descriptor)
 
 
 def _identify(file: Path | int) -> tuple[int, int] | None:
