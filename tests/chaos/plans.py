@@ -46,7 +46,7 @@ class Plan:
     jobs: list[PlannedJob]
     calls: list[Item] = field(default_factory=list)  # submitted to an executor
     forks: bool = False  # whether the script forks
-    shuffles: bool = False  # whether each resume gives the items in another order
+    edits: bool = False  # whether each resume gives other items, and in another order
     disk_fault: str | None = None  # "full disk" or "file size limit", in the first life
 
 
@@ -66,7 +66,7 @@ def create_plan(rng: random.Random, directory: Path) -> Plan:
             jobs=jobs,
             calls=calls,
             forks=rng.random() < 0.2,
-            shuffles=rng.random() < 0.4,
+            edits=rng.random() < 0.4,
             disk_fault=disk_fault,
         )
     jobs = [_create_command_job(rng, directory, f"job{n}") for n in range(rng.randint(1, 3))]
@@ -79,13 +79,13 @@ def create_plan(rng: random.Random, directory: Path) -> Plan:
 
 def _create_python_job(rng: random.Random, directory: Path, number: int) -> PlannedJob:
     name = rng.choice(["twin", f"job{number}"])  # two jobs may have the same name
-    count = rng.randint(5, 40)
+    count = rng.randint(5, 70)
     items = []
     for n in range(count):
         kind, size = "plain", 0
         if rng.random() < 0.15:
             kind = rng.choice(_PYTHON_KINDS)
-        elif rng.random() < 0.1:
+        elif rng.random() < 0.12:
             size = rng.choice([200_000, 3_000_000, 12_000_000])
             if rng.random() < 0.05:
                 size = 50_000_000
@@ -98,7 +98,7 @@ def _create_python_job(rng: random.Random, directory: Path, number: int) -> Plan
 def _create_command_job(rng: random.Random, directory: Path, name: str) -> PlannedJob:
     prefix = f"{name}-{rng.randrange(10**9)}"
     items = []
-    for n in range(rng.randint(3, 30)):
+    for n in range(rng.randint(3, 50)):
         kind = rng.choice(_COMMAND_KINDS) if rng.random() < 0.15 else "plain"
         items.append(_create_item(directory, f"{prefix}-{n}", rng, kind))
     return PlannedJob(name, items, in_shell=rng.random() < 0.6)
@@ -107,8 +107,18 @@ def _create_command_job(rng: random.Random, directory: Path, name: str) -> Plann
 def _create_item(
     directory: Path, key: str, rng: random.Random, kind: str = "plain", size: int = 0
 ) -> Item:
-    seconds = round(rng.choice([0.0, 0.02, 0.1, 0.3]) * rng.random(), 4)
+    seconds = round(rng.choice([0.0, 0.02, 0.1, 0.4]) * rng.random(), 4)
     return Item(str(directory), key, kind, seconds, size)
+
+
+def edit_items(rng: random.Random, job: PlannedJob, directory: Path, life: int) -> None:
+    """Change the items of a job as a user may between two runs: remove, add, reorder."""
+    if rng.random() < 0.3:
+        job.items.pop(rng.randrange(len(job.items)))
+    if rng.random() < 0.3 or not job.items:
+        key = f"{job.name}-{life}-{rng.randrange(10**9)}"
+        job.items.append(_create_item(directory, key, rng))
+    rng.shuffle(job.items)
 
 
 def create_submission(rng: random.Random, directory: Path) -> PlannedJob:

@@ -27,6 +27,7 @@ from chaos.plans import (
     create_plan,
     create_submission,
     describe_for_script,
+    edit_items,
     write_jobs_file,
 )
 from chaos.processes import Process, find_forks_of_script, find_marked, find_recorded
@@ -153,9 +154,9 @@ class Trial:
 
     def _write_script_plan(self, life: int) -> list[str]:
         plan = self.plan
-        if plan.shuffles and life > 1:
+        if plan.edits and life > 1:
             for job in plan.jobs:
-                self.rng.shuffle(job.items)
+                edit_items(self.rng, job, self.directory, life)
         self.orders[life] = [job.keys for job in plan.jobs]
         path = self.directory / f"plan-{life}.json"
         content = {

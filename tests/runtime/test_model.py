@@ -189,6 +189,7 @@ class RuntimeMachine(RuleBasedStateMachine):
         self.serial = 0
         self.time = time.time()
         self.held = 0
+        self.reported: dict[str, tuple[str, int]] = {}
         self.uncertain: dict[tuple[str, int], int] = {}  # serial numbers of outcomes
 
     @initialize(
@@ -228,7 +229,7 @@ class RuntimeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_alive and len(self.jobs) < 5)
     @rule(
         name=st.sampled_from(["a", "b"]),
-        items=st.lists(st.integers(0, 3), max_size=6),
+        items=st.lists(st.integers(0, 3), max_size=5),
         retries=st.integers(0, 2),
         function=st.sampled_from(sorted(FUNCTIONS)),
         is_sized=st.booleans(),
@@ -372,18 +373,29 @@ class RuntimeMachine(RuleBasedStateMachine):
         kill_at=st.sampled_from([*[None] * 12, 0, 1, 2, 3]),
     )
     def end_items(self, data: st.DataObject, seconds: float, kill_at: int | None) -> None:
-        if kill_at is not None:
-            self.switch.points_left = kill_at
         running = sorted(self.engine.running)
         keys = data.draw(st.lists(st.sampled_from(running), min_size=1, max_size=3, unique=True))
-        hows = data.draw(
-            st.lists(
-                st.sampled_from(["done", "done", "failed", "lost", "not started"]),
-                min_size=len(keys),
-                max_size=len(keys),
-            )
-        )
-        self.end(dict(zip(keys, hows, strict=True)), seconds)
+        how = st.sampled_from(["done", "done", "failed", "lost", "not started"])
+        if kill_at is not None:
+            self.switch.points_left = kill_at
+        self.end({key: data.draw(how) for key in keys}, seconds)
+
+    @precondition(lambda self: self.is_alive and self.engine.running)
+    @rule(kill_at=st.sampled_from([None, None, 0, 1, 2, 3]), fails=st.booleans())
+    def finish_all_items(self, kill_at: int | None, fails: bool) -> None:
+        """Jobs often end in this step, in which the scheduler may die, or fail to write."""
+        if kill_at is not None:
+            self.switch.points_left = kill_at
+        self.faults.fails |= fails and kill_at is None
+        self.end(dict.fromkeys(self.engine.running, "done"), 1.0)
+
+    @precondition(lambda self: self.is_alive and self.engine.running)
+    @rule(data=st.data())
+    def lose_again_and_again(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.engine.running)))
+        for _ in range(MAX_LOSSES + 1):
+            if self.is_alive and key in self.engine.running:
+                self.end({key: "lost"}, 1.0)
 
     def end(self, ends: dict[tuple[str, int], str], seconds: float) -> None:
         """End running items, and compare what follows with the model."""
@@ -502,6 +514,10 @@ class RuntimeMachine(RuleBasedStateMachine):
         """Release what the operating system would release when the scheduler's process ends."""
         self.is_alive = False
         self.switch.is_dead = True
+        # What the user was told before the scheduler died. Closing the pool cancels the rest.
+        self.reported = {
+            name: (job.handle.state, job.handle.done) for name, job in self.jobs.items()
+        }
         self.engine.release()
         with suppress(InputError, StateError, RuntimeError, Killed):
             self.pool.close()
@@ -524,6 +540,10 @@ class RuntimeMachine(RuleBasedStateMachine):
                 for name, record in self.records.items()
             }
             waiting = {get_tag(submission.spec) for submission in journal.submissions.read()}
+        for name, (state, done) in self.reported.items():
+            assert done == 0 or counts[name] >= done, f"{name}: {done} items were reported done"
+            assert state == "running" or self.records[name].state == state
+        self.reported = {}
         for name in self.redone:
             if counts.get(name) == 0:
                 self.durable[name] = {}
