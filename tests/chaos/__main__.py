@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -45,7 +46,10 @@ def main() -> None:
             text = f"kills ({report.trials} trials, {faults} faults)"
             progress.update(task, description=text, completed=report.kills.total())
 
-        report = campaign.run(show)
+        try:
+            report = campaign.run(show)
+        except KeyboardInterrupt:
+            os._exit(130)  # the trials' threads do not end by themselves, their processes do
     if options.json:
         print(json.dumps(report.to_json(), indent=2))
     _print_report(console, report)

@@ -69,7 +69,7 @@ def check_report(
 
     ``orders`` has, for each life of the scheduler, the keys of each job's items in their order.
     """
-    reported_at: dict[int, float] = {}
+    reported_at: dict[str, float] = {}  # by key of the item
     for entry in read_report(report):
         if "wrong call" in entry:
             findings.add("another's result", f"call {entry['wrong call']}")
@@ -83,13 +83,11 @@ def check_report(
             if key != result:
                 findings.add("another's result", f"{where}: {result} at {position}, not {key}")
                 break
-        reported_at.setdefault(entry["job"], entry["time"])
-    jobs = {key: job for order in orders.values() for job, keys in enumerate(order) for key in keys}
+        for key in expected:
+            reported_at.setdefault(key, entry["time"])
     for words in read_events(directory):
-        if words[0] == "start" and words[1] in jobs:
-            job = jobs[words[1]]
-            if float(words[3]) > reported_at.get(job, float("inf")):
-                findings.add("lost", f"{words[1]} ran again after job {job} was reported done")
+        if words[0] == "start" and float(words[3]) > reported_at.get(words[1], float("inf")):
+            findings.add("lost", f"{words[1]} ran again after its job was reported done")
 
 
 def read_report(report: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from chaos.items import append_line, read_start_time
 from chaos.processes import VARIABLE, Process, find_forks_of_script, find_marked
+from hesrpt.runtime.engines.processes import die_with_parent
 
 #: What may be killed, with how often; two names are killed at the same instant.
 KILLS: dict[tuple[str, ...], int] = {
@@ -55,14 +56,14 @@ class Scheduler:
 
     def start(self, has_size_limit: bool = False) -> None:
         """Start the process."""
-        limit = partial(_limit_file_size, _FILE_SIZE_LIMIT) if has_size_limit else None
+        limit = _FILE_SIZE_LIMIT if has_size_limit else resource.RLIM_INFINITY
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 self._command,
                 stdout=output,
                 stderr=errors,
                 env=self._environment,
-                preexec_fn=limit,
+                preexec_fn=partial(_prepare, limit),
                 start_new_session=True,
             )
         self.start_time = read_start_time(self.process.pid)
@@ -136,5 +137,7 @@ def hold_database_lock(database: Path, seconds: float) -> None:
         connection.rollback()
 
 
-def _limit_file_size(limit: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+def _prepare(file_size_limit: int) -> None:
+    """Prepare the new process: it must not outlive the campaign."""
+    die_with_parent(signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_size_limit, resource.RLIM_INFINITY))

@@ -79,5 +79,5 @@ def test_wrong_missing_and_repeated_results_are_noticed(tmp_path: Path) -> None:
     assert findings.lines["another's result"] == ["job 0 in life 1: c at 1, not b"]
     assert findings.lines["lost"] == [
         "job 0 in life 1: 1 of 3 results",
-        "b ran again after job 0 was reported done",
+        "b ran again after its job was reported done",
     ]

@@ -273,6 +273,8 @@ class Trial:
             self.most_done[number] = max(done, self.most_done.get(number, 0))
 
     def _check_done_counts(self) -> None:
+        if self.plan.edits:
+            return  # items that are gone do not count
         counts = self._read_done_counts()
         for number, done in self.most_done.items():
             if counts and counts.get(number, 0) < done:
