@@ -315,3 +315,33 @@ def test_crash_of_one_worker_costs_only_its_item_as_process_1() -> None:
         timeout=100,
     )
     assert done.stdout == "failed [5]\n[1]\n[]\n", done.stderr
+
+
+# --- limits -----------------------------------------------------------------------------------
+
+FEW_FILES = """
+import resource
+from hesrpt import Pool
+from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.live_job import LiveJob
+
+with Pool(servers=100) as pool:
+    pool.map(abs, [-1]).wait()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+    import time
+    slow = pool.map(lambda x: time.sleep(0.2) or x, range(40))
+    print(slow.results() == list(range(40)))
+    items = tuple(map(str, range(60)))
+    template = CommandTemplate(job="c", command=("sleep", "0.1"), items=items)
+    (job,) = pool.add_jobs([LiveJob.from_command(JobSpec(name="c", items=60, command=template))])
+    job.wait()
+    print(job.state, job.done)
+"""
+
+
+def test_more_servers_than_files_slow_a_run_down_and_nothing_else() -> None:
+    command = [sys.executable, "-W", "error", "-c", FEW_FILES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout == "True\ndone 60\n", done.stderr
+    assert done.stderr == ""

@@ -88,7 +88,7 @@ class Channel:
             return
         except OSError:  # receiving will find the connection closed
             for _, fds in outgoing:
-                _close_all(fds)
+                close_all(fds)
             outgoing.clear()
 
     def _take_pieces(self) -> tuple[list[bytes | memoryview], Sequence[int]]:
@@ -107,7 +107,7 @@ class Channel:
         outgoing = self._outgoing
         while sent > 0 and outgoing:
             piece, fds = outgoing[0]
-            _close_all(fds)
+            close_all(fds)
             if sent >= len(piece):
                 outgoing.popleft()
                 sent -= len(piece)
@@ -168,12 +168,13 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         for _, fds in self._outgoing:
-            _close_all(fds)
+            close_all(fds)
         self._outgoing.clear()
-        _close_all(self._fds)
+        close_all(self._fds)
         self.connection.close()
 
 
-def _close_all(fds: Sequence[int]) -> None:
+def close_all(fds: Sequence[int]) -> None:
+    """Close file descriptors."""
     for fd in fds:
         os.close(fd)

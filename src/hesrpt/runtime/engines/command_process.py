@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Sequence
 from math import inf
 
 from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
+from hesrpt.runtime.engines.channel import close_all
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.output import add_last_lines, finish_log, open_output
 from hesrpt.runtime.engines.supervision import Supervision
@@ -45,18 +47,25 @@ class CommandProcess:
         task = self.task
         try:
             self.output = open_output(task.log)
-            self._earlier = self.output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
+        except OSError as error:
+            raise _explain(error) from None
+        self._earlier = self.output.seek(0, os.SEEK_END)  # the log may hold earlier attempts
+        fds: list[int] = []
+        try:
+            fds.extend(os.dup(self.output.fileno()) for _ in range(2))
             command = task.command
             supervision.start(
                 number,
                 ("/bin/sh", "-c", command) if isinstance(command, str) else command,
-                fds=[os.dup(self.output.fileno()), os.dup(self.output.fileno())],
+                fds=fds,
                 directory=task.directory,
                 variables=task.variables,
                 cores=cores,
             )
         except OSError as error:
-            raise CommandStartError(f"its output cannot be written: {error}") from None
+            close_all(fds)
+            self.output.close()
+            raise _explain(error) from None
         except ValueError as error:
             self.output.close()
             raise CommandStartError(f"cannot be started: {error}") from None
@@ -99,3 +108,10 @@ class CommandProcess:
     def close_files(self) -> None:
         """Close its output, and do nothing else."""
         self.output.close()
+
+
+def _explain(error: OSError) -> Exception:
+    """Return what to raise if the output of a command cannot be opened."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return error  # the command can start later
+    return CommandStartError(f"its output cannot be written: {error}")

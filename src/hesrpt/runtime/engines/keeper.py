@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.processes import (
     adopt_orphans,
     die_with_parent,
@@ -84,7 +84,7 @@ def _serve_requests(connection: socket.socket) -> None:
     while not channel.is_closed:
         for head, _, fds in channel.receive():
             spare = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SPARE_FD) for fd in fds]
-            _close_all(fds)
+            close_all(fds)
             _run_process(StartRequest._make(head), spare, channel)
 
 
@@ -94,7 +94,7 @@ def _run_process(request: StartRequest, fds: Sequence[int], channel: Channel) ->
     try:
         pid = os.fork()
     except OSError as error:
-        _close_all(fds)
+        close_all(fds)
         channel.send(("failed", str(error.strerror)))
         channel.send(("gone", None, None))
         return
@@ -103,7 +103,7 @@ def _run_process(request: StartRequest, fds: Sequence[int], channel: Channel) ->
             die_with_parent(signal.SIGKILL)
             if os.getppid() == keeper:
                 channel.send(("failed", _run_program(request, fds)))
-    _close_all(fds)
+    close_all(fds)
     channel.send(("started", pid))
     status = next(status for child, status in _wait_for_children() if child == pid)
     ended = time.monotonic()
@@ -173,11 +173,6 @@ def exit_afterwards() -> Iterator[None]:
         yield
     finally:
         os._exit(127)
-
-
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
 
 
 def _close_all_except(kept: list[int]) -> None:

@@ -9,6 +9,7 @@ worker is a new program that imports nothing of the script.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -173,10 +174,19 @@ class LocalEngine:
                 held_back.append(batch)
                 continue
             free -= batch.servers
-            if isinstance(batch.attempts[0].task, CommandTask):
-                self._start_command(batch.attempts[0], batch.servers, supervision)
-            else:
-                busy.append(self._give_to_worker(batch.attempts, supervision))
+            try:
+                if isinstance(batch.attempts[0].task, CommandTask):
+                    self._start_command(batch.attempts[0], batch.servers, supervision)
+                else:
+                    busy.append(self._give_to_worker(batch.attempts, supervision))
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self.processes:
+                    raise
+                # There are too many open files: wait until a process has ended.
+                self._waiting.appendleft(batch)
+                if (idle := self._find_idle_worker()) is not None:
+                    self._kill(idle)
+                break
         self._waiting.extendleft(reversed(held_back))
         self._prefetch()
 
@@ -211,13 +221,16 @@ class LocalEngine:
         return None if self.supervision.is_broken else self.supervision
 
     def _give_to_worker(self, attempts: list[Attempt], supervision: Supervision) -> WorkerProcess:
-        worker = next((worker for worker in self._workers if worker.is_idle), None)
+        worker = self._find_idle_worker()
         if worker is None:
             worker = WorkerProcess(self._next_number(), supervision, self._directory)
             self.processes[worker.number] = worker
         worker.give(attempts)
         self._watch_worker(worker)
         return worker
+
+    def _find_idle_worker(self) -> WorkerProcess | None:
+        return next((worker for worker in self._workers if worker.is_idle), None)
 
     def _watch_worker(self, worker: WorkerProcess) -> None:
         self._watch(worker.channel, partial(self._read_replies, worker))
@@ -441,8 +454,8 @@ class LocalEngine:
         if worker.error is None:
             self._report_replies(worker.receive(is_gone=True))
         error = None if report is None else worker.describe_failure(report)
-        if not worker.is_ready and report is not None and _ended_by_itself(report):
-            self._start_failures += 1
+        if not worker.is_ready and report is not None:
+            self._start_failures += worker.is_late or not _was_killed(report)
         cannot_start = self._start_failures >= _MAX_START_FAILURES
         unstarted = worker.withdraw()
         for attempt in worker.attempts:  # it was running, so there is at most one
@@ -494,8 +507,8 @@ class LocalEngine:
         self._wake_receiver.close()
 
 
-def _ended_by_itself(report: GoneReport) -> bool:
-    """Return whether a process ended for its own reasons: nobody killed it."""
+def _was_killed(report: GoneReport) -> bool:
+    """Return whether somebody killed a process, rather than that it ended for its own reasons."""
     if report.status is None:
-        return False
-    return -os.waitstatus_to_exitcode(report.status) not in (signal.SIGKILL, signal.SIGTERM)
+        return True
+    return -os.waitstatus_to_exitcode(report.status) in (signal.SIGKILL, signal.SIGTERM)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 
-from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.keeper import StartRequest
 from hesrpt.runtime.engines.launching import build_isolated_command
 from hesrpt.runtime.engines.processes import (
@@ -102,13 +102,17 @@ class Supervision:
         ValueError for impossible arguments.
         """
         environment = {**build_environment(self.mark), **(variables or {})}
-        request = StartRequest(
-            number,
-            tuple(map(os.fsencode, arguments)),
-            {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
-            None if directory is None else os.fsencode(directory),
-            tuple(cores),
-        )
+        try:
+            request = StartRequest(
+                number,
+                tuple(map(os.fsencode, arguments)),
+                {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
+                None if directory is None else os.fsencode(directory),
+                tuple(cores),
+            )
+        except ValueError:
+            close_all(fds)
+            raise
         self.channel.send(("start", *request), fds=fds)
 
     def kill(self, number: int) -> None:

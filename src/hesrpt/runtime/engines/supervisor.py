@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.keeper import (
     HUNG_SECONDS,
     StartRequest,
@@ -205,8 +205,7 @@ class Supervisor:
         try:
             keeper = next(free, None) or self._fork_keeper()
         except OSError as error:
-            for fd in fds:
-                os.close(fd)
+            close_all(fds)
             report = GoneReport(request.number, error=str(error.strerror))
             self.control.send(("gone", *report))
             return

@@ -15,7 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
-from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.engine import PackedFunction, PythonTask
 from hesrpt.runtime.engines.launching import build_python_command
 from hesrpt.runtime.engines.supervision import Supervision
@@ -24,6 +24,8 @@ from hesrpt.runtime.logs import limit_log
 
 # If an item takes longer than this, in seconds, those after it go to other workers.
 _PATIENCE_SECONDS = 0.05
+# A worker that is not ready after this long, in seconds, is replaced.
+_START_SECONDS = 120.0
 # A worker that closes its connection usually ends. If it does not, it is killed after this long.
 _EXIT_SECONDS = 0.2
 
@@ -47,6 +49,7 @@ class WorkerProcess:
         self.pid: int | None = None  # not known at first
         self.attempts: deque[Attempt] = deque()  # those without a reply
         self.is_ready = False  # whether it has started
+        self.is_late = False  # whether it took too long to start
         self.is_ending = False  # whether it is to be killed
         self.error: str | None = None  # why it is to be killed while it runs an item
         self._exit_by = inf  # when to kill it, if it has closed its connection
@@ -55,15 +58,23 @@ class WorkerProcess:
         self._generation = 0  # of tokens: those of withdrawn items are not valid any more
         self._is_slow = False  # whether items were withdrawn, because the running one takes long
         self.busy_since = inf  # when it started what it is doing now
-        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as on_error:
+            ours, theirs = socket.socketpair()
+            on_error.callback(ours.close)
+            on_error.callback(theirs.close)
+            self._tokens = os.pipe()
+            os.set_blocking(self._tokens[0], False)
+            fds = list(self._tokens)
+            on_error.callback(close_all, fds)
+            for copy, fd in ((_duplicate, 1), (_duplicate, 2), (os.dup, self._tokens[0])):
+                fds.append(copy(fd))
+            on_error.pop_all()
         ours.setblocking(False)
         self.channel = Channel(ours)
-        self._tokens = os.pipe()
-        os.set_blocking(self._tokens[0], False)
         supervision.start(
             number,
             build_python_command("worker", "run_worker"),
-            fds=[_duplicate(1), _duplicate(2), theirs.detach(), os.dup(self._tokens[0])],
+            fds=[*fds[2:4], theirs.detach(), fds[4]],
             directory=directory,
         )
         # The key opens connections to the managers and queues of multiprocessing.
@@ -85,8 +96,10 @@ class WorkerProcess:
         """When it is to be killed, on the monotonic clock."""
         if self.channel.is_closed:
             return self._exit_by
-        if not self.attempts or self.is_ending or not self.is_ready:
+        if self.is_ending or not self.attempts:
             return inf
+        if not self.is_ready:
+            return self.busy_since + _START_SECONDS
         timeout = self.attempts[0].task.timeout
         if timeout is None or self.channel.has_partial_message:
             return inf
@@ -103,6 +116,8 @@ class WorkerProcess:
         """Record why the worker is killed at its deadline."""
         if self.channel.is_closed:
             self._has_left, self._exit_by = True, inf
+        elif not self.is_ready:
+            self.is_late = True
         else:
             self.error = describe_timeout(self.attempts[0].task.timeout)
 
@@ -182,8 +197,7 @@ class WorkerProcess:
     def close_files(self) -> None:
         """Close its connection."""
         self.channel.close()
-        for fd in self._tokens:
-            os.close(fd)
+        close_all(self._tokens)
 
 
 def _duplicate(fd: int) -> int:
