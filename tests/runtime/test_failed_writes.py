@@ -25,17 +25,17 @@ HESRPT = (sys.executable, "-m", "hesrpt")
 IN_NEW_MOUNTS = ("unshare", "--mount", "--map-root-user", "sh", "-c")
 
 # Runs a job whose results do not fit, and prints what the caller sees.
-SCRIPT = f"""
+SCRIPT = """
 import resource, sys
 from pathlib import Path
 from support.inline_engine import InlineEngine
 from hesrpt import Pool, StateError
 
-state, result_bytes, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+state, result_bytes, limit, items = Path(sys.argv[1]), *map(int, sys.argv[2:])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 pool = Pool(state=state, engine=InlineEngine())
-job = pool.map(lambda item: bytes([item]) * result_bytes, range({ITEMS}), name="job")
+job = pool.map(lambda item: bytes([item]) * result_bytes, range(items), name="job")
 for _ in range(2):  # it fails in the same way whenever it is asked for
     try:
         job.results()
@@ -79,9 +79,9 @@ def get_environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-def run_script(*arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:
+def run_script(*arguments: str, items: int = ITEMS, prefix: tuple[str, ...] = ()) -> list[str]:
     done = subprocess.run(
-        [*prefix, sys.executable, "-c", SCRIPT, *arguments],
+        [*prefix, sys.executable, "-c", SCRIPT, *arguments, str(items)],
         env=get_environment(),
         capture_output=True,
         text=True,
@@ -124,6 +124,12 @@ def test_limit_on_file_sizes(tmp_path: Path) -> None:
     lines = run_script(str(state), str(RESULT_BYTES), "2000000")
     check_failures(lines, f"{state}/state.db", r"2000000 bytes is reached \(ulimit -f\)")
     check_resume(state)
+
+
+def test_last_outcome_of_a_job_that_cannot_be_written(tmp_path: Path) -> None:
+    lines = run_script(str(tmp_path / "s"), "900000", "500000", items=1)
+    check_failures(lines, f"{tmp_path}/s/state.db", r"\(ulimit -f\)")
+    assert [(job.state, job.done) for job in read_status(tmp_path / "s").jobs] == [("running", 0)]
 
 
 def test_limit_on_file_sizes_and_a_large_result(tmp_path: Path) -> None:
