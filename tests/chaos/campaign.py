@@ -68,6 +68,7 @@ class Campaign:
     seconds: float = float("inf")
     parallel: int = 3
     kills_per_trial: int = 20
+    max_items: int = 1000  # of a job
     patience: float = 60.0
 
     def run(self, show: Callable[[CampaignReport], None] = lambda report: None) -> CampaignReport:
@@ -103,5 +104,11 @@ class Campaign:
 
     def _run_trial(self, seed: int, kills: int) -> TrialReport:
         threading.current_thread().name = f"trial-{seed}"
-        trial = Trial(self.directory / str(seed), seed, max_kills=kills, patience=self.patience)
+        trial = Trial(
+            self.directory / str(seed),
+            seed,
+            max_kills=kills,
+            max_items=self.max_items,
+            patience=self.patience,
+        )
         return trial.run()

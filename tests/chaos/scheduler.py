@@ -84,7 +84,7 @@ class Scheduler:
         """Kill one process, or two at the same instant; return whether there was one."""
         targets = self.find_targets()
         possible = {kill: weight for kill, weight in KILLS.items() if targets.keys() >= set(kill)}
-        if not possible or (list(possible) == [("scheduler",)] and rng.random() < 0.7):
+        if not possible or (list(possible) == [("scheduler",)] and rng.random() < 0.95):
             return False
         (chosen,) = rng.choices(list(possible), list(possible.values()))
         victims = [rng.choice(targets[role]) for role in chosen]

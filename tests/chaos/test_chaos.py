@@ -19,7 +19,9 @@ from chaos.processes import find_recorded
 
 def test_short_campaign_finds_nothing(tmp_path: Path) -> None:
     """``make chaos`` is the long one."""
-    campaign = Campaign(directory=tmp_path, seed=3, kills=20, kills_per_trial=7, parallel=3)
+    campaign = Campaign(
+        directory=tmp_path, seed=3, kills=20, kills_per_trial=7, max_items=15, parallel=3
+    )
     report = campaign.run()
     assert report.kills.total() >= 15
     assert report.errors == []

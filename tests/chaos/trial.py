@@ -61,16 +61,21 @@ class TrialReport:
 class Trial:
     """A state directory, its jobs, and what happened to them."""
 
-    def __init__(self, directory: Path, seed: int, *, max_kills: int, patience: float) -> None:
+    def __init__(
+        self, directory: Path, seed: int, *, max_kills: int, max_items: int, patience: float
+    ) -> None:
         self.directory, self.patience = directory, patience
         self.rng = random.Random(seed)
         self.kills_left = max_kills
+        self.is_long = max_kills >= 20  # whether it may take a minute
         self.mark = f"{seed}-{os.getpid()}"
         self.report = TrialReport(seed)
         self.findings = self.report.findings
         (directory / "locks").mkdir(parents=True)
         self.state = directory / "state"
         self.plan: Plan = create_plan(self.rng, directory)
+        for job in self.plan.jobs:
+            del job.items[max_items:]
         self.submitted_keys: list[str] = []
         self.submitted_jobs = 0
         self.orders: dict[int, list[list[str]]] = {}  # of the items of each job, in each life
@@ -213,6 +218,8 @@ class Trial:
             return True
         if chance < 0.15 and self.database.exists():
             seconds = self.rng.choice([0.1, 0.5, 2.0])
+            if self.is_long and self.rng.random() < 0.02:
+                seconds = 40.0
             hold_database_lock(self.database, seconds)
             self.report.others["locked databases"] += 1
             return True
