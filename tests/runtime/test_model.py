@@ -12,11 +12,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,16 @@ from hypothesis.stateful import (
     precondition,
     rule,
     run_state_machine_as_test,
+)
+from support.runtime_model import (
+    CHANGES,
+    FUNCTIONS,
+    ModelExecutor,
+    ModelJob,
+    Request,
+    double,
+    find_done,
+    get_tag,
 )
 from support.stepping import (
     DatabaseFaults,
@@ -46,12 +55,10 @@ from support.stepping import (
 from hesrpt import JobError, Pool
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.batch_run import Inbox, submit_jobs
-from hesrpt.runtime.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.job_registry import OnChange
-from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.jobs import Resizing
 from hesrpt.runtime.journal import Journal
 from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.live_job import LiveJob
@@ -59,102 +66,6 @@ from hesrpt.runtime.state_directory import get_database_path
 
 # The scheduler gives up on an item that lost its server more often than this.
 MAX_LOSSES = 10
-
-
-def double(x: Any) -> Any:
-    return x * 2
-
-
-def triple(x: Any) -> Any:
-    return x * 3
-
-
-FUNCTIONS = {"double": double, "triple": triple}
-#: How a script may have changed a job since the run was interrupted.
-CHANGES = ["none", "none", "reversed", "shorter", "longer", "function"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """A job as the user's script adds it, the same in every life of the scheduler."""
-
-    name: str
-    items: tuple[int, ...]
-    retries: int = 1
-    function: str = "double"
-    is_sized: bool = True
-    resize: Resizing | None = None
-    is_command: bool = False
-    tag: str = ""  # identifies a submission
-    serial: int = 0  # identifies the request, whatever changes
-
-    def create_spec(self) -> JobSpec:
-        """Return the job of a command."""
-        items = None if self.resize else tuple(map(str, self.items))
-        program = ("true", self.tag) if self.resize else ("true", self.tag, "{item}")
-        template = CommandTemplate(job=self.name, command=program, items=items)
-        return JobSpec(
-            name=self.name,
-            items=1 if items is None else len(items),
-            retries=self.retries,
-            resize=self.resize,
-            restart_cost=2.0,
-            command=template,
-        )
-
-
-def get_tag(spec: JobSpec) -> str:
-    """Return the tag of a submission."""
-    return "" if spec.command is None else spec.command.command[1]
-
-
-@dataclass
-class ModelJob:
-    """A job of the present life, and what should have become of it."""
-
-    request: Request
-    handle: Job[Any]
-    source: GuidedItems | None = None
-    done: set[int] = field(default_factory=set)
-    failures: Counter[int] = field(default_factory=Counter)
-    losses: Counter[int] = field(default_factory=Counter)
-    failed: str | None = None  # "failed" or "cancelled"
-
-    @property
-    def name(self) -> str:
-        return self.handle.name
-
-    @property
-    def items(self) -> int:
-        return len(self.request.items)
-
-    @property
-    def offered(self) -> int:
-        return self.items if self.source is None else self.source.offered
-
-    @property
-    def state(self) -> str:
-        if self.failed is not None:
-            return self.failed
-        return "done" if len(self.done) == self.items else "running"
-
-
-@dataclass
-class ModelExecutor:
-    """An executor of the present life."""
-
-    executor: PoolExecutor
-    calls: list[tuple[int, Future[Any]]] = field(default_factory=list)
-    is_shut_down: bool = False
-
-
-def find_done(items: Sequence[int], results: Mapping[int, Sequence[Any]]) -> set[int]:
-    """Return the positions of the items that earlier results belong to; equal items may repeat."""
-    return {
-        position
-        for position, item in enumerate(items)
-        if items[:position].count(item) < len(results.get(item, ()))
-    }
 
 
 class RuntimeMachine(RuleBasedStateMachine):
