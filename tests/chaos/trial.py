@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -100,6 +101,8 @@ class Trial:
             self._check_orphans("at the end")
             for process in self._find_processes():
                 process.kill()
+            for fork in find_forks_of_script(self.directory):
+                os.kill(fork, signal.SIGKILL)
             if disk is not None:
                 disk.remove()
         check_copies(self.directory, self.findings)
