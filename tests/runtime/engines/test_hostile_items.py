@@ -379,3 +379,22 @@ def test_time_limits_do_not_follow_the_system_clock(
     outcomes = collect_outcomes(engine, 2)
     assert [outcome.error for outcome in outcomes.values()] == [None, None]
     assert all(0 < outcome.seconds < 60 for outcome in outcomes.values())
+
+
+# --- the directory ----------------------------------------------------------------------------
+
+
+def test_items_run_in_a_directory_that_was_removed(tmp_path: Path) -> None:
+    script = (
+        "import os\n"
+        "from hesrpt import Pool\n"
+        f"os.mkdir({str(tmp_path / 'gone')!r})\n"
+        f"os.chdir({str(tmp_path / 'gone')!r})\n"
+        f"os.rmdir({str(tmp_path / 'gone')!r})\n"
+        "with Pool(servers=1) as pool:\n"
+        "    print(pool.map(abs, [-1]).results())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.stdout == "[1]\n", done.stderr

@@ -13,7 +13,6 @@ import errno
 import os
 import selectors
 import signal
-import socket
 import time
 import weakref
 from collections import deque
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.channel import Channel
 from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
+from hesrpt.runtime.engines.cores import choose_cores
 from hesrpt.runtime.engines.engine import (
     CommandTask,
     Outcome,
@@ -41,6 +41,7 @@ from hesrpt.runtime.engines.processes import (
 )
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.engines.waker import Waker
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
 from hesrpt.runtime.logs import LOG_CHECK_SECONDS
 
@@ -55,15 +56,6 @@ class _Batch(NamedTuple):
 
     attempts: list[Attempt]
     servers: int
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(_list_usable_cores()) or os.cpu_count() or 1
-
-
-def _list_usable_cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 class LocalEngine:
@@ -84,14 +76,12 @@ class LocalEngine:
         self._waiting: deque[_Batch] = deque()
         self._outcomes: list[Outcome] = []  # to be returned by wait_for_outcomes
         self._start_failures = self._supervision_failures = 0
-        self._directory = os.getcwd()  # in which workers run
+        self._directory: str | None = None  # in which workers run
+        with contextlib.suppress(FileNotFoundError):  # somebody has removed it
+            self._directory = os.getcwd()
         self._selector = selectors.DefaultSelector()
-        # Any thread may wake the loop, but need not write to the socket while it does not wait.
-        self._wake_sender, self._wake_receiver = socket.socketpair()
-        self._wake_sender.setblocking(False)
-        self._wake_receiver.setblocking(False)
-        self._selector.register(self._wake_receiver, selectors.EVENT_READ, self._clear_wake)
-        self._is_waiting = self._is_woken = False
+        self._waker = Waker()
+        self._selector.register(self._waker, selectors.EVENT_READ, self._waker.clear)
         self._next_log_check = 0.0
         self._released_functions: deque[int] = deque()  # that workers may forget
 
@@ -254,15 +244,13 @@ class LocalEngine:
     # --- resizing -----------------------------------------------------------------------------
 
     def _choose_cores(self, servers: int, command: CommandProcess | None = None) -> list[int]:
-        """Choose cores that no other command has; if there are too few, choose all cores."""
+        """Choose cores for a command that no other command has."""
         others = [
             each
             for each in self.processes.values()
             if isinstance(each, CommandProcess) and each is not command
         ]
-        taken = {core for other in others for core in other.cores}
-        free = [core for core in _list_usable_cores() if core not in taken]
-        return free[:servers] if len(free) >= servers else _list_usable_cores()
+        return choose_cores(servers, {core for other in others for core in other.cores})
 
     def resize(self, job: str, item: int, servers: int) -> None:
         attempt = self._attempts.get((job, item))
@@ -325,17 +313,17 @@ class LocalEngine:
         end = time.monotonic() + timeout
         while True:
             self._launch()
-            self._is_waiting = True
-            patience = 0.0 if self._outcomes or self._is_woken else self._find_next_time(end)
+            self._waker.is_waiting = True
+            patience = 0.0 if self._outcomes or self._waker.is_woken else self._find_next_time(end)
             for key, _ in self._selector.select(patience):
                 key.data()
-            self._is_waiting = False
+            self._waker.is_waiting = False
             self._kill_overdue()
             self._limit_logs()
             self._replace_supervision()
             self._forget_functions()
-            if self._outcomes or self._is_woken or time.monotonic() >= end:
-                self._is_woken = False
+            if self._outcomes or self._waker.is_woken or time.monotonic() >= end:
+                self._waker.is_woken = False
                 self._launch()
                 outcomes, self._outcomes = self._outcomes, []
                 return outcomes
@@ -358,14 +346,7 @@ class LocalEngine:
         return max(min([end, *deadlines]) - now, 0.0)
 
     def wake(self) -> None:
-        self._is_woken = True
-        if self._is_waiting:
-            with contextlib.suppress(OSError):  # enough bytes are in the socket already
-                self._wake_sender.send(b"\0")
-
-    def _clear_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_receiver.recv(4096)
+        self._waker.wake()
 
     def _watch(self, channel: Channel, callback: Callable[[], None]) -> None:
         """Call a function when a channel has messages, and when it has room for pending ones."""
@@ -503,8 +484,7 @@ class LocalEngine:
         self.supervision = None
         self.processes.clear()
         self._selector.close()
-        self._wake_sender.close()
-        self._wake_receiver.close()
+        self._waker.close()
 
 
 def _was_killed(report: GoneReport) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.engines.cores import count_cores
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.local import LocalEngine, count_cores
+from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.validation import check_choice
 
 

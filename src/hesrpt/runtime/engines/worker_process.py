@@ -44,7 +44,7 @@ class WorkerProcess:
 
     servers = 1
 
-    def __init__(self, number: int, supervision: Supervision, directory: str) -> None:
+    def __init__(self, number: int, supervision: Supervision, directory: str | None) -> None:
         self.number = number
         self.pid: int | None = None  # not known at first
         self.attempts: deque[Attempt] = deque()  # those without a reply
