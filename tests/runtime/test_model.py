@@ -59,10 +59,10 @@ from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.job_registry import OnChange
 from hesrpt.runtime.jobs import Resizing
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.state_directory import get_database_path
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.state_directory import get_database_path
 
 # The scheduler gives up on an item that lost its server more often than this.
 MAX_LOSSES = 10

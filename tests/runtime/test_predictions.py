@@ -8,13 +8,13 @@ from hesrpt import PowerLaw, Workload, simulate
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.events import ItemFinished, JobArrived
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.predictions import (
     estimate_remaining_work,
     predict_ends,
     simulate_alternatives,
     simulate_flow_times,
 )
+from hesrpt.runtime.storage.journal_entries import JobRecord
 
 HALF = PowerLaw(0.5)
 

@@ -8,8 +8,8 @@ import pytest
 from hesrpt import InputError, PowerLaw
 from hesrpt.plotting import draw_schedule
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal_entries import Holding, JobRecord
 from hesrpt.runtime.run_schedule import build_schedule
+from hesrpt.runtime.storage.journal_entries import Holding, JobRecord
 
 HOLDINGS = [
     Holding(0.5, 1, 2),

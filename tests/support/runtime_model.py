@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.jobs import JobSpec, Resizing

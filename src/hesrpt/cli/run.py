@@ -102,8 +102,8 @@ def run(
     from hesrpt.cli.live_table import LiveTable
     from hesrpt.cli.run_tables import print_failures, print_outcome
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
+    from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
     from hesrpt.runtime.inspection import read_policy
-    from hesrpt.runtime.jobs_file import JobsFile, read_jobs_file
 
     if jobs is None and not resume:
         raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR --resume")

@@ -10,8 +10,8 @@ from rich.table import Table
 from hesrpt.cli.terminal import create_console, literal, print_error_text, print_table
 from hesrpt.policies import POLICIES
 from hesrpt.runtime.inspection import RunStatus
-from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.predictions import simulate_alternatives
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.units import format_duration
 
 # Mention how long the first server took to start if it was longer than this, in seconds.

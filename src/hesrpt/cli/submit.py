@@ -18,7 +18,7 @@ def submit(
 ) -> None:
     """Add jobs to a run. If it is not running, they start when it is resumed."""
     from hesrpt.runtime.batch_run import submit_jobs
-    from hesrpt.runtime.jobs_file import read_jobs_file
+    from hesrpt.runtime.commands.jobs_file import read_jobs_file
 
     specs = read_jobs_file(jobs).jobs
     start_now = submit_jobs(state, specs)

@@ -12,12 +12,12 @@ from types import FrameType
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import REMOVED, Changes
-from hesrpt.runtime.journal_submissions import SubmissionTable
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
-from hesrpt.runtime.state_directory import StateExistsError
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import REMOVED, Changes
+from hesrpt.runtime.storage.journal_submissions import SubmissionTable
+from hesrpt.runtime.storage.state_directory import StateExistsError
 
 # How often to look for submitted jobs and to update the display, in seconds.
 _POLL_SECONDS = 0.25

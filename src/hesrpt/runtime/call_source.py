@@ -19,9 +19,9 @@ import cloudpickle
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.calls import Call, make_call
-from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
-from hesrpt.runtime.fingerprints import FINGERPRINT_BYTES
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.sources import SourceListener
 
 _LOG = logging.getLogger("hesrpt")

@@ -36,10 +36,7 @@ from hesrpt.runtime.events import (
     Stop,
     Tick,
 )
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import FailedAttempt, FinishedItem, ItemResult
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.logs import LogName, get_log_path
 from hesrpt.runtime.messages import (
     JobsSubmitted,
     JobStopped,
@@ -50,6 +47,9 @@ from hesrpt.runtime.messages import (
 )
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.sources import ReadAhead
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import FailedAttempt, FinishedItem, ItemResult
+from hesrpt.runtime.storage.logs import LogName, get_log_path
 from hesrpt.runtime.text import escape_undecodable
 
 # How long to wait for an outcome or a message before the next tick, in seconds.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.earlier_items import get_log_name
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import JobRecord
-from hesrpt.runtime.logs import find_logs
+from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.run_schedule import build_schedule
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.logs import find_logs
 from hesrpt.schedule import Schedule
 
 

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 import cloudpickle
 
 from hesrpt.errors import InputError, JobError
-from hesrpt.runtime.journal_entries import JobState, get_job_state
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal_entries import JobState, get_job_state
 
 T_co = TypeVar("T_co", covariant=True)
 

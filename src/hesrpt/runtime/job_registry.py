@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.earlier_items import EarlierItems
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import JobRecord
+from hesrpt.runtime.identity.earlier_items import EarlierItems
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import JobRecord
 
 #: What to do with the results of a job whose function or command has changed since.
 OnChange: TypeAlias = Literal["error", "redo", "keep"]

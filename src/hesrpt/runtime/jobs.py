@@ -1,7 +1,7 @@
 """A job as submitted (:class:`JobSpec`), and as the core sees it (:class:`ActiveJob`).
 
 The driver's view of a job is in :mod:`~hesrpt.runtime.live_job`, and the journal's in
-:mod:`~hesrpt.runtime.journal_entries`.
+:mod:`~hesrpt.runtime.storage.journal_entries`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Literal, TypeAlias
 
-from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hesrpt.runtime.earlier_items import EarlierItems, Matches
-from hesrpt.runtime.fingerprints import fingerprint_command
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
+from hesrpt.runtime.identity.fingerprints import fingerprint_command
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.sources import CommandSource, Source
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.speedups import PowerLaw
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hesrpt.runtime.earlier_items import Match, Matches
-from hesrpt.runtime.journal_entries import GONE
+from hesrpt.runtime.identity.earlier_items import Match, Matches
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal_entries import GONE
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.job_handle import Job, JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import Changes, JobRecord
 from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
 from hesrpt.runtime.python_jobs import create_executor_job, create_map_job
 from hesrpt.runtime.run_schedule import build_schedule
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
 from hesrpt.schedule import Schedule
 from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike

@@ -17,8 +17,8 @@ from hesrpt.policies import (
     get_malleable_policy,
 )
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.journal_entries import JobRecord
 from hesrpt.runtime.run_schedule import get_measured_size, get_measured_speedup
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.simulator import simulate
 from hesrpt.speedups import Speedup
 from hesrpt.workload import Workload

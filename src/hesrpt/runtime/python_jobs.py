@@ -9,7 +9,7 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.fingerprints import fingerprint_function
+from hesrpt.runtime.identity.fingerprints import fingerprint_function
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.sources import PythonSource, ReadAhead

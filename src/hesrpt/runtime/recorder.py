@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import (
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import (
     Changes,
     FailedAttempt,
     FinishedItem,

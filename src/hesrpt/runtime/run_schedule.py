@@ -8,7 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.runtime.journal_entries import Holding, JobRecord
+from hesrpt.runtime.storage.journal_entries import Holding, JobRecord
 from hesrpt.schedule import Schedule, Timeline
 from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.workload import Workload

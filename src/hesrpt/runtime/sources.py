@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from hesrpt.runtime.command_template import CommandTemplate
-from hesrpt.runtime.earlier_items import EarlierItems, Match, Matches, create_key
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import CommandTask, Outcome, PythonTask, Task
-from hesrpt.runtime.fingerprints import fingerprint_command_items, fingerprint_item
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Match, Matches, create_key
+from hesrpt.runtime.identity.fingerprints import fingerprint_command_items, fingerprint_item
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20

@@ -190,7 +190,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from hesrpt import Pool
-from hesrpt.runtime.jobs_file import read_jobs_file
+from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.engines.local import LocalEngine
 
 engine = LocalEngine(2)
@@ -322,7 +322,7 @@ def test_crash_of_one_worker_costs_only_its_item_as_process_1() -> None:
 FEW_FILES = """
 import resource
 from hesrpt import Pool
-from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 from hesrpt import Pool
 from hesrpt.runtime.engines.engine import CommandTask, Outcome
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
-from hesrpt.runtime.journal import Journal
+from hesrpt.runtime.storage.journal import Journal
 
 STORE = 80 * 2**20
 

@@ -20,7 +20,7 @@ from support.paths import ROOT
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
-from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.ray.actors import Assignment, Batch
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.jobs import JobSpec

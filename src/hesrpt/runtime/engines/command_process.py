@@ -15,7 +15,7 @@ from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.output import add_last_lines, finish_log, open_output
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
-from hesrpt.runtime.logs import limit_output
+from hesrpt.runtime.storage.logs import limit_output
 
 
 class CommandStartError(Exception):

@@ -43,7 +43,7 @@ from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.waker import Waker
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
-from hesrpt.runtime.logs import LOG_CHECK_SECONDS
+from hesrpt.runtime.storage.logs import LOG_CHECK_SECONDS
 
 # How often to look whether guardian and supervisor are gone, after one of them has died.
 _POLL_SECONDS = 0.01

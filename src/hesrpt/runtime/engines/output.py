@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from hesrpt.runtime.logs import limit_log, open_log
+from hesrpt.runtime.storage.logs import limit_log, open_log
 
 
 @contextlib.contextmanager

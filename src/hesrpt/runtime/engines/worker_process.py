@@ -20,7 +20,7 @@ from hesrpt.runtime.engines.engine import PackedFunction, PythonTask
 from hesrpt.runtime.engines.launching import build_python_command
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
-from hesrpt.runtime.logs import limit_log
+from hesrpt.runtime.storage.logs import limit_log
 
 # If an item takes longer than this, in seconds, those after it go to other workers.
 _PATIENCE_SECONDS = 0.05

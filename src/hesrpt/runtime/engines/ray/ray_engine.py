@@ -31,7 +31,7 @@ from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connec
 from hesrpt.runtime.engines.ray.fleet import Fleet
 from hesrpt.runtime.engines.ray.resources import check_resources
 from hesrpt.runtime.engines.ray.server import ItemReport
-from hesrpt.runtime.logs import limit_log, open_log
+from hesrpt.runtime.storage.logs import limit_log, open_log
 
 # Seconds by which a batch may exceed the time limit of one of its items.
 _BATCH_SLACK = 1.0

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.journal_rows import Row
-from hesrpt.runtime.state_directory import get_database_path, open_private, sync_directory
+from hesrpt.runtime.storage.journal_rows import Row
+from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
 _VERSION = 3
 _SCHEMA = f"""

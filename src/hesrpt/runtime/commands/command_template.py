@@ -10,13 +10,19 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.code_arguments import (
+from hesrpt.runtime.commands.code_arguments import (
     find_code,
     find_exposed,
     get_program,
     reads_code_from_input,
 )
-from hesrpt.runtime.shell_line import NUMBERS, ShellLine, Word, get_variable, read_shell_line
+from hesrpt.runtime.commands.shell_line import (
+    NUMBERS,
+    ShellLine,
+    Word,
+    get_variable,
+    read_shell_line,
+)
 
 PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
 

@@ -10,10 +10,16 @@ from typing import Any, TypeVar, get_args
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
 from hesrpt.policies import get_malleable_policy
-from hesrpt.runtime.command_template import CommandTemplate, find_placeholders
-from hesrpt.runtime.job_items import list_items
+from hesrpt.runtime.commands.command_template import CommandTemplate, find_placeholders
+from hesrpt.runtime.commands.job_items import list_items
+from hesrpt.runtime.commands.toml_tables import (
+    TomlLines,
+    TomlTable,
+    describe_value,
+    is_whole,
+    parse_toml,
+)
 from hesrpt.runtime.jobs import JobSpec, Resizing
-from hesrpt.runtime.toml_tables import TomlLines, TomlTable, describe_value, is_whole, parse_toml
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
 

@@ -15,12 +15,19 @@ from support.shell import run
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.runtime.engines.output import read_end
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.logs import LOG_LIMIT, LogName, find_logs, limit_log, limit_output, open_log
+from hesrpt.runtime.storage.logs import (
+    LOG_LIMIT,
+    LogName,
+    find_logs,
+    limit_log,
+    limit_output,
+    open_log,
+)
 
 
 def write_log(path: Path, data: bytes) -> None:

@@ -13,12 +13,12 @@ from support.waiting import wait_until
 
 from hesrpt import StateError
 from hesrpt.runtime.batch_run import RunOptions, run_jobs, submit_jobs
+from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.jobs_file import read_jobs_file
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import Changes, JobRecord
 from hesrpt.runtime.pool import Pool
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.runtime.earlier_items import EarlierItems, Matches, create_key, get_log_name
-from hesrpt.runtime.fingerprints import fingerprint_item
-from hesrpt.runtime.journal_entries import GONE
-from hesrpt.runtime.logs import LogName
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key, get_log_name
+from hesrpt.runtime.identity.fingerprints import fingerprint_item
+from hesrpt.runtime.storage.journal_entries import GONE
+from hesrpt.runtime.storage.logs import LogName
 
 letters = st.sampled_from("abc")
 

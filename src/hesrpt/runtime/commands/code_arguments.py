@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from hesrpt.runtime.shell_line import NUMBERS, PLACEHOLDER_MARK, Word
+from hesrpt.runtime.commands.shell_line import NUMBERS, PLACEHOLDER_MARK, Word
 
 
 class _Interpreter(NamedTuple):

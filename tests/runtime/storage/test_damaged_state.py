@@ -16,11 +16,11 @@ import pytest
 from support.inline_engine import InlineEngine
 
 from hesrpt import StateError
-from hesrpt.runtime import journal_items
 from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import GONE, Changes, MovedItem
 from hesrpt.runtime.pool import Pool
+from hesrpt.runtime.storage import journal_items
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import GONE, Changes, MovedItem
 
 JOBS = {"short": range(12), "long": range(5), "large": range(3)}
 SIZES = {"short": 1, "long": 50, "large": 500}

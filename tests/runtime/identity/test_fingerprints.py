@@ -27,8 +27,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.runtime.command_template import CommandTemplate
-from hesrpt.runtime.fingerprints import (
+from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.identity.fingerprints import (
     fingerprint_command,
     fingerprint_command_items,
     fingerprint_function,
@@ -373,8 +373,8 @@ _IN_ANOTHER_PROCESS = """
 import sys
 sys.path[:0] = {path!r}
 import random
-import runtime.test_fingerprints as tests
-from hesrpt.runtime.fingerprints import fingerprint_function, fingerprint_item
+import runtime.identity.test_fingerprints as tests
+from hesrpt.runtime.identity.fingerprints import fingerprint_function, fingerprint_item
 letters = [f"{{number}}" for number in range(100)]
 more = [set(letters), dict.fromkeys(set(letters)), frozenset((x, x) for x in letters)]
 for value in [create() for create in tests.DIFFERENT] + more:
@@ -385,7 +385,7 @@ for function in tests.list_functions():
 
 
 def test_fingerprints_are_the_same_in_other_processes() -> None:
-    source = _IN_ANOTHER_PROCESS.format(path=[str(Path(__file__).parents[1])])
+    source = _IN_ANOTHER_PROCESS.format(path=[str(Path(__file__).parents[2])])
     printed = {
         subprocess.run(
             [sys.executable, *options, "-c", source],

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.journal_database import Database
-from hesrpt.runtime.journal_entries import JobRecord
-from hesrpt.runtime.journal_rows import (
+from hesrpt.runtime.storage.journal_database import Database
+from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_rows import (
     JOB_COLUMNS,
     create_job_row,
     create_record,

@@ -16,8 +16,8 @@ from support.inline_engine import InlineEngine
 import hesrpt
 from hesrpt import Pool, StateError
 from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import Changes
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import Changes
 
 ITEMS, RESULT_BYTES = 60, 100_000
 
@@ -75,7 +75,7 @@ def compute_results(state: Path, *, result_bytes: int = RESULT_BYTES) -> tuple[l
 
 
 def get_environment() -> dict[str, str]:
-    paths = [str(Path(__file__).parents[1]), str(Path(hesrpt.__file__).parents[1])]
+    paths = [str(Path(__file__).parents[2]), str(Path(hesrpt.__file__).parents[1])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.journal_database import Database, create_database
-from hesrpt.runtime.journal_entries import (
+from hesrpt.runtime.storage.journal_database import Database, create_database
+from hesrpt.runtime.storage.journal_entries import (
     Changes,
     Holding,
     ItemResult,
     JobRecord,
 )
-from hesrpt.runtime.journal_items import ItemTable
-from hesrpt.runtime.journal_jobs import JobTable
-from hesrpt.runtime.journal_rows import HOLDING_COLUMNS, create_holding_row, is_intact, seal
-from hesrpt.runtime.journal_submissions import SubmissionTable
-from hesrpt.runtime.state_directory import (
+from hesrpt.runtime.storage.journal_items import ItemTable
+from hesrpt.runtime.storage.journal_jobs import JobTable
+from hesrpt.runtime.storage.journal_rows import HOLDING_COLUMNS, create_holding_row, is_intact, seal
+from hesrpt.runtime.storage.journal_submissions import SubmissionTable
+from hesrpt.runtime.storage.state_directory import (
     DirectoryLock,
     check_state_directory,
     create_state_directory,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.journal_rows import compute_digest
-from hesrpt.runtime.state_directory import (
+from hesrpt.runtime.storage.journal_rows import compute_digest
+from hesrpt.runtime.storage.state_directory import (
     create_private_directory,
     open_private,
     sync_directory,

@@ -11,8 +11,8 @@ import pytest
 
 from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal import Journal
-from hesrpt.runtime.journal_entries import (
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import (
     GONE,
     Changes,
     FailedAttempt,

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from hesrpt.runtime.state_directory import create_private_directory, open_private
+from hesrpt.runtime.storage.state_directory import create_private_directory, open_private
 
 #: The largest size of a log, in bytes.
 LOG_LIMIT = 10_000_000

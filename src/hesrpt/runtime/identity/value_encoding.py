@@ -23,8 +23,8 @@ from typing import Any
 
 import cloudpickle
 
-from hesrpt.runtime import array_encoding, function_encoding
-from hesrpt.runtime.function_encoding import Scope
+from hesrpt.runtime.identity import array_encoding, function_encoding
+from hesrpt.runtime.identity.function_encoding import Scope
 
 _SCALARS = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _STRING = frozenset({str})

@@ -17,10 +17,10 @@ from support.inline_engine import InlineEngine
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.runtime import journal_database
 from hesrpt.runtime.batch_run import submit_jobs
+from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.jobs_file import read_jobs_file
+from hesrpt.runtime.storage import journal_database
 
 
 @pytest.fixture(autouse=True)

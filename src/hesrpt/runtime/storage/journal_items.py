@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.journal_database import Database
-from hesrpt.runtime.journal_entries import Changes, FinishedItem, ItemResult
-from hesrpt.runtime.journal_jobs import JobTable
-from hesrpt.runtime.journal_rows import (
+from hesrpt.runtime.storage.journal_database import Database
+from hesrpt.runtime.storage.journal_entries import Changes, FinishedItem, ItemResult
+from hesrpt.runtime.storage.journal_jobs import JobTable
+from hesrpt.runtime.storage.journal_rows import (
     ITEM_COLUMNS,
     Row,
     compute_digest,
@@ -20,7 +20,7 @@ from hesrpt.runtime.journal_rows import (
     is_intact,
     move_item_row,
 )
-from hesrpt.runtime.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_result_name
+from hesrpt.runtime.storage.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_result_name
 
 _SELECT_ITEM = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
 

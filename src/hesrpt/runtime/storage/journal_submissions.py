@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal_database import Database
-from hesrpt.runtime.journal_entries import Submission
-from hesrpt.runtime.journal_rows import is_intact, seal
+from hesrpt.runtime.storage.journal_database import Database
+from hesrpt.runtime.storage.journal_entries import Submission
+from hesrpt.runtime.storage.journal_rows import is_intact, seal
 
 # Whether a scheduler will look for submissions again, as a value in the journal.
 _IS_OPEN = "takes_submissions"

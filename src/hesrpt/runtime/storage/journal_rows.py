@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.journal_entries import FinishedItem, Holding, JobRecord
+from hesrpt.runtime.storage.journal_entries import FinishedItem, Holding, JobRecord
 from hesrpt.speedups import PowerLaw, Speedup
 
 #: A row without its checksum, or with it as the last value.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hesrpt import InputError, Pool
-from hesrpt.runtime.command_template import CommandTemplate
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 

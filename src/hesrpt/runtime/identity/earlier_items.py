@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hesrpt.runtime.fingerprints import FINGERPRINT_BYTES
-from hesrpt.runtime.journal_entries import GONE
-from hesrpt.runtime.logs import LogName
+from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
+from hesrpt.runtime.storage.journal_entries import GONE
+from hesrpt.runtime.storage.logs import LogName
 
 _HALF = FINGERPRINT_BYTES // 2
 _RUN_BYTES = 4

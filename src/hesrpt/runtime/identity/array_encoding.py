@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from hesrpt.runtime.value_encoding import Encoder
+    from hesrpt.runtime.identity.value_encoding import Encoder
 
 
 def encode_array(encoder: Encoder, value: Any) -> bytes | None:

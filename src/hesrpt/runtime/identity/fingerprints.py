@@ -1,8 +1,8 @@
 """Fingerprints: what identifies an item, a function or a command, in this process and in others.
 
 A result belongs to an item and to a function or command. When a run is resumed, their fingerprints
-say whether they are still the same: see :mod:`~hesrpt.runtime.value_encoding` for values, and
-:mod:`~hesrpt.runtime.function_encoding` for functions.
+say whether they are still the same: see :mod:`~hesrpt.runtime.identity.value_encoding` for values,
+and :mod:`~hesrpt.runtime.identity.function_encoding` for functions.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from hesrpt.runtime.command_template import CommandTemplate, find_placeholders
-from hesrpt.runtime.function_encoding import get_root_scope
-from hesrpt.runtime.value_encoding import EncodingError, encode_value
+from hesrpt.runtime.commands.command_template import CommandTemplate, find_placeholders
+from hesrpt.runtime.identity.function_encoding import get_root_scope
+from hesrpt.runtime.identity.value_encoding import EncodingError, encode_value
 
 #: The length of a fingerprint in bytes.
 FINGERPRINT_BYTES = 16

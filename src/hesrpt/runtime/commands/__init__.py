@@ -1,0 +1,1 @@
+"""Commands and their placeholders, and the files that describe jobs."""
