@@ -140,7 +140,7 @@ class RuntimeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_alive and len(self.jobs) < 5)
     @rule(
         name=st.sampled_from(["a", "b"]),
-        items=st.lists(st.integers(0, 3), max_size=5),
+        items=st.lists(st.integers(0, 2), max_size=5),
         retries=st.integers(0, 2),
         function=st.sampled_from(sorted(FUNCTIONS)),
         is_sized=st.booleans(),
@@ -301,12 +301,13 @@ class RuntimeMachine(RuleBasedStateMachine):
         self.end(dict.fromkeys(self.engine.running, "done"), 1.0)
 
     @precondition(lambda self: self.is_alive and self.engine.running)
-    @rule(data=st.data())
-    def lose_again_and_again(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), how=st.sampled_from(["failed", "lost"]))
+    def end_badly_again_and_again(self, data: st.DataObject, how: str) -> None:
         key = data.draw(st.sampled_from(sorted(self.engine.running)))
         for _ in range(MAX_LOSSES + 1):
             if self.is_alive and key in self.engine.running:
-                self.end({key: "lost"}, 1.0)
+                self.end({key: how}, 1.0)
+                self.jobs_end_exactly_when_their_items_have()
 
     def end(self, ends: dict[tuple[str, int], str], seconds: float) -> None:
         """End running items, and compare what follows with the model."""
@@ -550,6 +551,7 @@ class RuntimeMachine(RuleBasedStateMachine):
     @rule()
     def take_submissions(self) -> None:
         jobs = self.inbox.take()
+        assert self.inbox.take() == []  # nothing is taken twice
         requests = [self.submitted[get_tag(job.spec)] for job in jobs]
         self.add_live_jobs(jobs, requests)
         if self.is_alive:
