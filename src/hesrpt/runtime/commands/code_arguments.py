@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from hesrpt.runtime.commands.shell_line import NUMBERS, PLACEHOLDER_MARK, Word
+from hesrpt.runtime.commands.shell_symbols import NUMBERS
+from hesrpt.runtime.commands.shell_words import PLACEHOLDER_MARK, Word
 
 
 class _Interpreter(NamedTuple):

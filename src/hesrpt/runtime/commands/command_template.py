@@ -16,13 +16,9 @@ from hesrpt.runtime.commands.code_arguments import (
     get_program,
     reads_code_from_input,
 )
-from hesrpt.runtime.commands.shell_line import (
-    NUMBERS,
-    ShellLine,
-    Word,
-    get_variable,
-    read_shell_line,
-)
+from hesrpt.runtime.commands.shell_line import ShellLine, read_shell_line
+from hesrpt.runtime.commands.shell_symbols import NUMBERS, get_variable
+from hesrpt.runtime.commands.shell_words import Word
 
 PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
 
