@@ -116,7 +116,7 @@ def test_part_of_a_reply_is_discarded() -> None:
         worker = None
         while worker is None or not worker.channel.has_partial_message:
             assert engine.wait_for_outcomes(0.0) == []
-            worker = next(iter(engine._workers), None)
+            worker = next(iter(engine.workers), None)
         assert worker.pid is not None
         kill(worker.pid)
         outcomes = collect_outcomes(engine, 2)

@@ -75,7 +75,7 @@ class WordCollector:
         return text
 
     def start_redirection(self) -> None:
-        """End the word, unless it is the number of the file descriptor to redirect."""
+        """End the word; drop it if it is the number of a file descriptor."""
         if self.word is not None and self.word.text.isdigit():
             self.word = None
         self.end_word()
