@@ -1,86 +1,34 @@
-"""The scheduler's loop: passes events to the core, and carries out the commands it returns."""
+"""The scheduler's thread, what other threads ask of it, and how it ends.
+
+What it does with a run is in :mod:`~hesrpt.runtime.live_run`.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from math import inf
-from pathlib import Path
-from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.core import MAX_BATCH, Core
-from hesrpt.runtime.engines.engine import Engine, Outcome
-from hesrpt.runtime.events import (
-    CapacityChanged,
-    Command,
-    Drop,
-    Event,
-    Finish,
-    ItemFailed,
-    ItemFinished,
-    ItemLost,
-    ItemsExhausted,
-    ItemsRead,
-    JobArrived,
-    JobCancelled,
-    Resize,
-    Start,
-    Stop,
-    Tick,
-)
+from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.messages import (
-    JobsSubmitted,
-    JobStopped,
-    Message,
-    SourceAdvanced,
-    SourceExhausted,
-    SourceProgress,
-)
-from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.live_run import LiveRun, Snapshot
+from hesrpt.runtime.messages import JobsSubmitted, JobStopped, Message
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import FailedAttempt, FinishedItem, ItemResult
-from hesrpt.runtime.storage.logs import LogName, get_log_path
-from hesrpt.runtime.text import escape_undecodable
+from hesrpt.runtime.storage.journal_entries import ItemResult
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
-# How long jobs may wait without any server before a warning, in seconds.
-_WARNING_SECONDS = 3.0
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
-
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
-
-_LOG = logging.getLogger("hesrpt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """What a pool is doing at one moment. Jobs that have ended are not in it."""
-
-    time: float  # seconds since the run began
-    servers: int  # how many there are
-    planned: Mapping[str, int]  # servers that the policy gives each job
-    held: Mapping[str, int]  # servers that each job holds
-
-
-class JobEnd(NamedTuple):
-    """When and how a job has ended."""
-
-    job: LiveJob
-    time: float
-    error: str | None
 
 
 class Driver:
@@ -88,20 +36,16 @@ class Driver:
 
     def __init__(self, core: Core, engine: Engine, journal: Journal | None = None) -> None:
         self.core, self.engine, self.journal = core, engine, journal
-        self.recorder = Recorder(journal, core.servers)
-        self.condition = threading.Condition()  # guards the core, the recorder and all live jobs
-        self.jobs: dict[str, LiveJob] = {}
+        self.condition = threading.Condition()  # guards the run: the core, the recorder, all jobs
+        self._run = LiveRun(core, engine, journal, self.send)
+        self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.failure: BaseException | None = None
-        # The run's clock counts the seconds during which a scheduler runs.
-        self._started = engine.now() - (0.0 if journal is None else journal.last_time)
-        self._ends: list[JobEnd] = []  # not yet in the journal
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._is_closing = self._is_draining = False
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
-        self._had_servers_at = engine.now()
-        self._thread = threading.Thread(target=self._run, name="hesrpt-driver", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="hesrpt-driver", daemon=True)
 
     # --- called by other threads ----------------------------------------------------------------
 
@@ -176,13 +120,7 @@ class Driver:
         """Return how many servers each job has now."""
         self.check_process()
         with self.condition:
-            jobs = self.core.jobs
-            return Snapshot(
-                time=self.now,
-                servers=self.core.servers,
-                planned={name: job.planned for name, job in jobs.items()},
-                held={name: job.observed for name, job in jobs.items()},
-            )
+            return self._run.take_snapshot()
 
     def close(self) -> None:
         """Stop all running items and the thread."""
@@ -225,11 +163,11 @@ class Driver:
     @property
     def now(self) -> float:
         """Seconds since the run began, not counting the time between two schedulers."""
-        return self.engine.now() - self._started
+        return self._run.now
 
     # --- the thread -----------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _work(self) -> None:
         try:
             with ExitStack() as at_end:
                 if self.journal is not None:
@@ -264,10 +202,7 @@ class Driver:
     def _end_jobs(self) -> None:
         """Cancel the jobs that have not ended."""
         with self.condition:
-            for job in self.jobs.values():
-                job.source.close()
-                if not job.has_ended:
-                    job.ended, job.error = self.now, "cancelled"
+            self._run.cancel_all()
             self.condition.notify_all()
 
     def _step(self) -> None:
@@ -278,52 +213,11 @@ class Driver:
         messages = self._receive_messages()
         self._record_arrivals(messages)
         with self.condition:
-            events: list[Event] = [self._handle_outcome(outcome) for outcome in outcomes]
-            for message in messages:
-                events += self._handle_message(message)
-            events += self._check_capacity()
-            for command in self.core.handle(*events, Tick(self.now)):
-                self._carry_out(command)
-            self._warn_without_servers()
-            active = self.core.jobs
-            self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
-            held = {self.jobs[name].number: job.observed for name, job in active.items()}
-            self.recorder.record_held(self.now, held)
-        # Other threads must be able to go on while the journal is written, which may take long.
-        self.recorder.flush(self.now)
+            self._run.react(outcomes, messages)
+        self._run.flush()  # other threads can go on meanwhile
         with self.condition:
-            for outcome in outcomes:
-                self.jobs[outcome.job].unwritten = 0
-            for end in self._ends:
-                end.job.ended, end.job.error = end.time, end.error
-            self._ends.clear()
+            self._run.publish(outcomes)
             self.condition.notify_all()
-
-    def _handle_outcome(self, outcome: Outcome) -> Event:
-        """Record an outcome; return it as an event."""
-        now, job, item = self.now, self.jobs[outcome.job], outcome.item
-        self.recorder.record_start(now - outcome.seconds)
-        if outcome.is_lost:
-            return ItemLost(now, job.name, item, outcome.was_started)
-        if outcome.error is not None:
-            error = escape_undecodable(f"item {item}: {outcome.error}")
-            self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
-            return ItemFailed(now, job.name, item, error)
-        result = b"" if job.source.delivers_results else outcome.result
-        if self.journal is not None:
-            job.unwritten += 1
-            key = job.source.get_key(item)
-            self.recorder.add_finished_item(
-                FinishedItem(job.number, key, item, outcome.seconds, now, result)
-            )
-        job.done += 1
-        job.done_now += 1
-        if outcome.reference is not None:
-            job.references[item] = outcome.reference
-        elif self.journal is None and not job.source.delivers_results:
-            job.results[item] = result
-        job.source.finish_item(outcome)
-        return ItemFinished(now, job.name, item, outcome.seconds)
 
     def _receive_messages(self) -> list[Message]:
         """Return what other threads have sent."""
@@ -336,94 +230,12 @@ class Driver:
 
     def _record_arrivals(self, messages: Sequence[Message]) -> None:
         """Write the jobs that arrive to the journal, before any of them starts."""
-        jobs = [
-            job
-            for message in messages
-            if isinstance(message, JobsSubmitted)
-            for job in message.jobs
-        ]
+        submissions = [each for each in messages if isinstance(each, JobsSubmitted)]
+        jobs = [job for submission in submissions for job in submission.jobs]
+        if not jobs:
+            return
         with self.condition:
-            for job in jobs:
-                if job.arrived is None:
-                    job.arrived = self.now
-                job.items = job.spec.items
-                self.recorder.add_job(
-                    job.to_record(), submission=job.submission, is_redone=job.is_redone
-                )
-                self.recorder.move_items(job.number, job.matches.moved)
-        if jobs:
-            self.recorder.flush(self.now)
-            for job in jobs:
-                job.is_recorded = True
-
-    def _handle_message(self, message: Message) -> list[Event]:
-        """Return a message as events."""
-        match message:
-            case JobsSubmitted():
-                for job in message.jobs:
-                    job.source.open(SourceProgress(job, self.send))
-                return [
-                    JobArrived(self.now, job.spec, tuple(job.matches.done)) for job in message.jobs
-                ]
-            case SourceAdvanced():
-                job, (items, matches) = message.progress.job, message.progress.take()
-                job.done += sum(map(len, matches.done))
-                self.recorder.move_items(job.number, matches.moved)
-                return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
-            case SourceExhausted():
-                # Count in this thread: it starts the items, so the count is final.
-                job, items = message.job, message.count_items()
-                job.items = items
-                return [ItemsExhausted(self.now, job.name, items)]
-            case JobStopped():
-                error = escape_undecodable(message.error)
-                return [JobCancelled(self.now, message.job.name, error)]
-
-    def _check_capacity(self) -> list[Event]:
-        servers, max_width = self.engine.capacity(), self.engine.widest_command()
-        if (servers, max_width) == (self.core.servers, self.core.max_width):
-            return []
-        self.recorder.record_servers(servers)
-        return [CapacityChanged(self.now, servers, max_width)]
-
-    def _warn_without_servers(self) -> None:
-        """Warn once if there are jobs but no servers, since that looks like a hang."""
-        now = self.engine.now()
-        if self.core.servers > 0 or not self.core.jobs:
-            self._had_servers_at = now
-        elif now - self._had_servers_at > _WARNING_SECONDS:
-            self._had_servers_at = inf  # no further warning until servers have come and gone
-            _LOG.warning("hesrpt: jobs are waiting, because the cluster has no free servers")
-
-    def _carry_out(self, command: Command) -> None:
-        job = self.jobs[command.job]
-        match command:
-            case Start():
-                tasks = {
-                    item: job.source.create_task(
-                        item, command.servers, self._get_log_path(job, item)
-                    )
-                    for item in command.items
-                }
-                job.durations = self.core.jobs[job.name].durations
-                self.engine.start(job.name, tasks, command.servers)
-            case Stop():
-                self.engine.stop(job.name, command.item)
-            case Resize():
-                self.engine.resize(job.name, command.item, command.servers)
-            case Drop():
-                job.source.drop_item(command.item, command.error)
-            case Finish():
-                end = JobEnd(job, job.choose_end(self.now, command.error), command.error)
-                if command.error is not None:
-                    job.free_results()  # nobody can get them
-                self._ends.append(end)
-                job.source.close()
-                self.recorder.add_ended_job(
-                    replace(job, ended=end.time, error=end.error).to_record()
-                )
-
-    def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
-        if self.journal is None:
-            return None
-        return get_log_path(self.journal.directory, job.number, LogName(item, job.spec.resumed))
+            self._run.add_jobs(jobs)
+        self._run.flush()
+        for job in jobs:
+            job.is_recorded = True

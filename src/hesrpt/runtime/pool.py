@@ -15,7 +15,7 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.driver import Driver, Snapshot
+from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
@@ -23,6 +23,7 @@ from hesrpt.runtime.job_handle import Job, JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.live_run import Snapshot
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
 from hesrpt.runtime.python_jobs import create_executor_job, create_map_job

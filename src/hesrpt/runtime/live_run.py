@@ -1,0 +1,255 @@
+"""A run while it happens: turns outcomes and messages into events, and carries out commands.
+
+The core decides what to do, and the driver when: there are no threads here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.engines.engine import Engine, Outcome
+from hesrpt.runtime.events import (
+    CapacityChanged,
+    Command,
+    Drop,
+    Event,
+    Finish,
+    ItemFailed,
+    ItemFinished,
+    ItemLost,
+    ItemsExhausted,
+    ItemsRead,
+    JobArrived,
+    JobCancelled,
+    Resize,
+    Start,
+    Stop,
+    Tick,
+)
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.messages import (
+    JobsSubmitted,
+    JobStopped,
+    Message,
+    SourceAdvanced,
+    SourceExhausted,
+    SourceProgress,
+)
+from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import FailedAttempt, FinishedItem
+from hesrpt.runtime.storage.logs import LogName, get_log_path
+from hesrpt.runtime.text import escape_undecodable
+
+# How long jobs may wait without any server before a warning, in seconds.
+_WARNING_SECONDS = 3.0
+
+_LOG = logging.getLogger("hesrpt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a pool is doing at one moment. Jobs that have ended are not in it."""
+
+    time: float  # seconds since the run began
+    servers: int  # how many there are
+    planned: Mapping[str, int]  # servers that the policy gives each job
+    held: Mapping[str, int]  # servers that each job holds
+
+
+class _JobEnd(NamedTuple):
+    """When and how a job has ended."""
+
+    job: LiveJob
+    time: float
+    error: str | None
+
+
+class LiveRun:
+    """The jobs of a run, and what happens to them.
+
+    Whoever calls a method holds the driver's condition, except for :meth:`flush`.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        journal: Journal | None,
+        send: Callable[[Message], None],
+    ) -> None:
+        self.core, self.engine, self.journal = core, engine, journal
+        self.recorder = Recorder(journal, core.servers)
+        self.jobs: dict[str, LiveJob] = {}
+        self._send = send  # how the sources of jobs send messages to the driver's thread
+        # The run's clock counts the seconds during which a scheduler runs.
+        self._started = engine.now() - (0.0 if journal is None else journal.last_time)
+        self._ends: list[_JobEnd] = []  # not yet in the journal
+        self._had_servers_at = engine.now()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began, not counting the time between two schedulers."""
+        return self.engine.now() - self._started
+
+    def take_snapshot(self) -> Snapshot:
+        """Return how many servers each job has now."""
+        jobs = self.core.jobs
+        return Snapshot(
+            time=self.now,
+            servers=self.core.servers,
+            planned={name: job.planned for name, job in jobs.items()},
+            held={name: job.observed for name, job in jobs.items()},
+        )
+
+    def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
+        """Record jobs that arrive. None may start before it is in the journal."""
+        for job in jobs:
+            if job.arrived is None:
+                job.arrived = self.now
+            job.items = job.spec.items
+            self.recorder.add_job(
+                job.to_record(), submission=job.submission, is_redone=job.is_redone
+            )
+            self.recorder.move_items(job.number, job.matches.moved)
+
+    def react(self, outcomes: Sequence[Outcome], messages: Sequence[Message]) -> None:
+        """React to what has happened, and record it."""
+        events: list[Event] = [self._handle_outcome(outcome) for outcome in outcomes]
+        for message in messages:
+            events += self._handle_message(message)
+        events += self._check_capacity()
+        for command in self.core.handle(*events, Tick(self.now)):
+            self._carry_out(command)
+        self._warn_without_servers()
+        active = self.core.jobs
+        self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
+        held = {self.jobs[name].number: job.observed for name, job in active.items()}
+        self.recorder.record_held(self.now, held)
+
+    def flush(self) -> None:
+        """Write to the journal what was recorded up to now, which may take long."""
+        self.recorder.flush(self.now)
+
+    def publish(self, outcomes: Sequence[Outcome]) -> None:
+        """Let other threads see outcomes and ends of jobs, now that the journal has them."""
+        for outcome in outcomes:
+            self.jobs[outcome.job].unwritten = 0
+        for end in self._ends:
+            end.job.ended, end.job.error = end.time, end.error
+        self._ends.clear()
+
+    def cancel_all(self) -> None:
+        """End the jobs that have not ended."""
+        for job in self.jobs.values():
+            job.source.close()
+            if not job.has_ended:
+                job.ended, job.error = self.now, "cancelled"
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _handle_outcome(self, outcome: Outcome) -> Event:
+        """Record an outcome; return it as an event."""
+        now, job, item = self.now, self.jobs[outcome.job], outcome.item
+        self.recorder.record_start(now - outcome.seconds)
+        if outcome.is_lost:
+            return ItemLost(now, job.name, item, outcome.was_started)
+        if outcome.error is not None:
+            error = escape_undecodable(f"item {item}: {outcome.error}")
+            self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
+            return ItemFailed(now, job.name, item, error)
+        result = b"" if job.source.delivers_results else outcome.result
+        if self.journal is not None:
+            job.unwritten += 1
+            key = job.source.get_key(item)
+            self.recorder.add_finished_item(
+                FinishedItem(job.number, key, item, outcome.seconds, now, result)
+            )
+        job.done += 1
+        job.done_now += 1
+        if outcome.reference is not None:
+            job.references[item] = outcome.reference
+        elif self.journal is None and not job.source.delivers_results:
+            job.results[item] = result
+        job.source.finish_item(outcome)
+        return ItemFinished(now, job.name, item, outcome.seconds)
+
+    def _handle_message(self, message: Message) -> list[Event]:
+        """Return a message as events."""
+        match message:
+            case JobsSubmitted():
+                for job in message.jobs:
+                    job.source.open(SourceProgress(job, self._send))
+                return [
+                    JobArrived(self.now, job.spec, tuple(job.matches.done)) for job in message.jobs
+                ]
+            case SourceAdvanced():
+                job, (items, matches) = message.progress.job, message.progress.take()
+                job.done += sum(map(len, matches.done))
+                self.recorder.move_items(job.number, matches.moved)
+                return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
+            case SourceExhausted():
+                # Count in this thread: it starts the items, so the count is final.
+                job, items = message.job, message.count_items()
+                job.items = items
+                return [ItemsExhausted(self.now, job.name, items)]
+            case JobStopped():
+                error = escape_undecodable(message.error)
+                return [JobCancelled(self.now, message.job.name, error)]
+
+    def _check_capacity(self) -> list[Event]:
+        servers, max_width = self.engine.capacity(), self.engine.widest_command()
+        if (servers, max_width) == (self.core.servers, self.core.max_width):
+            return []
+        self.recorder.record_servers(servers)
+        return [CapacityChanged(self.now, servers, max_width)]
+
+    def _warn_without_servers(self) -> None:
+        """Warn once if there are jobs but no servers, since that looks like a hang."""
+        now = self.engine.now()
+        if self.core.servers > 0 or not self.core.jobs:
+            self._had_servers_at = now
+        elif now - self._had_servers_at > _WARNING_SECONDS:
+            self._had_servers_at = inf  # no further warning until servers have come and gone
+            _LOG.warning("hesrpt: jobs are waiting, because the cluster has no free servers")
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def _carry_out(self, command: Command) -> None:
+        job = self.jobs[command.job]
+        match command:
+            case Start():
+                tasks = {
+                    item: job.source.create_task(
+                        item, command.servers, self._get_log_path(job, item)
+                    )
+                    for item in command.items
+                }
+                job.durations = self.core.jobs[job.name].durations
+                self.engine.start(job.name, tasks, command.servers)
+            case Stop():
+                self.engine.stop(job.name, command.item)
+            case Resize():
+                self.engine.resize(job.name, command.item, command.servers)
+            case Drop():
+                job.source.drop_item(command.item, command.error)
+            case Finish():
+                end = _JobEnd(job, job.choose_end(self.now, command.error), command.error)
+                if command.error is not None:
+                    job.free_results()  # nobody can get them
+                self._ends.append(end)
+                job.source.close()
+                self.recorder.add_ended_job(
+                    replace(job, ended=end.time, error=end.error).to_record()
+                )
+
+    def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
+        if self.journal is None:
+            return None
+        return get_log_path(self.journal.directory, job.number, LogName(item, job.spec.resumed))
