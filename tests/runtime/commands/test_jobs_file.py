@@ -26,8 +26,15 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
         ("policy = 'best'\n" + GOOD, "jobs.toml:1: no policy named 'best'; "),
         ("policy = 'easy'\n" + GOOD, "jobs.toml:1: policy easy cannot share servers"),
         ("[[job]\n", "jobs.toml:1: "),
-        ("[[job]]\nname = 'a'\nname = 'b'\n", "jobs.toml:3: Cannot overwrite a value"),
-        ("[[job]]\nname = 'a'\nname = 'b'", "jobs.toml:3: Cannot overwrite a value"),
+        ("servers = two\n", "jobs.toml:1: not valid TOML: Invalid value; text needs quotes"),
+        (
+            "[[job]]\nname = 'a'\nname = 'b'\n",
+            "jobs.toml:3: not valid TOML: Cannot overwrite a value",
+        ),
+        (
+            "[[job]]\nname = 'a'\nname = 'b'",
+            "jobs.toml:3: not valid TOML: Cannot overwrite a value",
+        ),
         ("policy = 'equi'\nservers = [\n\n", "jobs.toml:2: "),
         ("policy = 'equi'\n[[job]]\nname = 'a", "jobs.toml:3: "),
         ("[[job]]\nname = 'a'\n[[job]]\ncommand = 'x'\n", "jobs.toml:1: command is missing"),
@@ -65,7 +72,10 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
             "jobs.toml:4: a job can have at most 1,000,000 items; split it",
         ),
         (GOOD.replace("[1]", "{range = [0, 1, 0]}"), "jobs.toml:4: a range must be like [0, 500]"),
-        (GOOD.replace("[1]", "2020-02-30"), "jobs.toml:4: Invalid date or datetime"),
+        (
+            GOOD.replace("[1]", "2020-02-30"),
+            "jobs.toml:4: not valid TOML: Invalid date or datetime",
+        ),
         (GOOD.replace("[1]", "2020-02-20"), "jobs.toml:4: items must be a pattern"),
         (GOOD + f"size = {10**350}\n", "jobs.toml:5: size must be a number of seconds"),
         (

@@ -41,7 +41,8 @@ def parse_toml(text: str, file_name: str) -> dict[str, Any]:
         found = re.search(r" \(at line (\d+), [^()]*\)$", str(error))
         line = found.group(1) if found else len(text.rstrip().split("\n"))  # the end of the file
         message = re.sub(r" \(at [^()]*\)$", "", str(error))
-        raise InputError(f"{file_name}:{line}: {message}") from None
+        hint = "; text needs quotes" if message == "Invalid value" else ""
+        raise InputError(f"{file_name}:{line}: not valid TOML: {message}{hint}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file_name}: cannot be read: {error}") from None
 
