@@ -49,8 +49,8 @@ def execute(argument: Any) -> None:
         (os._exit, 7, "the process ended (exit code 7) before the item did"),
         (execute, ["true"], "the process ended (exit code 0) before the item did"),
         (execute, ["sleep", "1000"], "the process left the scheduler (by exec, for instance)"),
-        (lambda _: os.kill(os.getpid(), 9), None, "the process ended (ended by signal 9)"),
-        (lambda _: os.abort(), None, "the process ended (ended by signal 6)"),
+        (lambda _: os.kill(os.getpid(), 9), None, "the process ended (ended by signal 9, SIGKILL)"),
+        (lambda _: os.abort(), None, "the process ended (ended by signal 6, SIGABRT)"),
         (lambda _: os.closerange(3, 1000), None, "the process"),
     ],
 )

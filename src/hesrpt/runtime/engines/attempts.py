@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 
 from hesrpt.runtime.engines.engine import Task
@@ -28,7 +29,12 @@ def describe_end(status: int | None) -> str:
     if status is None:
         return "killed"
     code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by signal {-code}, {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"ended by signal {-code}"
 
 
 def describe_timeout(timeout: float | None) -> str:

@@ -91,7 +91,12 @@ class Worker:
     def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
         def work() -> bytes:
             try:
-                return dump(self._get_function(function)(cloudpickle.loads(argument)))
+                result = self._get_function(function)(cloudpickle.loads(argument))
+                try:
+                    return dump(result)
+                except Exception as error:
+                    error.add_note("(The item has ended, but its result cannot be pickled.)")
+                    raise
             finally:
                 if os.getpid() != self.pid:
                     os._exit(0)  # the item forked, and this is the child
