@@ -124,12 +124,12 @@ def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
     done = run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder)
     assert done.returncode == 1
     assert "bad: failed" in done.stdout
-    assert "item 0: exit code 3" in done.stdout
+    assert "item 0 ('1'): exit code 3" in done.stdout
     assert "before the end" in done.stdout
     assert "good: done" in done.stdout
     status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
     report = call("report", "s", cwd=folder).stdout
-    assert "bad failed: item 0: exit code 3\n    before the end\n" in report
+    assert "bad failed: item 0 ('1'): exit code 3\n    before the end\n" in report
     assert [(job["state"], job["failures"]) for job in status["jobs"]] == [
         ("failed", 2),
         ("done", 0),
@@ -228,6 +228,22 @@ def test_python_results_survive_kills(folder: Path) -> None:
     assert done.stdout == f"{sum(x * x for x in range(60))}\n"
 
 
+def test_work_of_a_job_without_a_result_is_that_of_its_attempts(folder: Path) -> None:
+    """Even if it fails again in a later run, long after its arrival."""
+    (folder / "jobs.toml").write_text(
+        '[[job]]\nname = "bad"\nitems = ["x"]\ncommand = "exit 3"\nretries = 0\n'
+        '[[job]]\nname = "long"\nitems = ["y"]\ncommand = "sleep 3"\n'
+    )
+    run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder)
+    done = run("run", "jobs.toml", "--state", "s", "--resume", cwd=folder)
+    assert "bad: failed" in done.stdout
+    assert "item 0 ('x'): exit code 3" in done.stdout
+    assert "the run was resumed: its flow times do not include" in done.stdout
+    bad = json.loads(call("report", "s", "--json", cwd=folder).stdout)["jobs"][0]
+    assert bad["job"] == "bad"
+    assert bad["size"] < 2 < 3 < bad["flow_time"]
+
+
 def test_submitted_jobs_join_the_run(folder: Path) -> None:
     (folder / "more.toml").write_text(
         '[[job]]\nname = "more"\nitems = [1, 2]\ncommand = "echo {item} >> more"\n'
@@ -244,6 +260,11 @@ def test_submitted_jobs_join_the_run(folder: Path) -> None:
     assert "count (2): done" in out
     late = call("submit", "s", "more.toml", cwd=folder)
     assert "; they start with: hesrpt run --state s --resume" in late.stdout
+    status = call("status", "s", cwd=folder).stdout
+    assert re.search(r"^more +submitted +0/2", status, re.MULTILINE)
+    assert "no scheduler is running; continue with: hesrpt run --state s --resume" in status
+    as_json = json.loads(call("status", "s", "--json", cwd=folder).stdout)
+    assert as_json["submitted"] == ["more", "count"]
     done = run("run", "--state", "s", "--resume", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout

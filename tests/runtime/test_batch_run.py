@@ -112,6 +112,8 @@ def test_changed_command_is_refused_redone_or_kept(batch: Run) -> None:
     assert batch.go(before, other, on_change="redo") == {"a": "done"}
     assert batch.done == ["1x", "1y", "1z"]
     assert batch.go(before, other) == {}
+    assert batch.go(after, other, on_change="keep") == {"a": "done"}  # with nothing to do
+    assert (batch.done, batch.go(after, other)) == ([], {})
 
 
 def test_changed_command_without_items_is_done_again(batch: Run) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -100,7 +99,7 @@ def run(
 ) -> None:
     """Run the jobs in a file so that their mean flow time is as low as possible."""
     from hesrpt.cli.live_table import LiveTable
-    from hesrpt.cli.run_tables import print_failures, print_outcome
+    from hesrpt.cli.run_tables import get_resume_command, print_failures, print_outcome
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
     from hesrpt.runtime.inspection import read_policy
@@ -138,8 +137,7 @@ def run(
             cluster = {"--engine": engine, "--address": address, "--resources": resources}
             options_given = [f" {option} {value}" for option, value in cluster.items() if value]
             cluster_options = "".join(options_given) if engine != "local" else ""
-            directory = shlex.quote(str(state))
-            hint = f"; continue with: hesrpt run --state {directory} --resume{cluster_options}"
+            hint = f"; continue with: {get_resume_command(state)}{cluster_options}"
         print(f"hesrpt: stopped{escape(hint)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:

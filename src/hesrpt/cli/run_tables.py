@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -18,8 +20,11 @@ from hesrpt.units import format_duration
 _SLOW_START = 0.5
 
 
-def print_status(status: RunStatus) -> None:
-    """Print the state of each job, why jobs failed, and whether a scheduler is running."""
+def print_status(status: RunStatus, directory: Path) -> None:
+    """Print the state of each job, why jobs failed, and whether a scheduler is running.
+
+    If none is, and jobs remain, say how to continue.
+    """
     table = Table(box=None, pad_edge=False)
     for column in ("job", "state", "items", "failures", "flow time"):
         table.add_column(column, justify="left" if column in ("job", "state") else "right")
@@ -32,10 +37,27 @@ def print_status(status: RunStatus) -> None:
             str(job.failures or ""),
             "" if job.flow_time is None else format_duration(job.flow_time),
         )
+    for spec in status.submitted:
+        table.add_row(literal(spec.name), "submitted", f"0/{spec.items:,}", "", "")
     console = create_console()
     print_table(console, table)
     print_failures(console, status.jobs)
-    console.print(f"\n{'a' if status.is_running else 'no'} scheduler is running")
+    console.print()
+    if status.is_running:
+        console.print("a scheduler is running")
+        return
+    waiting = [job.spec for job in status.jobs if status.get_state(job) == "waiting"]
+    hint = ""
+    if status.submitted or any(spec.command for spec in waiting):
+        hint += f"; continue with: {get_resume_command(directory)}"
+    if any(spec.command is None and not spec.is_executor for spec in waiting):
+        hint += "; Python jobs continue when their script is run with Pool(…, resume=True)"
+    console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
+
+
+def get_resume_command(directory: Path) -> str:
+    """Return the command that resumes the run in a state directory."""
+    return f"hesrpt run --state {shlex.quote(str(directory))} --resume"
 
 
 def print_failures(console: Console, records: Sequence[JobRecord]) -> None:
@@ -80,6 +102,12 @@ def print_outcome(
         means.add_row("", format_duration(other), f"{POLICIES[name].title} (simulated)")
     console.print()
     print_table(console, means)
+    if any(record.spec.resumed for record in records):
+        console.print(
+            "the run was resumed: its flow times do not include the time without a scheduler, but "
+            "do include work that was interrupted or done again; the simulated ones do not",
+            soft_wrap=True,
+        )
     if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
         console.print(
             f"all flow times include {format_duration(wait)} until the first server was ready"

@@ -20,7 +20,12 @@ def status(state: StateDirectory, as_json: AsJson = False) -> None:
             {key: getattr(job, key) for key in keys} | {"state": run_status.get_state(job)}
             for job in run_status.jobs
         ]
-        result = {"hesrpt": __version__, "running": run_status.is_running, "jobs": jobs}
+        result = {
+            "hesrpt": __version__,
+            "running": run_status.is_running,
+            "submitted": [spec.name for spec in run_status.submitted],
+            "jobs": jobs,
+        }
         print(json.dumps(result, indent=2))
     else:
-        print_status(run_status)
+        print_status(run_status, state)

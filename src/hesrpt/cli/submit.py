@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -17,15 +16,13 @@ def submit(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS.TOML", help="The jobs to add.")],
 ) -> None:
     """Add jobs to a run. If it is not running, they start when it is resumed."""
+    from hesrpt.cli.run_tables import get_resume_command
     from hesrpt.runtime.batch_run import submit_jobs
     from hesrpt.runtime.commands.jobs_file import read_jobs_file
 
     specs = read_jobs_file(jobs).jobs
     start_now = submit_jobs(state, specs)
     names = ", ".join(spec.name for spec in specs)
-    note = (
-        ""
-        if start_now
-        else f"; they start with: hesrpt run --state {shlex.quote(str(state))} --resume"
-    )
+    subject = "it starts" if len(specs) == 1 else "they start"
+    note = "" if start_now else f"; {subject} with: {get_resume_command(state)}"
     print(escape(f"submitted to {state}: {names}{note}"))

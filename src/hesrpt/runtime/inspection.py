@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.identity.earlier_items import get_log_name
+from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord
@@ -18,10 +19,11 @@ from hesrpt.schedule import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """The jobs of a run, and whether its scheduler is running."""
+    """The jobs of a run, the jobs submitted to it, and whether its scheduler is running."""
 
     is_running: bool
     jobs: Sequence[JobRecord]
+    submitted: Sequence[JobSpec] = ()  # the scheduler has not taken them yet
 
     def get_state(self, job: JobRecord) -> str:
         """Return the state of a job; "waiting" if it has not ended and no scheduler is running."""
@@ -48,7 +50,11 @@ def read_policy(directory: Path) -> str:
 def read_status(directory: Path) -> RunStatus:
     """Return the state of all jobs of a run."""
     with closing(Journal.read(directory)) as journal:
-        return RunStatus(is_running=journal.is_running, jobs=journal.read_records())
+        # A submission becomes a job between the two reads at worst, and is then shown as both.
+        submitted = [submission.spec for submission in journal.submissions.read()]
+        return RunStatus(
+            is_running=journal.is_running, jobs=journal.read_records(), submitted=submitted
+        )
 
 
 def read_report(directory: Path) -> RunReport:

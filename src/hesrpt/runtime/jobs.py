@@ -14,6 +14,7 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.commands.toml_tables import describe_value
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
@@ -50,6 +51,11 @@ class JobSpec:
     def is_bag(self) -> bool:
         """Whether the job is a bag of items, rather than one command on several servers."""
         return self.resize is None
+
+    def describe_item(self, item: int) -> str:
+        """Return the number of an item; for a command also the item, if that says more."""
+        value = self.command.items[item] if self.command and self.command.items else str(item)
+        return f"item {item}" if value == str(item) else f"item {item} ({describe_value(value)})"
 
     def to_json(self) -> str:
         """Return the spec as JSON, without a speedup that is not a power law."""

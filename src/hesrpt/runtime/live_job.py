@@ -33,6 +33,7 @@ class LiveJob:
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run
+    failed_seconds: float = 0.0  # duration of the failed attempts in the present run
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
@@ -84,6 +85,7 @@ class LiveJob:
         if (
             record.ended is not None
             and record.error is None
+            and record.fingerprint == self.fingerprint  # else the journal must learn of the change
             and not self.matches.moved
             and self.done == self.spec.items == record.items
         ):
@@ -131,4 +133,5 @@ class LiveJob:
             return item_seconds * max(self.done, 1)
         if self.record is not None and self.record.item_seconds > 0:
             return self.record.item_seconds
-        return self.spec.size or max((self.ended or 0.0) - (self.arrived or 0.0), 1e-9)
+        flow_time = (self.ended or 0.0) - (self.arrived or 0.0)
+        return self.spec.size or self.failed_seconds or max(flow_time, 1e-9)

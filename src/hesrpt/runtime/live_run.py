@@ -161,7 +161,8 @@ class LiveRun:
         if outcome.is_lost:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
-            error = escape_undecodable(f"item {item}: {outcome.error}")
+            job.failed_seconds += outcome.seconds
+            error = escape_undecodable(f"{job.spec.describe_item(item)}: {outcome.error}")
             self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result
