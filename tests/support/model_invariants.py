@@ -1,0 +1,96 @@
+"""What must hold after every step of a run, compared with its model."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from hypothesis.stateful import (
+    invariant,
+)
+
+from hesrpt import JobError
+from hesrpt.runtime.storage.journal import Journal
+from support.modelled_run import ModelledRun
+
+
+class ComparedRun(ModelledRun):
+    """A run that is compared with its model after every step."""
+
+    @invariant()
+    def protocol_is_kept(self) -> None:
+        if hasattr(self, "engine"):
+            assert self.engine.problems == []
+
+    @invariant()
+    def jobs_end_exactly_when_their_items_have(self) -> None:
+        if self.is_alive:
+            for job in self.jobs.values():
+                expected = job.state
+                if expected == "done" and job.source and job.offered < job.items:
+                    continue  # the rest of the items was done earlier, but was not read yet
+                assert job.handle.state == expected, (job, job.handle.error)
+                if expected == "running" and job.offered == job.items:
+                    assert job.handle.done == len(job.done)
+
+    @invariant()
+    def running_items_are_those_of_the_model(self) -> None:
+        if not self.is_alive:
+            return
+        for (name, item), running in self.engine.running.items():
+            job = self.jobs.get(name)
+            if job is None:
+                assert name.startswith("calls")
+                continue
+            assert item not in job.done, "an item that is done runs again"
+            assert job.state == "running"
+            if not job.request.is_command:
+                assert running.task.argument == job.request.items[item]  # type: ignore[union-attr]
+
+    @invariant()
+    def no_more_servers_are_held_than_there_are(self) -> None:
+        if self.is_alive:
+            held = sum(self.pool.snapshot().held.values())
+            assert held <= max(self.servers, self.held)
+            self.held = held
+
+    @invariant()
+    def nothing_waits_while_servers_are_free(self) -> None:
+        if not self.is_alive or any(job.request.resize for job in self.jobs.values()):
+            return
+        held = self.pool.snapshot().held
+        if sum(held.values()) >= self.servers:
+            return
+        for job in self.jobs.values():
+            if job.state == "running":
+                running = sum(name == job.name for name, _ in self.engine.running)
+                startable = len(set(range(job.offered)) - job.done) - running
+                assert startable <= 0, f"{startable} items of {job.name!r} wait for no reason"
+
+    @invariant()
+    def journal_agrees_with_memory(self) -> None:
+        if not self.is_alive:
+            return
+        with self.faults.suspend(), closing(Journal.read(self.state)) as journal:
+            records = {record.name: record for record in journal.read_records()}
+            for job in self.jobs.values():
+                record = records[job.name]
+                assert record.state == job.handle.state, (record, job)
+                assert record.error == job.handle.error
+                assert record.ended is None or record.ended >= record.arrived
+                assert record.done >= job.handle.done, job
+                assert record.done <= sum(map(len, self.durable[job.name].values())), job
+
+    @invariant()
+    def results_are_those_of_the_items(self) -> None:
+        if self.is_alive:
+            for job in self.jobs.values():
+                if job.handle.state == "done" and not job.request.is_command:
+                    results = job.handle.results(0)
+                    assert [result[1] for result in results] == list(job.request.items)
+                    known = [each for found in self.durable[job.name].values() for each in found]
+                    assert all(result in known for result in results)
+                    assert len({serial for _, _, serial in results}) == len(results)
+                elif job.handle.error:
+                    with pytest.raises(JobError):
+                        job.handle.results(0)
