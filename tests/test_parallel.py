@@ -103,6 +103,6 @@ def test_ctrl_c_ends_threads_and_processes() -> None:
         script.send_signal(signal.SIGINT)
         _, errors = script.communicate(timeout=30)
         assert "KeyboardInterrupt" in errors
-        assert time.monotonic() - begin < 5  # less than one second on a quiet machine
+        assert time.monotonic() - begin < 15  # less than one second on a quiet machine
     finally:
         script.kill()
