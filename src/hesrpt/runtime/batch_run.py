@@ -124,7 +124,7 @@ def _add_jobs(
     """Add the jobs of the jobs file, and the unfinished jobs that no file can change.
 
     Without a jobs file, these are all unfinished jobs. Otherwise, they are those that other
-    processes have submitted, and jobs that are gone from the file are cancelled. Jobs that call
+    processes have submitted, and jobs that are no longer in the file are cancelled. Jobs that call
     Python functions are left to the script that added them.
     """
     records = journal.read_records()

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from hesrpt.runtime.identity.earlier_items import Match, Matches
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal_entries import GONE
+from hesrpt.runtime.storage.journal_entries import NO_POSITION
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class SourceProgress:
             self._matches.add(match, item)
         self._announce()
 
-    def report_gone(self, keys: Iterable[bytes]) -> None:
+    def report_removed(self, keys: Iterable[bytes]) -> None:
         with self._lock:
-            self._matches.moved += [(key, GONE) for key in keys]
+            self._matches.moved += [(key, NO_POSITION) for key in keys]
         self._announce()
 
     def report_end(self, count_items: Callable[[], int]) -> None:

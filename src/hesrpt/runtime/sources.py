@@ -30,8 +30,8 @@ class SourceListener(Protocol):
     def report_match(self, match: Match, item: int) -> None:
         """Report that an item was read which was done before."""
 
-    def report_gone(self, keys: Iterable[bytes]) -> None:
-        """Report the results of items that there are no more."""
+    def report_removed(self, keys: Iterable[bytes]) -> None:
+        """Report the keys of results whose items the job no longer has."""
 
     def report_end(self, count_items: Callable[[], int]) -> None:
         """Report that there are no more items; ``count_items`` returns how many there were."""
@@ -147,7 +147,7 @@ class PythonSource:
         except BaseException as error:  # the user's iterable may raise anything
             listener.report_failure(f"cannot read its items: {type(error).__name__}: {error}")
         else:
-            listener.report_gone(self.earlier.list_gone())
+            listener.report_removed(self.earlier.list_unmatched())
             listener.report_end(lambda: items)
         self.earlier = EarlierItems()
 

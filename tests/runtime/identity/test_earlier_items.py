@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key, get_log_name
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
-from hesrpt.runtime.storage.journal_entries import GONE
+from hesrpt.runtime.storage.journal_entries import NO_POSITION
 from hesrpt.runtime.storage.logs import LogName
 
 letters = st.sampled_from("abc")
@@ -45,9 +45,9 @@ def test_each_result_belongs_to_one_equal_item(done: dict[int, str], items: str)
     assert len(moved) == len(matches.moved)
     for key, (at, item) in origins.items():
         position = moved.get(key, at)
-        assert position == GONE or items[position] == item
+        assert position == NO_POSITION or items[position] == item
     final_positions = [moved.get(key, at) for key, (at, _) in origins.items()]
-    assert sorted(p for p in final_positions if p != GONE) == matched
+    assert sorted(p for p in final_positions if p != NO_POSITION) == matched
 
 
 @given(st.text("abc", max_size=12))
@@ -57,9 +57,9 @@ def test_nothing_moves_if_all_items_are_done_and_unchanged(items: str) -> None:
 
 def test_items_that_had_gone_are_found_again() -> None:
     key = create_key(fingerprint_item("a"), 0, 5)
-    earlier = EarlierItems([(key, GONE)])
+    earlier = EarlierItems([(key, NO_POSITION)])
     assert match_all(earlier, "ba") == Matches([range(1, 2)], [(key, 1)])
-    assert match_all(EarlierItems([(key, GONE)]), "b") == Matches()
+    assert match_all(EarlierItems([(key, NO_POSITION)]), "b") == Matches()
 
 
 def test_key_says_which_log_it_is() -> None:

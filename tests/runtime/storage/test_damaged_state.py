@@ -20,7 +20,7 @@ from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage import journal_items
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import GONE, Changes, MovedItem
+from hesrpt.runtime.storage.journal_entries import NO_POSITION, Changes, MovedItem
 
 JOBS = {"short": range(12), "long": range(5), "large": range(3)}
 SIZES = {"short": 1, "long": 50, "large": 500}
@@ -213,7 +213,7 @@ def test_results_of_redone_jobs_are_deleted(closed_state: Path) -> None:
         numbers = {record.name: record.number for record in journal.read_records()}
         number = numbers["large"]
         (key, _), *_ = journal.read_done_items(number)
-        journal.write(Changes(moved_items=[MovedItem(number, key, GONE)]))
+        journal.write(Changes(moved_items=[MovedItem(number, key, NO_POSITION)]))
         assert len(find_result_files(closed_state)) == len(JOBS["large"])
         journal.write(Changes(jobs_to_redo=[number]))
         assert find_result_files(closed_state) == []

@@ -13,7 +13,7 @@ from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
-    GONE,
+    NO_POSITION,
     Changes,
     FailedAttempt,
     FinishedItem,
@@ -61,9 +61,9 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
 def test_results_of_items_that_have_gone_are_kept_but_not_shown(journal: Journal) -> None:
     items = [FinishedItem(1, bytes([65 + n]), n, 1.0, 2.0, b"%d" % n) for n in range(3)]
     journal.write(Changes(jobs=[create_record("a", 1)], finished_items=items))
-    moves = [MovedItem(1, b"A", 1), MovedItem(1, b"B", GONE), MovedItem(1, b"C", 0)]
+    moves = [MovedItem(1, b"A", 1), MovedItem(1, b"B", NO_POSITION), MovedItem(1, b"C", 0)]
     journal.write(Changes(moved_items=moves))
-    assert dict(journal.read_done_items(1)) == {b"A": 1, b"B": GONE, b"C": 0}
+    assert dict(journal.read_done_items(1)) == {b"A": 1, b"B": NO_POSITION, b"C": 0}
     assert journal.read_records()[0].done == 2
     assert list(journal.read_results(1)) == [ItemResult(0, b"2"), ItemResult(1, b"0")]
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.processes import (
+    POLL_SECONDS,
     adopt_orphans,
     die_with_parent,
     kill_all,
@@ -30,8 +31,6 @@ from hesrpt.runtime.engines.processes import (
 # When a process has exited, its children may run on for this long, for instance to write what they
 # hold in their buffers. In seconds.
 _GRACE_SECONDS = 0.5
-# How often to look again at processes that are to end, in seconds.
-_POLL_SECONDS = 0.005
 #: A process that was killed this many seconds ago hangs in the kernel, and will not run again.
 HUNG_SECONDS = 5.0
 # File descriptors below this one are those of the new process.
@@ -121,7 +120,7 @@ def _end_children(kill_at: float) -> None:
             return
         if now >= kill_at:
             kill_families(children)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _run_program(request: StartRequest, fds: Sequence[int]) -> str:

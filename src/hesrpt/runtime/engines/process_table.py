@@ -19,14 +19,12 @@ from hesrpt.runtime.engines.command_process import CommandProcess
 from hesrpt.runtime.engines.cores import choose_cores
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.event_loop import EventLoop
-from hesrpt.runtime.engines.processes import pin_to_cores
+from hesrpt.runtime.engines.processes import POLL_SECONDS, pin_to_cores
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
 from hesrpt.runtime.storage.logs import LOG_CHECK_SECONDS
 
-# How often to look whether guardian and supervisor are gone, after one of them has died.
-_POLL_SECONDS = 0.01
 # This many workers in a row may end before they are ready. Then their items fail. It is also how
 # often guardian and supervisor may fail to start.
 _MAX_START_FAILURES = 3
@@ -141,7 +139,7 @@ class ProcessTable:
         deadlines = [process.deadline for process in self.processes.values()]
         deadlines += [worker.patience_end for worker in self.workers]
         if self.supervision is not None and self.supervision.is_broken:
-            deadlines.append(time.monotonic() + _POLL_SECONDS)
+            deadlines.append(time.monotonic() + POLL_SECONDS)
         return min(deadlines, default=inf)
 
     def kill_overdue(self) -> None:

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 #: The environment variable that holds the marks of a process, separated by spaces.
 MARKS_VARIABLE = "HESRPT_RUN"
-#: The environment variable of guardians that holds the mark of the run they watch over.
+#: The environment variable of guardian, supervisor and keepers with the mark of their run.
 GUARDED_VARIABLE = "HESRPT_GUARDED_RUN"
+
+#: How often to look again at processes that are to end, in seconds.
+POLL_SECONDS = 0.005
 
 _HAS_PROC = sys.platform == "linux" and os.path.exists("/proc/self/stat")
 # From <linux/prctl.h>.
@@ -72,7 +75,7 @@ def kill_marked(mark: str, timeout: float = 10.0) -> None:
     deadline = time.monotonic() + timeout
     while (found := find_marked(mark)) and time.monotonic() < deadline:
         kill_all(found)
-        time.sleep(0.005)
+        time.sleep(POLL_SECONDS)
         for pid in found:  # they are our children if we are process 1
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -82,7 +85,7 @@ def kill_leftovers(mark: str, timeout: float = 10.0) -> None:
     """Kill what an earlier run with the same mark left behind, if its scheduler was killed."""
     deadline = time.monotonic() + timeout
     while (guardians := find_marked(mark, GUARDED_VARIABLE)) and time.monotonic() < deadline:
-        time.sleep(0.01)  # they have noticed that their scheduler is gone, and will end
+        time.sleep(POLL_SECONDS)  # they have noticed that their scheduler is gone, and will end
     kill_all(guardians)
     kill_marked(mark)
 

@@ -18,6 +18,7 @@ from hesrpt.runtime.engines.launching import build_isolated_command
 from hesrpt.runtime.engines.processes import (
     GUARDED_VARIABLE,
     MARKS_VARIABLE,
+    POLL_SECONDS,
     build_environment,
     find_marked,
     kill_all,
@@ -183,7 +184,7 @@ class Supervision:
                 return
             for pid in adopted:
                 os.waitpid(pid, os.WNOHANG)
-            time.sleep(0.002)
+            time.sleep(POLL_SECONDS)
 
     def _is_ours(self, pid: int) -> bool:
         """Return whether a child of ours is a supervisor, a keeper, or a process they started."""
@@ -193,7 +194,7 @@ class Supervision:
         """Let guardian and supervisor kill all processes, and wait until they have ended."""
         self.channel.connection.shutdown(socket.SHUT_RDWR)
         while not self.check_end():
-            time.sleep(0.002)
+            time.sleep(POLL_SECONDS)
 
     def close_files(self) -> None:
         """Close the connection."""

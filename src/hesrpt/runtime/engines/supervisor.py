@@ -40,6 +40,7 @@ from hesrpt.runtime.engines.keeper import (
     run_keeper,
 )
 from hesrpt.runtime.engines.processes import (
+    POLL_SECONDS,
     adopt_orphans,
     kill_all,
     kill_marked,
@@ -49,8 +50,6 @@ from hesrpt.runtime.engines.processes import (
     set_process_name,
 )
 
-# How often to look again at processes that are to end, in seconds.
-_POLL_SECONDS = 0.01
 # Where the system cannot report the end of another process, look for it this often, in seconds.
 _PARENT_POLL_SECONDS = 0.5
 
@@ -123,7 +122,7 @@ def kill_descendants(mark: str) -> None:
         if not children:
             break
         kill_families(children)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
     kill_marked(mark)
 
 
@@ -178,7 +177,7 @@ class Supervisor:
         """Wait until there is something to do."""
         timeout = None if None not in self.ends else _PARENT_POLL_SECONDS
         if self.gone or any(keeper.is_doomed for keeper in self.keepers.values()):
-            timeout = _POLL_SECONDS
+            timeout = POLL_SECONDS
         channels = [keeper.channel for keeper in self.keepers.values()]
         sources = [self.control.fileno(), self.child_ended, *self.ends]
         sources += [channel.fileno() for channel in channels if not channel.is_closed]

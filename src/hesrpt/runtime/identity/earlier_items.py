@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
-from hesrpt.runtime.storage.journal_entries import GONE
+from hesrpt.runtime.storage.journal_entries import NO_POSITION
 from hesrpt.runtime.storage.logs import LogName
 
 _HALF = FINGERPRINT_BYTES // 2
@@ -50,7 +50,7 @@ class Matches:
     """The results of earlier runs that belong to the items of a job."""
 
     done: list[range] = field(default_factory=list)  # the positions of these items
-    moved: list[tuple[bytes, int]] = field(default_factory=list)  # keys, and new positions or GONE
+    moved: list[tuple[bytes, int]] = field(default_factory=list)  # keys and new positions
 
     def add(self, match: Match, position: int) -> None:
         """Add the result of an item whose position is higher than those added before."""
@@ -97,16 +97,16 @@ class EarlierItems:
         for position, fingerprint in enumerate(fingerprints):
             if (match := self.match(fingerprint, position)) is not None:
                 matches.add(match, position)
-        matches.moved += [(key, GONE) for key in self.list_gone()]
+        matches.moved += [(key, NO_POSITION) for key in self.list_unmatched()]
         return matches
 
-    def list_gone(self) -> Iterator[bytes]:
-        """Yield the keys of the results that were not matched, unless their items had gone before.
+    def list_unmatched(self) -> Iterator[bytes]:
+        """Yield the keys of the results whose items have been removed since the last run.
 
         Call it when all items have been matched.
         """
         for number, position in enumerate(self._positions):
-            if not self._is_matched[number] and position != GONE:
+            if not self._is_matched[number] and position != NO_POSITION:
                 yield self._get_key(number)
 
     def _find(self, fingerprint: bytes, position: int) -> int | None:

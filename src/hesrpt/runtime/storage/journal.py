@@ -84,7 +84,7 @@ class Journal:
             self._lock = None
 
     def stop_waiting(self, seconds: float) -> None:
-        """From now on, wait at most so long while another process has locked the database."""
+        """Wait for at most this many more seconds while another process has locked the database."""
         self._database.stop_waiting(seconds)
 
     def _prepare_to_resume(self) -> None:

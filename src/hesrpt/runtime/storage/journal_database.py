@@ -91,7 +91,7 @@ class Database:
             self._writer.close()
 
     def stop_waiting(self, seconds: float) -> None:
-        """From now on, wait at most so long while another process has locked the database."""
+        """Wait for at most this many more seconds while another process has locked the database."""
         self._waits_until = time.monotonic() + seconds
 
     def check(self) -> None:

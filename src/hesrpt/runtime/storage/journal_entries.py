@@ -73,11 +73,11 @@ class FinishedItem(NamedTuple):
 
 
 #: The position of a finished item that is no longer one of its job's items.
-GONE = -1
+NO_POSITION = -1
 
 
 class MovedItem(NamedTuple):
-    """A finished item that is now elsewhere in its job's items, or gone."""
+    """A finished item that is now elsewhere in its job's items, or not among them any more."""
 
     job: int
     key: bytes
