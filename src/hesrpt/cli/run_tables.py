@@ -104,8 +104,8 @@ def print_outcome(
     print_table(console, means)
     if any(record.spec.resumed for record in records):
         console.print(
-            "the run was resumed: its flow times do not include the time without a scheduler, but "
-            "do include work that was interrupted or done again; the simulated ones do not",
+            "the run was resumed: flow times leave out the time when no scheduler ran, but include "
+            "work that was interrupted or done again; simulated flow times include neither",
             soft_wrap=True,
         )
     if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
