@@ -273,6 +273,17 @@ def test_fork_of_the_script_does_not_keep_processes_alive(tmp_path: Path) -> Non
         kill(int((tmp_path / "fork").read_text()))
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_guardian_and_supervisor_that_are_stopped_go_on(victim: int) -> None:
+    with open_engine() as engine:
+        run_item(engine, abs, -1)
+        stopped = engine.guardian_pids[victim]
+        os.kill(stopped, signal.SIGSTOP)
+        assert "before the item did" in str(run_item(engine, os._exit, 0).error)
+        started = time.monotonic()
+    assert time.monotonic() - started < 8  # it does not wait until it may kill them
+
+
 # --- process 1 --------------------------------------------------------------------------------
 
 AS_PROCESS_1 = """

@@ -152,11 +152,18 @@ def _wait_for_children() -> Iterator[tuple[int, int]]:
 
 
 def reap_children() -> list[tuple[int, int]]:
-    """Return the process id and the status of each child that has ended."""
+    """Return the process id and the status of each child that has ended.
+
+    Let children go on that somebody has stopped: without them, nothing starts and nothing ends.
+    """
     ended = []
     with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            ended.append(found)
+        while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
+            pid, status = found
+            if os.WIFSTOPPED(status):
+                os.kill(pid, signal.SIGCONT)
+            else:
+                ended.append(found)
     return ended
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -165,6 +166,8 @@ class Supervision:
         # Keepers stay until all that they have started is gone.
         alive = alive or find_marked(self.mark, GUARDED_VARIABLE)
         if alive:
+            if self._process.returncode is None:
+                self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
             now = time.monotonic()
             self._kill_at = min(self._kill_at, now + _CLEANING_SECONDS)
             if now >= self._kill_at:
