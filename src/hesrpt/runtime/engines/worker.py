@@ -32,6 +32,9 @@ from hesrpt.runtime.engines.processes import list_children, set_process_name
 
 T = TypeVar("T")
 
+# Items may replace the functions of the module, to test how something behaves over time.
+_read_clock = time.perf_counter
+
 #: The file descriptors of a worker: its connection, and the pipe with tokens.
 CONNECTION_FD, TOKENS_FD = 3, 4
 
@@ -131,14 +134,14 @@ def _identify_files() -> list[int]:
 
 def run_and_report(work: Callable[[], T], log: str | Path | None) -> CallReport[T]:
     """Call ``work`` with its output redirected to a log, and time it."""
-    start = time.perf_counter()
+    start = _read_clock()
     try:
         with redirect_output(log):
             try:
                 result = work()
-                return CallReport(time.perf_counter() - start, result, None)
+                return CallReport(_read_clock() - start, result, None)
             except BaseException as error:  # even sys.exit(): an item must not end its worker
-                seconds = time.perf_counter() - start
+                seconds = _read_clock() - start
                 if log is not None:
                     traceback.print_exc()
                 return CallReport(seconds, None, _describe_error(error))
