@@ -42,6 +42,11 @@ def execute(argument: Any) -> None:
     os.execvp(argument[0], argument)
 
 
+def stop_keeper(_: Any) -> None:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    os._exit(5)
+
+
 @pytest.mark.parametrize(
     ("function", "argument", "reason"),
     [
@@ -52,6 +57,10 @@ def execute(argument: Any) -> None:
         (lambda _: os.kill(os.getpid(), 9), None, "the process ended (ended by signal 9, SIGKILL)"),
         (lambda _: os.abort(), None, "the process ended (ended by signal 6, SIGABRT)"),
         (lambda _: os.closerange(3, 1000), None, "the process"),
+        (lambda text: os.write(3, text), b"x", "something was written to the connection"),
+        (lambda text: os.write(3, text), bytes(64), "something was written to the connection"),
+        (lambda text: os.write(3, text), b"\xff" * 64, "something was written to the connection"),
+        (stop_keeper, None, "the process ended (exit code 5) before the item did"),
     ],
 )
 def test_item_that_ends_its_worker_fails(
@@ -74,6 +83,26 @@ def test_item_that_reopens_the_files_of_its_worker_does_not_get_the_reply(
     outcome = run_item(engine, replace_files, str(tmp_path / "file"))
     assert outcome.error is not None
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_item_that_writes_to_the_connection_of_its_worker_fails_at_once(
+    engine: LocalEngine,
+) -> None:
+    def write_and_wait(_: Any) -> None:
+        os.write(3, b"x")
+        time.sleep(1000)
+
+    assert "something was written" in str(run_item(engine, write_and_wait).error)
+
+
+@pytest.mark.parametrize("reading", [float("nan"), float("inf"), -1e9, None])
+def test_item_may_replace_the_clock(engine: LocalEngine, reading: Any) -> None:
+    def replace_clock(reading: Any) -> None:
+        time.perf_counter = time.monotonic = time.time = lambda: reading
+
+    outcome = run_item(engine, replace_clock, reading)
+    assert outcome.error is None
+    assert 0 <= outcome.seconds < 100
 
 
 def test_item_may_ignore_signals_and_still_has_a_time_limit(engine: LocalEngine) -> None:

@@ -17,7 +17,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-_HEADER = struct.Struct("<IQI")  # the sizes of head and body, and the number of file descriptors
+# How each message begins: whatever begins otherwise was written by somebody else.
+_MAGIC = b"\xf0hes"
+# The beginning, the sizes of head and body, and the number of file descriptors.
+_HEADER = struct.Struct("<4sIQI")
 # Bodies up to this size are joined with their head, to be sent at once.
 _SMALL = 64 * 2**10
 # How much to receive at once, and how many pieces and file descriptors to send or receive at once.
@@ -38,9 +41,10 @@ class Channel:
     def __init__(self, connection: socket.socket, *, has_fds: bool = False) -> None:
         self.connection, self.has_fds = connection, has_fds
         self.is_closed = False  # whether the other end was closed
+        self.is_garbled = False  # whether something else than messages has arrived
         self._outgoing: deque[tuple[bytes | memoryview, Sequence[int]]] = deque()
         self._incoming = bytearray()
-        self._needed = _HEADER.size  # how many bytes make the next step possible
+        self._needed = 1  # how many bytes make the next step possible
         self._fds: list[int] = []
 
     def fileno(self) -> int:
@@ -62,7 +66,7 @@ class Channel:
         The channel owns the file descriptors, and closes them when they have been sent.
         """
         packed = marshal.dumps(head)
-        start = _HEADER.pack(len(packed), len(body), len(fds)) + packed
+        start = _HEADER.pack(_MAGIC, len(packed), len(body), len(fds)) + packed
         if len(body) <= _SMALL:
             self._outgoing.append((start + body, fds))
         else:
@@ -148,9 +152,16 @@ class Channel:
         """Remove the complete messages from what was received, and return them."""
         messages: list[Message] = []
         incoming, start = memoryview(self._incoming), 0
-        self._needed = _HEADER.size
-        while len(incoming) - start >= _HEADER.size:
-            head_size, body_size, fd_count = _HEADER.unpack_from(incoming, start)
+        self._needed = 1
+        while len(incoming) > start and not self.is_garbled:
+            begin = bytes(incoming[start : start + len(_MAGIC)])
+            if begin != _MAGIC[: len(begin)]:
+                self.is_garbled = True
+                break
+            if len(incoming) - start < _HEADER.size:
+                self._needed = _HEADER.size
+                break
+            _, head_size, body_size, fd_count = _HEADER.unpack_from(incoming, start)
             head_start = start + _HEADER.size
             body_start = head_start + head_size
             end = body_start + body_size
@@ -162,7 +173,7 @@ class Channel:
             messages.append(Message(head, bytes(incoming[body_start:end]), fds))
             start = end
         incoming.release()
-        del self._incoming[:start]
+        del self._incoming[: None if self.is_garbled else start]
         return messages
 
     def close(self) -> None:

@@ -175,6 +175,8 @@ class WorkerProcess:
                 break
             self._is_slow = False
             replies.append(Reply(self.attempts.popleft(), seconds, error, body))
+        if self.channel.is_garbled and self.error is None:
+            self.error = "something was written to the connection of its worker"
         return replies
 
     def describe_failure(self, report: GoneReport) -> str:
