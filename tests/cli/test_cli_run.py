@@ -17,7 +17,9 @@ import pytest
 from support.shell import assert_refused, call, run
 from support.waiting import wait_until
 
+from hesrpt import Pool
 from hesrpt.runtime.engines.processes import MARKS_VARIABLE
+from hesrpt.runtime.inspection import read_status
 
 JOBS = """
 servers = 2
@@ -305,6 +307,18 @@ def test_resumed_run_with_its_jobs_file_repeats_nothing(folder: Path) -> None:
     nothing = run("run", "--state", "s", "--resume", cwd=folder)
     assert nothing.returncode == 0
     assert nothing.stdout == "all jobs in s have ended\n"
+
+
+def test_python_job_waits_for_its_script(tmp_path: Path) -> None:
+    with Pool(servers=1, state=tmp_path / "s") as pool:
+        pool.map(time.sleep, [60], name="long")
+        wait_until(lambda: len(read_status(tmp_path / "s").jobs) == 1)
+        pool.close()
+    hint = "; Python jobs continue when their script is run with Pool(…, resume=True)\n"
+    status = call("status", "s", cwd=tmp_path).stdout
+    assert status.endswith("no scheduler is running" + hint)
+    done = run("run", "--state", "s", "--resume", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "all commands in s have ended" + hint)
 
 
 def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:

@@ -107,7 +107,7 @@ def test_cancelled_job_ends(pool: Pool) -> None:
     job.cancel()
     assert job.wait(10)
     assert job.state == "cancelled"
-    with pytest.raises(JobError, match="cancelled"):
+    with pytest.raises(JobError, match=r"^job 'endless' was cancelled$"):
         job.results()
 
 

@@ -99,10 +99,15 @@ def run(
 ) -> None:
     """Run the jobs in a file so that their mean flow time is as low as possible."""
     from hesrpt.cli.live_table import LiveTable
-    from hesrpt.cli.run_tables import get_resume_command, print_failures, print_outcome
+    from hesrpt.cli.run_tables import (
+        SCRIPT_HINT,
+        get_resume_command,
+        print_failures,
+        print_outcome,
+    )
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
-    from hesrpt.runtime.inspection import read_policy
+    from hesrpt.runtime.inspection import read_policy, read_status
 
     if jobs is None and not resume:
         raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR --resume")
@@ -149,7 +154,11 @@ def run(
         }
         print(json.dumps(result, indent=2))
     elif not pool.jobs:
-        console.print(literal(f"all jobs in {state} have ended"))
+        if state is not None and read_status(state).waits_for_script:
+            ended = f"all commands in {state} have ended; {SCRIPT_HINT}"
+        else:
+            ended = f"all jobs in {state} have ended"
+        console.print(literal(ended), soft_wrap=True)
     else:
         print_outcome(
             console,

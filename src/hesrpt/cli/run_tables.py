@@ -19,6 +19,9 @@ from hesrpt.units import format_duration
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
 
+#: How to continue jobs that call Python functions.
+SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
+
 
 def print_status(status: RunStatus, directory: Path) -> None:
     """Print the state of each job, why jobs failed, and whether a scheduler is running.
@@ -46,12 +49,12 @@ def print_status(status: RunStatus, directory: Path) -> None:
     if status.is_running:
         console.print("a scheduler is running")
         return
-    waiting = [job.spec for job in status.jobs if status.get_state(job) == "waiting"]
+    waiting = [job for job in status.jobs if status.get_state(job) == "waiting"]
     hint = ""
-    if status.submitted or any(spec.command for spec in waiting):
+    if status.submitted or any(job.spec.command for job in waiting):
         hint += f"; continue with: {get_resume_command(directory)}"
-    if any(spec.command is None and not spec.is_executor for spec in waiting):
-        hint += "; Python jobs continue when their script is run with Pool(…, resume=True)"
+    if status.waits_for_script:
+        hint += f"; {SCRIPT_HINT}"
     console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
 
 

@@ -29,6 +29,12 @@ class RunStatus:
         """Return the state of a job; "waiting" if it has not ended and no scheduler is running."""
         return "waiting" if job.state == "running" and not self.is_running else job.state
 
+    @property
+    def waits_for_script(self) -> bool:
+        """Whether a job waits for the Python script that added it, with its function."""
+        waiting = [job.spec for job in self.jobs if self.get_state(job) == "waiting"]
+        return any(spec.command is None and not spec.is_executor for spec in waiting)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:

@@ -120,7 +120,8 @@ class Job(Generic[T_co]):
         if not self.wait(timeout):
             raise TimeoutError(f"job {self.name!r} has not ended after {timeout:g} s")
         if self._live.error is not None:
-            raise JobError(f"job {self.name!r} {self.state}: {self._live.error}")
+            what = "was" if self.state == "cancelled" else "failed:"  # the error says "cancelled"
+            raise JobError(f"job {self.name!r} {what} {self._live.error}")
 
     def cancel(self) -> None:
         """Stop the job's running items and end it."""
