@@ -61,8 +61,7 @@ def test_waiting_calls_can_be_cancelled(pool: Pool, tmp_path: Path) -> None:
 
     executor = pool.executor()
     slow = [executor.submit(time.sleep, 1.0) for _ in range(2)]
-    while not all(future.running() for future in slow):
-        time.sleep(0.01)
+    wait_until(lambda: all(future.running() for future in slow))
     later = [executor.submit(touch, k) for k in range(100)]
     assert later[50].cancel()
     executor.shutdown(wait=False, cancel_futures=True)
@@ -103,8 +102,7 @@ def test_closing_the_pool_closes_its_executors() -> None:
     pool = Pool(1)
     executor = pool.executor()
     running, waiting = executor.submit(time.sleep, 60), executor.submit(abs, 1)
-    while not running.running():
-        time.sleep(0.01)
+    wait_until(running.running)
     pool.close()
     with pytest.raises(CancelledError):
         running.result(60)

@@ -44,7 +44,7 @@ def test_dropped_pool_ends_its_processes_at_once() -> None:
     try:
         pool = Pool(2)
         job = pool.map(time.sleep, [600] * 3)
-        while sum(pool.snapshot().held.values()) < 2:
+        while sum(pool.snapshot().held.values()) < 2:  # a function would refer to the pool
             time.sleep(0.01)
         del pool, job
         wait_until(lambda: find_driver_threads() <= threads)

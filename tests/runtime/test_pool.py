@@ -103,7 +103,7 @@ def test_iterable_that_raises_fails_its_job(pool: Pool) -> None:
 
 def test_cancelled_job_ends(pool: Pool) -> None:
     job = pool.map(time.sleep, [60] * 5, name="endless")
-    time.sleep(0.3)
+    wait_until(lambda: pool.snapshot().held.get("endless", 0) > 0)
     job.cancel()
     assert job.wait(10)
     assert job.state == "cancelled"
@@ -181,7 +181,7 @@ def test_error_in_the_with_block_stops_all_jobs() -> None:
     def fail() -> None:
         with Pool(servers=2) as pool:
             pool.map(time.sleep, [60] * 4)
-            time.sleep(0.2)
+            wait_until(lambda: sum(pool.snapshot().held.values()) == 2)
             raise RuntimeError("stop")
 
     started = time.monotonic()
@@ -292,16 +292,19 @@ def test_iterable_that_raises_late_fails_its_job(pool: Pool) -> None:
 
 
 def test_slow_iterable_does_not_delay_other_jobs(pool: Pool) -> None:
+    may_continue = threading.Event()
+
     def slow() -> Iterator[int]:
         for x in range(3):
-            time.sleep(1.0)
+            assert may_continue.wait(90)
             yield x
 
     first = pool.map(square, slow(), name="slow")
     second = pool.map(lambda x: x + 1, first.iter_results(), name="fed")
     assert pool.map(square, [2], name="quick").results() == [4]
     assert first.state == "running"
-    assert second.results(timeout=30) == [1, 2, 5]
+    may_continue.set()
+    assert second.results(timeout=90) == [1, 2, 5]
 
 
 def test_closing_the_pool_cancels_jobs() -> None:

@@ -18,28 +18,12 @@ import cloudpickle
 import psutil
 import pytest
 from support.local_engine import collect_outcomes, open_engine, python_task, run_item, run_until
+from support.processes import is_running, kill
 from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.local import LocalEngine
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process exists and has not ended."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def kill(*pids: int) -> None:
-    """Kill processes at the same instant: none can react to the end of another."""
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
 
 # --- workers ----------------------------------------------------------------------------------
 
