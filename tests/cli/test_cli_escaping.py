@@ -113,7 +113,7 @@ def test_live_table_and_logs_escape_on_a_terminal(folder: Path) -> None:
     assert r"a\x1b[31m\n[red]b\r\u202ec\x07\x9b[/red]" in shown
     assert not CONTROL.search(shown)
     logs = run_on_terminal("logs", "s", NASTY, cwd=folder)
-    assert logs == f"--- {SHOWN}, item 0\n" + SHOWN.replace(r"\n", "\n") + "\n"
+    assert logs == f"--- {SHOWN}, item 0 ('{SHOWN}')\n" + SHOWN.replace(r"\n", "\n") + "\n"
 
 
 def test_logs_pass_on_all_bytes_to_a_pipe(folder: Path) -> None:

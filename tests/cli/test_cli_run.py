@@ -102,7 +102,7 @@ def test_state_status_logs_and_report(folder: Path) -> None:
     assert [job["done"] for job in status["jobs"]] == [30, 4]
     assert "no scheduler is running" in call("status", "s", cwd=folder).stdout
     assert call("logs", "s", "letters", "1", cwd=folder).stdout == "said it's\n"
-    assert "--- letters, item 0" in call("logs", "s", "letters", cwd=folder).stdout
+    assert "--- letters, item 0 ('a')\n" in call("logs", "s", "letters", cwd=folder).stdout
     missing = call("logs", "s", "nothing", cwd=folder)
     assert missing.returncode == 2
     assert "there is no job 'nothing' in s; jobs are: count, letters" in missing.stderr

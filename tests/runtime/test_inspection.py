@@ -19,8 +19,8 @@ def test_logs_are_read_and_unknown_items_refused(tmp_path: Path) -> None:
     with Pool(servers=1, state=tmp_path / "s") as pool:
         pool.map(print_odd, range(3), name="count")
         pool.map(print_odd, [], name="empty")
-    ((item, path),) = list_logs(tmp_path / "s", "count")
-    assert (item, path.read_text()) == (1, "odd 1\n")
+    (log,) = list_logs(tmp_path / "s", "count")
+    assert (log.item, log.title, log.path.read_text()) == (1, "item 1", "odd 1\n")
     for job, item, message in (
         ("count", 2, "item 2 of job 'count' has printed nothing"),
         ("count", 99, "there is no item 99 in job 'count'; items are 0 to 2"),
@@ -39,7 +39,7 @@ def test_logs_follow_their_items(tmp_path: Path) -> None:
     for items in ([1, 2, 7], [2, 1, 7]):
         with Pool(servers=1, state=tmp_path / "s", resume=(tmp_path / "s").exists()) as pool:
             pool.map(fail_at_7, items, name="count", retries=0).wait()
-    logs = {item: path.read_text() for item, path in list_logs(tmp_path / "s", "count")}
+    logs = {log.item: log.path.read_text() for log in list_logs(tmp_path / "s", "count")}
     assert {item: text.splitlines()[0] for item, text in logs.items()} == {
         0: "item 2",
         1: "item 1",

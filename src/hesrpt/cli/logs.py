@@ -36,10 +36,10 @@ def logs(
     """Print the output of a job's items."""
     from hesrpt.runtime.inspection import list_logs
 
-    for number, path in list_logs(state, job, item):
+    for log in list_logs(state, job, item):
         if item is None:
-            print(escape(f"--- {job}, item {number}"))
-        _print_file(path)
+            print(escape(f"--- {job}, {log.title}"))
+        _print_file(log.path)
 
 
 def _print_file(path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.identity.earlier_items import get_log_name
@@ -47,6 +48,14 @@ class RunReport:
     schedule: Schedule
 
 
+class ItemLog(NamedTuple):
+    """The output of an item."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    path: Path
+
+
 def read_policy(directory: Path) -> str:
     """Return the name of a run's policy."""
     with closing(Journal.read(directory)) as journal:
@@ -79,8 +88,8 @@ def read_report(directory: Path) -> RunReport:
         )
 
 
-def list_logs(directory: Path, job: str, item: int | None = None) -> list[tuple[int, Path]]:
-    """Return the items of a job that have printed something, with the paths of their output."""
+def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:
+    """Return the output of the items of a job that have printed something."""
     with closing(Journal.read(directory)) as journal:
         record = journal.get_record(job)
         done = {position: key for key, position in journal.read_keys(record.number)}
@@ -98,4 +107,4 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[tuple[
             raise InputError(f"{directory}: there is no item {item} in job {job!r}; {items}")
         subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
         raise InputError(f"{directory}: {subject} has printed nothing")
-    return logs
+    return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]
