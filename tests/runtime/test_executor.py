@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import operator
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ALL_COMPLETED, CancelledError, wait
+from concurrent.futures import ALL_COMPLETED, BrokenExecutor, CancelledError, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.waiting import wait_until
@@ -153,3 +158,91 @@ def test_slow_and_unpicklable_calls_fail() -> None:
                 unpicklable.result(90)
         with pytest.raises(InputError, match="timeout must be"):
             pool.executor(timeout=0)
+
+
+def test_initializer_runs_once_in_each_worker_before_the_first_call(
+    pool: Pool, tmp_path: Path
+) -> None:
+    def initialize(name: str) -> None:
+        with (tmp_path / f"{name} {os.getpid()}").open("a") as file:
+            file.write("initialized\n")
+
+    def read(name: str) -> str:
+        return (tmp_path / f"{name} {os.getpid()}").read_text()
+
+    with (
+        pool.executor(initializer=initialize, initargs=("a",)) as first,
+        pool.executor(initializer=initialize, initargs=("b",)) as second,
+    ):
+        assert set(first.map(read, ["a"] * 30)) == {"initialized\n"}
+        assert set(second.map(read, ["b"] * 30)) == {"initialized\n"}
+        assert pool.map(abs, [-1]).results() == [1]
+
+
+def test_failing_initializer_breaks_its_executor_only(pool: Pool) -> None:
+    def fail(message: str) -> None:
+        raise ValueError(message)
+
+    long = pool.map(time.sleep, [0.01] * 100, name="long")
+    executor = pool.executor("broken", initializer=fail, initargs=("no licence",))
+    futures = [executor.submit(abs, -1)]
+    with contextlib.suppress(BrokenExecutor):  # it may be known already
+        futures.extend(executor.submit(abs, -1) for _ in range(50))
+    for future in futures:
+        with pytest.raises(BrokenProcessPool, match="initializer raised ValueError: no licence"):
+            future.result(90)
+    with pytest.raises(JobError, match="initializer raised ValueError: no licence"):
+        executor.submit(abs, -1)
+    executor.shutdown()
+    assert executor.job.state == "failed"
+    assert long.results(90) == [None] * 100
+    with pool.executor("other") as other:
+        assert other.submit(abs, -2).result(90) == 2
+
+
+def test_worker_is_replaced_after_so_many_calls(tmp_path: Path) -> None:
+    def get_pid() -> int:
+        atexit.register((tmp_path / str(os.getpid())).touch)
+        return os.getpid()
+
+    with Pool(2) as pool, pool.executor(max_tasks_per_child=3) as executor:
+        futures = [executor.submit(get_pid) for _ in range(9)]
+        calls = Counter(future.result(90) for future in futures)
+        assert len(calls) >= 3
+        assert max(calls.values()) == 3
+        used_up = [pid for pid, count in calls.items() if count == 3]
+        assert all((tmp_path / str(pid)).exists() for pid in used_up)
+        assert pool.map(str, range(20)).results() == [str(k) for k in range(20)]
+
+
+def test_worker_is_replaced_even_if_its_exit_functions_hang() -> None:
+    def leave_trap() -> int:
+        atexit.register(time.sleep, 600)
+        return os.getpid()
+
+    with Pool(1) as pool, pool.executor(max_tasks_per_child=1) as executor:
+        first = executor.submit(leave_trap).result(90)
+        assert executor.submit(os.getpid).result(90) != first
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"initializer": 5}, "initializer must be callable, got 5"),
+        ({"initializer": print, "initargs": 5}, "initargs must be a tuple, got 5"),
+        ({"max_tasks_per_child": 0}, "max_tasks_per_child must be a whole number of at least 1"),
+        ({"max_tasks_per_child": "3"}, "max_tasks_per_child must be"),
+        ({"initializer": print, "initargs": (threading.Lock(),)}, "cannot be sent"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> None:
+    with Pool(1) as pool, pytest.raises(InputError, match=problem):
+        pool.executor(**options)
+
+
+def test_cluster_refuses_to_replace_workers(ray_address: str) -> None:
+    with (
+        Pool(1, engine="ray", address=ray_address) as pool,
+        pytest.raises(InputError, match="max_tasks_per_child needs the local engine"),
+    ):
+        pool.executor(max_tasks_per_child=1)

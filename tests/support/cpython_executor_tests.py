@@ -13,6 +13,7 @@ from __future__ import annotations
 import concurrent.futures
 import importlib
 import json
+import multiprocessing
 import os
 import pkgutil
 import sys
@@ -82,13 +83,16 @@ class AdaptedExecutor(concurrent.futures.Executor):
     The private attributes are those that the tests read.
     """
 
-    def __init__(self, max_workers: int | None = None, mp_context: object = None) -> None:
+    def __init__(
+        self, max_workers: int | None = None, mp_context: object = None, **options: Any
+    ) -> None:
         try:
             self._pool = Pool(max_workers)
         except InputError as error:
             raise ValueError(f"max_workers must be greater than 0: {error}") from error
         self._max_workers = self._pool.servers
-        self._executor = self._pool.executor()
+        self._executor = self._pool.executor(**options)
+        self._mp_context = multiprocessing.get_context("spawn")  # workers are new programs
         self._executor_manager_thread = self._pool._driver._thread
         self._call_queue = SimpleNamespace(join_thread=lambda: None)
 
@@ -105,6 +109,10 @@ class AdaptedExecutor(concurrent.futures.Executor):
         closer.start()
         if wait:
             closer.join()
+
+    @property
+    def _broken(self) -> str | None:
+        return self._executor._source.broken
 
     @property
     def _processes(self) -> dict[int, WorkerProcess]:

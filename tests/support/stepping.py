@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from hesrpt.runtime.calls import make_call
+from hesrpt.runtime.calls import Caller
 from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
 from hesrpt.runtime.engines.fake import FakeEngine
 
@@ -268,6 +268,6 @@ def _create_result(running: RunningItem, serial: int) -> bytes:
     if not isinstance(running.task, PythonTask):
         return b""
     function, argument = running.task.function, running.task.argument
-    if function is make_call:  # a call of an executor
-        return bytes(cloudpickle.dumps(make_call(argument)))
+    if isinstance(function, Caller):  # of an executor
+        return bytes(cloudpickle.dumps(function(argument)))
     return bytes(cloudpickle.dumps((function.__name__, argument, serial)))

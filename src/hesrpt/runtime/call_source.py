@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from hesrpt.errors import InputError, JobError
-from hesrpt.runtime.calls import Call, make_call
+from hesrpt.runtime.calls import Call, CallEnd, Caller
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
@@ -35,6 +35,10 @@ class LostCallError(JobError, BrokenProcessPool):
     Code for ``ProcessPoolExecutor`` expects a ``BrokenProcessPool`` then. Here, other calls are not
     affected.
     """
+
+
+class BrokenExecutorError(JobError, BrokenProcessPool):
+    """The initializer of an executor has raised an error in a worker, so no call can be made."""
 
 
 class CallFuture(Future[T]):
@@ -110,9 +114,9 @@ class CallSource:
 
     delivers_results = True
 
-    def __init__(self, engine: Engine, timeout: float | None) -> None:
+    def __init__(self, engine: Engine, caller: Caller, timeout: float | None) -> None:
         self.pack_argument, self.timeout = engine.pack_argument, timeout
-        self.function = engine.pack_function(make_call)
+        self.function = engine.pack_function(caller)
         self.cancelled_call = engine.pack_argument(None)  # runs in place of a cancelled call
         # Reentrant, because the garbage collector may shut down an executor anywhere.
         self.lock = threading.RLock()
@@ -121,6 +125,7 @@ class CallSource:
         self.started_count = 0
         self.listener: SourceListener | None = None
         self.is_shut_down = self.is_closed = self.cancels_waiting = False
+        self.broken: str | None = None  # why no call can be made: the initializer has failed
         self.resolver = FutureResolver()
 
     # --- called by users of the executor --------------------------------------------------------
@@ -134,6 +139,8 @@ class CallSource:
             future.set_exception(error.__cause__ or error)
             packed = None
         with self.lock:
+            if self.broken is not None:
+                raise BrokenExecutorError(self.broken)
             if self.is_shut_down or self.is_closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if packed is not None:
@@ -204,7 +211,7 @@ class CallSource:
 
     def finish_item(self, outcome: Outcome) -> None:
         if (call := self.running.pop(outcome.item, None)) is not None:
-            self.resolver.put(partial(_resolve, call.future, outcome.result))
+            self.resolver.put(partial(self._resolve, call.future, outcome.result))
 
     def drop_item(self, item: int, error: str) -> None:
         if (call := self.running.pop(item, None)) is not None:
@@ -216,32 +223,52 @@ class CallSource:
                 return
             self.is_closed = True
             self.listener = None
-            self._cancel_waiting()
-            running = [call for call in self.running.values() if call is not None]
+            ended = [call for call in self.running.values() if call is not None]
             self.running.clear()
-        for call in running:
-            self.resolver.put(partial(call.future.set_exception, CancelledError(reason)))
+            error: BaseException = CancelledError(reason)
+            if self.broken is not None:
+                error = BrokenExecutorError(self.broken)
+                waiting = (self._take_call() for _ in range(len(self.waiting)))
+                ended += [call for call in waiting if call is not None]
+            self._cancel_waiting()
+        for call in ended:
+            self.resolver.put(partial(call.future.set_exception, error))
         self.resolver.stop()
+
+    # --- called by the thread that finishes futures ---------------------------------------------
+
+    def _resolve(self, future: Future[Any], outcome: bytes) -> None:
+        """Finish a future with what :class:`~hesrpt.runtime.calls.Caller` returned."""
+        end: CallEnd
+        try:
+            pickled, end = cloudpickle.loads(outcome)
+            value = cloudpickle.loads(pickled)
+        except BaseException as error:  # unpickling runs the user's code
+            problem = f"the result cannot be unpickled: {type(error).__name__}: {error}"
+            lost = LostCallError(problem)
+            lost.__cause__ = error
+            future.set_exception(lost)
+            return
+        if end == "returned":
+            future.set_result(value)
+        elif end == "raised":
+            future.set_exception(value)
+        else:
+            problem = f"the initializer raised {type(value).__name__}: {value}"
+            self._break(problem)
+            broken = BrokenExecutorError(problem)
+            broken.__cause__ = value
+            future.set_exception(broken)
+
+    def _break(self, problem: str) -> None:
+        """Let all calls fail that have not ended, and all later ones."""
+        with self.lock:
+            self.broken = self.broken or problem
+            if self.listener is not None:
+                self.listener.report_failure(problem)
 
 
 def _cancel(future: Future[Any]) -> None:
     """Cancel a future that has not started, and notify threads that wait for it."""
     if future.cancel():
         future.set_running_or_notify_cancel()
-
-
-def _resolve(future: Future[Any], outcome: bytes) -> None:
-    """Finish a future with what :func:`~hesrpt.runtime.calls.make_call` returned."""
-    try:
-        pickled, is_error = cloudpickle.loads(outcome)
-        value = cloudpickle.loads(pickled)
-    except BaseException as error:  # unpickling runs the user's code
-        problem = f"the result cannot be unpickled: {type(error).__name__}: {error}"
-        lost = LostCallError(problem)
-        lost.__cause__ = error
-        future.set_exception(lost)
-        return
-    if is_error:
-        future.set_exception(value)
-    else:
-        future.set_result(value)

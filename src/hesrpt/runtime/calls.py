@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures._base import LOGGER
 from concurrent.futures.process import _ExceptionWithTraceback
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import cloudpickle
 
@@ -19,18 +20,51 @@ import cloudpickle
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-def make_call(call: Call | None) -> tuple[bytes, bool]:
-    """Make a call; return its pickled result or error, and whether it is an error.
+#: How a call ended: "broken" if it was not made, because the initializer has raised an error.
+CallEnd: TypeAlias = Literal["returned", "raised", "broken"]
 
-    None stands for a call that was cancelled.
-    """
-    try:
+
+class Caller:
+    """Makes the calls of one executor in a worker, after the initializer."""
+
+    def __init__(
+        self,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        max_calls: int | None = None,
+    ) -> None:
+        self.initializer, self.initargs = initializer, initargs
+        self.remaining_calls = max_calls
+        self.needs_new_worker = False  # read by the worker after each call
+
+    def __call__(self, call: Call | None) -> tuple[bytes, CallEnd]:
+        """Make a call; return its pickled result or error, and which of them it is.
+
+        None stands for a call that was cancelled.
+        """
         if call is None:
-            return cloudpickle.dumps(None), False
+            return cloudpickle.dumps(None), "returned"
+        if self.initializer is not None:
+            try:
+                self.initializer(*self.initargs)
+            except BaseException as error:
+                LOGGER.critical("Exception in initializer:", exc_info=True)
+                self.needs_new_worker = True
+                return _pickle_error(error), "broken"
+            self.initializer, self.initargs = None, ()
+        if self.remaining_calls is not None:
+            self.remaining_calls -= 1
+            self.needs_new_worker = self.remaining_calls == 0
+        return make_call(call)
+
+
+def make_call(call: Call) -> tuple[bytes, CallEnd]:
+    """Make a call; return its pickled result or error."""
+    try:
         function, args, kwargs = call
-        return cloudpickle.dumps(function(*args, **kwargs)), False
+        return cloudpickle.dumps(function(*args, **kwargs)), "returned"
     except BaseException as error:  # even sys.exit(): the caller decides what that means
-        return _pickle_error(error), True
+        return _pickle_error(error), "raised"
 
 
 def call_with_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

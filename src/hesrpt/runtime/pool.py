@@ -26,12 +26,16 @@ from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
-from hesrpt.runtime.python_jobs import create_executor_job, create_map_job
+from hesrpt.runtime.python_jobs import (
+    create_call_source,
+    create_executor_job,
+    create_map_job,
+)
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
 from hesrpt.schedule import Schedule
-from hesrpt.validation import check_positive, check_whole_number
+from hesrpt.validation import check_whole_number
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["Job", "JobError", "Pool", "Snapshot"]
@@ -207,6 +211,9 @@ class Pool:
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
         timeout: float | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        max_tasks_per_child: int | None = None,
     ) -> PoolExecutor:
         """Add a job to which calls are submitted, as a standard ``concurrent.futures.Executor``.
 
@@ -220,10 +227,23 @@ class Pool:
             As for :meth:`map`.
         timeout
             Seconds after which a call is stopped and counts as failed.
+        initializer
+            A callable that runs in each worker before the first call of this executor there. If it
+            raises an error, the executor is broken: calls that have not ended fail with a
+            ``BrokenProcessPool`` error, and so do later ones. Other jobs continue.
+        initargs
+            The arguments of the initializer.
+        max_tasks_per_child
+            A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
         self._check_open()
-        time_limit = None if timeout is None else check_positive("timeout", timeout)
-        source = CallSource(self._driver.engine, time_limit)
+        source = create_call_source(
+            self._driver.engine,
+            timeout=timeout,
+            initializer=initializer,
+            initargs=initargs,
+            max_tasks_per_child=max_tasks_per_child,
+        )
         job = create_executor_job(source, name=name, size=size, speedup=speedup, weight=weight)
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 

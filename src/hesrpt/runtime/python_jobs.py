@@ -8,6 +8,7 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.call_source import CallSource
+from hesrpt.runtime.calls import Caller
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.identity.fingerprints import fingerprint_function
 from hesrpt.runtime.jobs import JobSpec
@@ -60,6 +61,29 @@ def create_map_job(
     )
     fingerprint = fingerprint_function(function) if has_journal else b""
     return LiveJob(spec=spec, source=source, fingerprint=fingerprint)
+
+
+def create_call_source(
+    engine: Engine,
+    *,
+    timeout: float | None,
+    initializer: Callable[..., object] | None,
+    initargs: tuple[Any, ...],
+    max_tasks_per_child: int | None,
+) -> CallSource:
+    """Create the source of an executor's job."""
+    time_limit = None if timeout is None else check_positive("timeout", timeout)
+    if initializer is not None and not callable(initializer):
+        raise InputError(f"must be callable, got {initializer!r}", argument="initializer")
+    if not isinstance(initargs, Iterable):
+        raise InputError(f"must be a tuple, got {initargs!r}", argument="initargs")
+    if max_tasks_per_child is not None:
+        name = "max_tasks_per_child"
+        max_tasks_per_child = check_whole_number(name, max_tasks_per_child, minimum=1)
+        if not engine.can_replace_workers:
+            raise InputError("needs the local engine: a cluster keeps its servers", argument=name)
+    caller = Caller(initializer, tuple(initargs), max_tasks_per_child)
+    return CallSource(engine, caller, time_limit)
 
 
 def create_executor_job(

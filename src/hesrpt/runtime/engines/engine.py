@@ -103,6 +103,8 @@ class Engine(Protocol):
     can_resize: bool
     #: Whether results can stay on the node that computed them.
     can_keep_results: bool
+    #: Whether workers are replaced after a call of a function whose ``needs_new_worker`` is True.
+    can_replace_workers: bool
 
     def now(self) -> float:
         """Return the current time in seconds, on the clock that times items."""

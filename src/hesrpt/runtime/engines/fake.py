@@ -30,6 +30,7 @@ class FakeEngine:
     batch_seconds = 0.0
     can_resize = True
     can_keep_results = False
+    can_replace_workers = True
 
     def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
         self.servers = servers

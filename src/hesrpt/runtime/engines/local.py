@@ -50,6 +50,7 @@ class LocalEngine:
     batch_seconds = 0.02
     can_resize = True
     can_keep_results = False
+    can_replace_workers = True
 
     def __init__(self, servers: int) -> None:
         self.servers = servers

@@ -172,7 +172,7 @@ class ProcessTable:
             self._loop.unwatch(worker.channel)
             return
         self._watch_worker(worker)
-        if worker.error is not None and not worker.is_ending:
+        if worker.has_to_end and not worker.is_ending:
             self.kill(worker)
 
     # --- when they are gone ---------------------------------------------------------------------

@@ -12,11 +12,13 @@ This module must start quickly, so it imports little.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -37,6 +39,8 @@ _read_clock = time.perf_counter
 
 #: The file descriptors of a worker: its connection, and the pipe with tokens.
 CONNECTION_FD, TOKENS_FD = 3, 4
+# So many seconds do functions get that are to be called at exit.
+_EXIT_SECONDS = 2.0
 
 
 class CallReport(NamedTuple, Generic[T]):
@@ -105,12 +109,18 @@ class Worker:
                     os._exit(0)  # the item forked, and this is the child
 
         seconds, result, error = run_and_report(work, log)
-        # After an error, the item may run again elsewhere; it must not meet what it has started.
-        is_tainted = error is not None and self._has_left_processes()
+        if error is not None:
+            # The item may run again elsewhere; it must not meet what it has started.
+            is_last = self._has_left_processes()
+        else:
+            # The function decides. Other objects may have any attribute, but hardly this one.
+            is_last = getattr(self.functions[function], "needs_new_worker", None) is True
+            if is_last:
+                _run_exit_functions()  # before the reply, so that they are done when it arrives
         if _identify_files() != self.files:
             os._exit(1)  # the item closed our files, and maybe opened others
-        self.channel.send(("ended", seconds, error, is_tainted), result or b"")
-        while is_tainted:
+        self.channel.send(("ended", seconds, error, is_last), result or b"")
+        while is_last:
             time.sleep(60)  # until the scheduler kills this process with its children
 
     def _has_left_processes(self) -> bool:
@@ -122,6 +132,13 @@ class Worker:
         if isinstance(function, bytes):
             function = self.functions[number] = cloudpickle.loads(function)
         return function  # type: ignore[no-any-return]
+
+
+def _run_exit_functions() -> None:
+    """Do what Python does at exit, such as sending what is in queues, unless it takes too long."""
+    thread = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+    thread.start()
+    thread.join(_EXIT_SECONDS)
 
 
 def _identify_files() -> list[int]:

@@ -50,7 +50,8 @@ class WorkerProcess:
         self.attempts: deque[Attempt] = deque()  # those without a reply
         self.is_ready = False  # whether it has started
         self.is_late = False  # whether it took too long to start
-        self.is_ending = False  # whether it is to be killed
+        self.has_to_end = False  # whether it has sent its last reply
+        self.is_ending = False  # whether it is being killed
         self.error: str | None = None  # why it is to be killed while it runs an item
         self._exit_by = inf  # when to kill it, if it has closed its connection
         self._has_left = False  # whether it went on without its connection, and was killed
@@ -158,7 +159,8 @@ class WorkerProcess:
     def receive(self, *, is_gone: bool = False) -> list[Reply]:
         """Return replies that have arrived; if the process is gone, all that it has sent.
 
-        An item that failed and left processes behind has no reply: its worker has to be killed.
+        After its last reply, a worker has to be killed. If that is an error, the item has left
+        processes behind, and its reply is held back until they are gone.
         """
         replies = []
         messages = self.channel.receive_all() if is_gone else self.channel.receive()
@@ -169,14 +171,16 @@ class WorkerProcess:
             if kind == "ready":
                 self.is_ready = True
                 continue
-            seconds, error, leaves_processes = values
-            if leaves_processes:
+            seconds, error, is_last = values
+            self.has_to_end = is_last
+            if is_last and error is not None:
                 self.error = error
                 break
             self._is_slow = False
             replies.append(Reply(self.attempts.popleft(), seconds, error, body))
         if self.channel.is_garbled and self.error is None:
             self.error = "something was written to the connection of its worker"
+            self.has_to_end = True
         return replies
 
     def describe_failure(self, report: GoneReport) -> str:

@@ -66,6 +66,7 @@ class RayEngine:
     batch_seconds = 0.1
     can_resize = False  # Ray cannot change the resources of a running actor
     can_keep_results = True
+    can_replace_workers = False
 
     def __init__(
         self,

@@ -85,8 +85,14 @@ class Server:
         """Return the function behind a reference, fetching it the first time."""
         if reference not in self._functions:
             self._functions[reference] = cloudpickle.loads(ray.get(reference))
-            if len(self._functions) > _REMEMBERED_FUNCTIONS:
-                self._functions.popitem(last=False)
+            # Those of executors remember that their initializer has run.
+            others = [
+                key
+                for key, function in self._functions.items()
+                if not hasattr(function, "needs_new_worker")
+            ]
+            for key in others[:-_REMEMBERED_FUNCTIONS]:
+                del self._functions[key]
         self._functions.move_to_end(reference)
         return self._functions[reference]
 
