@@ -2,7 +2,7 @@
 
 The tests are those of an installed CPython. They are loaded when they run, and adapted only to
 construct ``pool.executor()``. Of the 59 tests in Python 3.11, ``ProcessPoolExecutor`` itself passes
-57 and skips 2. Executors of a pool pass 50, among them one that it skips because it would hang.
+57 and skips 2. Executors of a pool pass 57 too, among them one that it skips because it would hang.
 """
 
 from __future__ import annotations
@@ -17,17 +17,8 @@ import pytest
 from support.cpython_executor_tests import create_test_package, find_tests
 from support.paths import ROOT
 
-_OPTION = "tests an option that Pool.executor does not have"
-_EAGER = "expects a process for each call, even for calls that cannot be pickled"
 #: The tests that executors of a pool do not pass, and why.
 DIFFERENCES = {
-    "InitializerTest.test_initializer": _OPTION,
-    "FailingInitializerTest.test_initializer": _OPTION,
-    "ProcessPoolExecutorTest.test_max_tasks_per_child": _OPTION,
-    "ProcessPoolExecutorTest.test_max_tasks_per_child_defaults_to_spawn_context": _OPTION,
-    "ProcessPoolExecutorTest.test_max_tasks_early_shutdown": _OPTION,
-    "ProcessPoolExecutorTest.test_saturation": _EAGER,
-    "ProcessPoolShutdownTest.test_processes_terminate": _EAGER,
     "ProcessPoolExecutorTest.test_killed_child": (
         "expects that a killed process breaks the executor; here it fails only its own call"
     ),

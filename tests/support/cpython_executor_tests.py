@@ -116,10 +116,13 @@ class AdaptedExecutor(concurrent.futures.Executor):
 
     @property
     def _processes(self) -> dict[int, WorkerProcess]:
-        source = self._executor._source
         # Processes do not start at once, but a moment after their calls were submitted.
-        wait_until(lambda: not source.waiting and len(_find_workers()) >= len(source.running))
+        wait_until(lambda: len(_find_workers()) >= self._count_busy_servers())
         return {process.pid: WorkerProcess(process) for process in _find_workers()}
+
+    def _count_busy_servers(self) -> int:
+        source = self._executor._source
+        return min(len(source.waiting) + len(source.running), self._max_workers)
 
 
 def _find_workers() -> list[psutil.Process]:

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures._base import LOGGER
 from concurrent.futures.process import _ExceptionWithTraceback
-from types import TracebackType
+from functools import partial
+from types import FunctionType, TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
 import cloudpickle
@@ -36,6 +37,11 @@ class Caller:
         self.initializer, self.initargs = initializer, initargs
         self.remaining_calls = max_calls
         self.needs_new_worker = False  # read by the worker after each call
+        self.globals: dict[str, Any] = {}  # of the module of the initializer
+        self.changes: dict[str, Any] = {}  # those that the initializer has set
+
+    def __repr__(self) -> str:
+        return f"initializer {self.initializer!r} with the arguments {self.initargs!r}"
 
     def __call__(self, call: Call | None) -> tuple[bytes, CallEnd]:
         """Make a call; return its pickled result or error, and which of them it is.
@@ -46,7 +52,7 @@ class Caller:
             return cloudpickle.dumps(None), "returned"
         if self.initializer is not None:
             try:
-                self.initializer(*self.initargs)
+                self._initialize(self.initializer)
             except BaseException as error:
                 LOGGER.critical("Exception in initializer:", exc_info=True)
                 self.needs_new_worker = True
@@ -55,7 +61,42 @@ class Caller:
         if self.remaining_calls is not None:
             self.remaining_calls -= 1
             self.needs_new_worker = self.remaining_calls == 0
+        self._restore_globals(call)
         return make_call(call)
+
+    def _initialize(self, initializer: Callable[..., object]) -> None:
+        """Run the initializer, and note which global variables it sets."""
+        self.globals = _get_globals(initializer)
+        before = dict(self.globals)
+        initializer(*self.initargs)
+        self.changes = {
+            name: value
+            for name, value in self.globals.items()
+            if name not in before or before[name] is not value
+        }
+
+    def _restore_globals(self, call: Call) -> None:
+        """Show a call the global variables that the initializer has set in the same module.
+
+        Functions that cannot be imported, for example those of a script, come with copies of the
+        global variables that they use.
+        """
+        if self.changes:
+            function, args, _ = call
+            for variables in map(_get_globals, (function, *args)):
+                if variables.get("__name__") == self.globals.get("__name__"):
+                    variables.update(self.changes)
+
+
+def _get_globals(value: object) -> dict[str, Any]:
+    """Return the global variables that a callable uses; none for other values."""
+    while isinstance(value, partial):
+        value = value.func
+    method = getattr(value, "__func__", None)
+    for candidate in (value, method, getattr(type(value), "__call__", None)):  # noqa: B004
+        if isinstance(candidate, FunctionType):
+            return candidate.__globals__
+    return {}
 
 
 def make_call(call: Call) -> tuple[bytes, CallEnd]:

@@ -12,6 +12,7 @@ import marshal
 import os
 import socket
 import struct
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -23,8 +24,11 @@ _MAGIC = b"\xf0hes"
 _HEADER = struct.Struct("<4sIQI")
 # Bodies up to this size are joined with their head, to be sent at once.
 _SMALL = 64 * 2**10
-# How much to receive at once, and how many pieces and file descriptors to send or receive at once.
-_CHUNK, _PIECES, _MAX_FDS = 2**18, 64, 16
+# How much to receive at once, and how many pieces to send at once.
+_CHUNK, _PIECES = 2**18, 64
+#: How many file descriptors a message may carry: Linux allows no more.
+MAX_FDS = 253
+_FDS_BYTES = socket.CMSG_LEN(MAX_FDS * array("i").itemsize)
 
 
 class Message(NamedTuple):
@@ -134,10 +138,12 @@ class Channel:
         """Read what has arrived, or a part of it; return whether there was anything."""
         try:
             if self.has_fds:
-                data, fds, _, _ = socket.recv_fds(self.connection, _CHUNK, _MAX_FDS)
-                for fd in fds:
-                    os.set_inheritable(fd, False)
-                self._fds += fds
+                data, extras, _, _ = self.connection.recvmsg(_CHUNK, _FDS_BYTES)
+                for _, _, packed in extras:
+                    fds = array("i", packed)
+                    for fd in fds:
+                        os.set_inheritable(fd, False)
+                    self._fds += fds
             else:
                 data = self.connection.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):

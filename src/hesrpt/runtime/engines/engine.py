@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.pickling import dump
@@ -22,10 +24,10 @@ def read_steady_clock() -> float:
     return time.monotonic()
 
 
-def pickle_value(value: Any) -> bytes:
+def pickle_value(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
     """Pickle a value for another process; lambdas and closures are allowed."""
     try:
-        return dump(value)
+        return dump(value, pickler)
     except Exception as error:
         raise InputError(f"{value!r} cannot be sent to another process: {error}") from error
 
@@ -41,6 +43,8 @@ class PackedFunction:
     number: int = field(default_factory=_function_numbers.__next__)
     #: Where modules are imported from. The script may have changed it since the worker started.
     path: list[str] = field(default_factory=lambda: list(sys.path))
+    #: Files that it needs. Each worker receives copies of them.
+    fds: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

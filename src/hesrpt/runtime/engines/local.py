@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.runtime.engines.attempts import Attempt
+from hesrpt.runtime.engines.channel import close_all
 from hesrpt.runtime.engines.command_process import CommandStartError
 from hesrpt.runtime.engines.engine import (
     CommandTask,
     Outcome,
     PackedFunction,
     Task,
-    pickle_value,
     read_steady_clock,
 )
 from hesrpt.runtime.engines.event_loop import EventLoop
 from hesrpt.runtime.engines.process_table import Process, ProcessTable
 from hesrpt.runtime.engines.processes import create_mark, derive_mark, kill_leftovers
+from hesrpt.runtime.engines.shared_objects import pickle_for_many, pickle_for_one
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
 
@@ -75,12 +76,14 @@ class LocalEngine:
         """Do nothing: a machine cannot grow."""
 
     def pack_function(self, function: Any) -> Any:
-        packed = PackedFunction(pickle_value(function))
+        pickled, fds = pickle_for_many(function)
+        packed = PackedFunction(pickled, fds=fds)
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
+        weakref.finalize(packed, close_all, fds).atexit = False
         return packed
 
     def pack_argument(self, argument: Any) -> Any:
-        return pickle_value(argument)
+        return pickle_for_one(argument)
 
     def fetch(self, reference: Any) -> Any:
         return reference  # results are on this machine already

@@ -5,6 +5,7 @@ This module runs in workers, which must start quickly, so it imports nothing els
 
 from __future__ import annotations
 
+import io
 import pickle
 from typing import Any
 
@@ -13,8 +14,10 @@ import cloudpickle
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 
 
-def dump(value: Any) -> bytes:
+def dump(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
     """Return a pickled value; functions and classes that cannot be imported go by value."""
     if type(value) in _PLAIN:  # the same bytes, without the cost of creating a pickler
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    return bytes(cloudpickle.dumps(value))
+    file = io.BytesIO()
+    pickler(file).dump(value)
+    return file.getvalue()

@@ -22,12 +22,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.context import set_spawning_popen
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 
-from hesrpt.runtime.engines.channel import Channel
+from hesrpt.runtime.engines.channel import Channel, Message, close_all
 from hesrpt.runtime.engines.output import redirect_output
 from hesrpt.runtime.engines.pickling import dump
 from hesrpt.runtime.engines.processes import list_children, set_process_name
@@ -63,25 +64,28 @@ class Worker:
     """Runs the items that come through a connection, in this order."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.channel = Channel(connection)
+        self.channel = Channel(connection, has_fds=True)
         self.pid, self.files = os.getpid(), _identify_files()
-        self.functions: dict[int, Any] = {}  # pickled until the first call
+        self.functions: dict[int, Any] = {}  # messages until the first call
         self.token = b""  # taken from the pipe, but of an item that is still to come
 
     def run(self) -> None:
         """Work until the connection is closed."""
         self.channel.send(("ready",))
         while not self.channel.is_closed:
-            for (kind, *values), body, _ in self.channel.receive():
+            for message in self.channel.receive():
+                (kind, *values), body, _ = message
                 if kind == "item":
-                    token, function, log = values
+                    token, number, log = values
                     if self._take_token(token):
-                        self._run_item(function, log, body)
+                        self._run_item(number, log, body)
                 elif kind == "function":
                     number, sys.path[:] = values
-                    self.functions[number] = body
+                    self.functions[number] = message
                 elif kind == "forget":
-                    self.functions.pop(*values)
+                    function = self.functions.pop(*values)
+                    if isinstance(function, Message):
+                        close_all(function.fds)
                 else:
                     sys.argv[:], multiprocessing.current_process().authkey = values
 
@@ -129,8 +133,15 @@ class Worker:
 
     def _get_function(self, number: int) -> Callable[[Any], Any]:
         function = self.functions[number]
-        if isinstance(function, bytes):
-            function = self.functions[number] = cloudpickle.loads(function)
+        if isinstance(function, Message):
+            pickled, fds = function.body, function.fds
+            # Objects of multiprocessing look for their files there.
+            set_spawning_popen(fds)  # type: ignore[arg-type]
+            try:
+                function = self.functions[number] = cloudpickle.loads(pickled)
+            finally:
+                set_spawning_popen(None)
+            close_all(fds)
         return function  # type: ignore[no-any-return]
 
 

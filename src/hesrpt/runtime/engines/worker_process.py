@@ -134,7 +134,8 @@ class WorkerProcess:
             function: PackedFunction = task.function
             if function.number not in self._functions:
                 self._functions.add(function.number)
-                self.channel.add(("function", function.number, function.path), function.pickled)
+                head, fds = ("function", function.number, function.path), map(os.dup, function.fds)
+                self.channel.add(head, function.pickled, list(fds))
             log = None if task.log is None else str(task.log)
             self.channel.add(("item", token, function.number, log), task.argument)
         self.attempts.extend(attempts)
