@@ -26,14 +26,23 @@ DIFFERENCES = {
 #: The tests that do not apply to this system.
 SKIPPED = {"ProcessPoolExecutorTest.test_max_workers_too_large"}
 
-
-#: The tests that sleep for a second or more.
+#: The tests that take more than a second, or more than half a second of CPU time.
 SLOW = {
     "AsCompletedTest.test_duplicate_futures",
     "AsCompletedTest.test_zero_timeout",
+    "ProcessPoolExecutorTest.test_free_reference",
     "ProcessPoolExecutorTest.test_killed_child",
+    "ProcessPoolExecutorTest.test_map_chunksize",
     "ProcessPoolExecutorTest.test_map_timeout",
+    "ProcessPoolExecutorTest.test_max_tasks_early_shutdown",
+    "ProcessPoolExecutorTest.test_saturation",
+    "ProcessPoolExecutorTest.test_shutdown_race_issue12456",
+    "ProcessPoolShutdownTest.test_del_shutdown",
+    "ProcessPoolShutdownTest.test_hang_gh83386",
     "ProcessPoolShutdownTest.test_hang_issue12364",
+    "ProcessPoolShutdownTest.test_interpreter_shutdown",
+    "ProcessPoolShutdownTest.test_shutdown_no_wait",
+    "ProcessPoolShutdownTest.test_submit_after_interpreter_shutdown",
     "WaitTest.test_20369",
     "WaitTest.test_first_completed",
     "WaitTest.test_first_completed_some_already_completed",
@@ -42,7 +51,7 @@ SLOW = {
     "WaitTest.test_first_exception_some_already_complete",
     "WaitTest.test_timeout",
 }
-_SHARDS = 4  # run at the same time, since most tests only wait
+_SHARDS = 2  # run at the same time, since many tests mostly wait
 
 
 @pytest.fixture
