@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import multiprocessing
 import operator
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -223,6 +226,76 @@ def test_worker_is_replaced_even_if_its_exit_functions_hang() -> None:
     with Pool(1) as pool, pool.executor(max_tasks_per_child=1) as executor:
         first = executor.submit(leave_trap).result(90)
         assert executor.submit(os.getpid).result(90) != first
+
+
+def test_calls_of_a_script_see_the_globals_that_the_initializer_sets(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """\
+from functools import partial
+from hesrpt import Pool
+state = None
+def initialize(value):
+    global state
+    state = [value]
+def use(number):
+    state.append(number)
+    return state[0]
+class User:
+    def use(self, number):
+        return use(number)
+with Pool(1) as pool, pool.executor(initializer=initialize, initargs=("ready",)) as executor:
+    print(executor.submit(use, 1).result())
+    print(*executor.map(use, range(4), chunksize=2))
+    print(executor.submit(partial(use, 1)).result())
+    print(executor.submit(User().use, 1).result())
+print(state)
+"""
+    )
+    output = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, timeout=90
+    ).stdout
+    assert output.split() == ["ready"] * 7 + ["None"]
+
+
+def test_calls_share_locks_queues_and_pipes_with_the_script() -> None:
+    context = multiprocessing.get_context("spawn")  # those of "fork" exist in forks only
+    queue, lock, number = context.Queue(), context.Lock(), context.Value("i", 0)
+    reader, writer = context.Pipe(duplex=False)
+
+    def initialize(*shared: Any) -> None:
+        vars(sys)["shared"] = shared
+
+    def count(_: int) -> None:
+        queue, lock, number = vars(sys)["shared"]
+        with lock:
+            number.value += 1
+        queue.put(os.getpid())
+
+    with (
+        Pool(2) as pool,
+        pool.executor(
+            initializer=initialize, initargs=(queue, lock, number), max_tasks_per_child=4
+        ) as executor,
+    ):
+        assert list(executor.map(count, range(10))) == [None] * 10
+        assert number.value == 10
+        assert len({queue.get(timeout=90) for _ in range(10)}) >= 3
+        executor.submit(writer.send, "hello")
+        assert reader.poll(90)
+        assert reader.recv() == "hello"
+        lock.acquire()
+        executor.submit(lock.release).result(90)
+        assert lock.acquire(timeout=90)
+
+
+def test_lock_of_the_fork_context_is_refused() -> None:
+    lock = multiprocessing.get_context("fork").Lock()
+    with Pool(1) as pool:
+        with pytest.raises(InputError, match="created in a fork context"):
+            pool.executor(initializer=print, initargs=(lock,))
+        with pool.executor() as executor, pytest.raises(RuntimeError, match="fork context"):
+            executor.submit(print, lock).result(90)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.cpython_executor_tests import create_test_package, find_tests
+from support.cpython_tests import create_test_package, explain_absence, find_tests
 from support.paths import ROOT
 
 #: The tests that executors of a pool do not pass, and why.
@@ -58,10 +58,10 @@ _SHARDS = 2  # run at the same time, since many tests mostly wait
 def environment(tmp_path: Path) -> dict[str, str]:
     """Return an environment in which Python can import its own tests."""
     if sys.version_info[:2] != (3, 11):
-        pytest.skip("the differences are known for the tests of Python 3.11 only")
+        pytest.skip("the lists in this module are for the tests of Python 3.11; others have more")
     tests = find_tests()
     if tests is None:
-        pytest.skip("CPython's tests are not installed; Debian has them in libpython3-testsuite")
+        pytest.skip(explain_absence())
     create_test_package(tmp_path, tests)
     path = [str(tmp_path), str(ROOT / "src"), str(ROOT / "tests")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

@@ -4,8 +4,7 @@
 
 writes how each test ended into a file. It is a process of its own, because these tests count
 threads and child processes. With `process` in place of `pool`, it runs them unchanged, on
-``ProcessPoolExecutor``. The package ``test`` must contain them: see :func:`find_tests` and
-:func:`create_test_package`.
+``ProcessPoolExecutor``. The package ``test`` must contain them: see :mod:`support.cpython_tests`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import multiprocessing
 import os
 import pkgutil
 import sys
-import sysconfig
 import threading
 import unittest
 from collections.abc import Callable, Iterable, Iterator
@@ -40,32 +38,6 @@ import concurrent.futures, multiprocessing
 from support.cpython_executor_tests import AdaptedExecutor
 concurrent.futures.AdaptedExecutor = AdaptedExecutor
 """
-
-# --- finding the tests --------------------------------------------------------------------------
-
-
-def find_tests() -> Path | None:
-    """Return the installed tests of this version of Python: a file or, since 3.12, a directory."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    directories = (
-        Path(sysconfig.get_path("stdlib")) / "test",
-        Path("/usr/lib") / version / "test",  # Debian: libpython3-testsuite
-        Path(sys.prefix) / "cpython-tests/usr/lib" / version / "test",  # fetched by `make test`
-    )
-    names = ("test_concurrent_futures.py", "test_concurrent_futures")
-    found = (directory / name for directory in directories for name in names)
-    return next((path for path in found if path.exists()), None)
-
-
-def create_test_package(directory: Path, tests: Path) -> None:
-    """Create a package ``test`` in a directory: the interpreter's own, and these tests."""
-    package = directory / "test"
-    package.mkdir()
-    (package / "__init__.py").write_text(
-        "import pkgutil\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
-    )
-    (package / tests.name).symlink_to(tests)
-
 
 # --- adapting them ------------------------------------------------------------------------------
 
