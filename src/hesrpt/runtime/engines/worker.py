@@ -83,11 +83,14 @@ class Worker:
                     number, sys.path[:] = values
                     self.functions[number] = message
                 elif kind == "forget":
-                    function = self.functions.pop(*values)
-                    if isinstance(function, Message):
-                        close_all(function.fds)
+                    self._forget(*values)
                 else:
                     sys.argv[:], multiprocessing.current_process().authkey = values
+
+    def _forget(self, number: int) -> None:
+        function = self.functions.pop(number)
+        if isinstance(function, Message):
+            close_all(function.fds)
 
     def _take_token(self, token: bytes) -> bool:
         """Take the token of an item; return False if the scheduler has withdrawn the item."""
