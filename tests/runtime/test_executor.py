@@ -234,13 +234,14 @@ def test_calls_of_a_script_see_the_globals_that_the_initializer_sets(tmp_path: P
         """\
 from functools import partial
 from hesrpt import Pool
-state = None
+state = count = None
 def initialize(value):
-    global state
-    state = [value]
+    global state, count
+    state, count = value, 0
 def use(number):
-    state.append(number)
-    return state[0]
+    global count
+    count += 1
+    return f"{state}-{count}"
 class User:
     def use(self, number):
         return use(number)
@@ -255,7 +256,7 @@ print(state)
     output = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=True, timeout=90
     ).stdout
-    assert output.split() == ["ready"] * 7 + ["None"]
+    assert output.split() == [*(f"ready-{count}" for count in range(1, 8)), "None"]
 
 
 def test_calls_share_locks_queues_and_pipes_with_the_script() -> None:

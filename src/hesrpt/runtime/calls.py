@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures._base import LOGGER
 from concurrent.futures.process import _ExceptionWithTraceback
 from functools import partial
-from types import FunctionType, TracebackType
+from types import FunctionType, MethodType, TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
 import cloudpickle
@@ -36,9 +36,14 @@ class Caller:
     ) -> None:
         self.initializer, self.initargs = initializer, initargs
         self.remaining_calls = max_calls
-        self.needs_new_worker = False  # read by the worker after each call
+        self.has_failed = False
         self.globals: dict[str, Any] = {}  # of the module of the initializer
-        self.changes: dict[str, Any] = {}  # those that the initializer has set
+        self.changes: dict[str, Any] = {}  # those that it has set, with their present values
+
+    @property
+    def needs_new_worker(self) -> bool:
+        """Whether this process is to be replaced; the worker asks after each call."""
+        return self.has_failed or self.remaining_calls == 0
 
     def __repr__(self) -> str:
         return f"initializer {self.initializer!r} with the arguments {self.initargs!r}"
@@ -55,14 +60,18 @@ class Caller:
                 self._initialize(self.initializer)
             except BaseException as error:
                 LOGGER.critical("Exception in initializer:", exc_info=True)
-                self.needs_new_worker = True
+                self.has_failed = True
                 return _pickle_error(error), "broken"
             self.initializer, self.initargs = None, ()
         if self.remaining_calls is not None:
             self.remaining_calls -= 1
-            self.needs_new_worker = self.remaining_calls == 0
-        self._restore_globals(call)
-        return make_call(call)
+        copies = self._find_copied_globals(call) if self.changes else []
+        for variables in copies:
+            variables.update(self.changes)
+        outcome = make_call(call)
+        for variables in copies:
+            self.changes = {name: variables.get(name) for name in self.changes}
+        return outcome
 
     def _initialize(self, initializer: Callable[..., object]) -> None:
         """Run the initializer, and note which global variables it sets."""
@@ -75,25 +84,28 @@ class Caller:
             if name not in before or before[name] is not value
         }
 
-    def _restore_globals(self, call: Call) -> None:
-        """Show a call the global variables that the initializer has set in the same module.
+    def _find_copied_globals(self, call: Call) -> list[dict[str, Any]]:
+        """Return copies of the initializer's global variables that a call uses.
 
-        Functions that cannot be imported, for example those of a script, come with copies of the
-        global variables that they use.
+        Functions that cannot be imported, for example those of a script, come with such copies.
         """
-        if self.changes:
-            function, args, _ = call
-            for variables in map(_get_globals, (function, *args)):
-                if variables.get("__name__") == self.globals.get("__name__"):
-                    variables.update(self.changes)
+        function, args, _ = call
+        module = self.globals.get("__name__")
+        found = map(_get_globals, (function, *args))
+        return [
+            variables
+            for variables in found
+            if variables is not self.globals and variables.get("__name__") == module
+        ]
 
 
 def _get_globals(value: object) -> dict[str, Any]:
     """Return the global variables that a callable uses; none for other values."""
     while isinstance(value, partial):
         value = value.func
-    method = getattr(value, "__func__", None)
-    for candidate in (value, method, getattr(type(value), "__call__", None)):  # noqa: B004
+    if isinstance(value, MethodType):
+        value = value.__func__
+    for candidate in (value, getattr(type(value), "__call__", None)):  # noqa: B004
         if isinstance(candidate, FunctionType):
             return candidate.__globals__
     return {}

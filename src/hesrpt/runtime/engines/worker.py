@@ -120,8 +120,9 @@ class Worker:
             # The item may run again elsewhere; it must not meet what it has started.
             is_last = self._has_left_processes()
         else:
-            # The function decides. Other objects may have any attribute, but hardly this one.
-            is_last = getattr(self.functions[function], "needs_new_worker", None) is True
+            called = self.functions[function]
+            # Ask its class, because objects of others may do anything when they are asked.
+            is_last = hasattr(type(called), "needs_new_worker") and called.needs_new_worker
             if is_last:
                 _run_exit_functions()  # before the reply, so that they are done when it arrives
         if _identify_files() != self.files:

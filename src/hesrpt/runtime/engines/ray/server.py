@@ -89,7 +89,7 @@ class Server:
             others = [
                 key
                 for key, function in self._functions.items()
-                if not hasattr(function, "needs_new_worker")
+                if not hasattr(type(function), "needs_new_worker")
             ]
             for key in others[:-_REMEMBERED_FUNCTIONS]:
                 del self._functions[key]
