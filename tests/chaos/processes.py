@@ -12,6 +12,8 @@ from chaos.items import get_processes_path, read_start_time
 
 #: The environment variable with the name of the trial.
 VARIABLE = "HESRPT_CHAOS"
+#: How the forks of the user's script are recorded.
+FORK_OF_SCRIPT = "fork of the script"
 #: The names of the processes that watch over a run, as ``ps`` shows them.
 ROLES = {
     "hesrpt-guardian": "guardian",
@@ -66,24 +68,25 @@ def find_marked(mark: str) -> list[Process]:
 
 def find_recorded(directory: Path) -> list[Process]:
     """Return the living processes that items have recorded, with or without an environment."""
-    found = []
-    with suppress(FileNotFoundError):
-        for line in get_processes_path(directory).read_text().splitlines():
-            pid, start_time, what = line.split(maxsplit=2)
-            if is_alive(int(pid), start_time) and what != "fork of the script":
-                found.append(Process(int(pid), start_time, "worker", what))
-    return found
+    return [each for each in _read_recorded(directory) if each.command != FORK_OF_SCRIPT]
 
 
 def find_forks_of_script(directory: Path) -> set[int]:
     """Return the processes that the user's script itself has forked, which may live on."""
-    found = set()
-    with suppress(FileNotFoundError):
-        for line in get_processes_path(directory).read_text().splitlines():
-            pid, start_time, what = line.split(maxsplit=2)
-            if what == "fork of the script" and is_alive(int(pid), start_time):
-                found.add(int(pid))
-    return found
+    return {each.pid for each in _read_recorded(directory) if each.command == FORK_OF_SCRIPT}
+
+
+def _read_recorded(directory: Path) -> list[Process]:
+    try:
+        lines = get_processes_path(directory).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    recorded = [line.split(maxsplit=2) for line in lines]
+    return [
+        Process(int(pid), start_time, "worker", what)
+        for pid, start_time, what in recorded
+        if is_alive(int(pid), start_time)
+    ]
 
 
 def _describe(pid: int) -> Process:

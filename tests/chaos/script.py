@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 from chaos.items import Item, append_line, create_payload, record_process, run_item
+from chaos.processes import FORK_OF_SCRIPT
 from hesrpt import JobError, Pool
 
 # More often than a campaign can kill one item.
@@ -42,7 +43,7 @@ def run_script(plan_path: Path) -> None:
         if executor is not None:
             executor.shutdown(wait=False)
         if plan["forks"] and os.fork() == 0:
-            record_process(plan["directory"], "fork of the script")
+            record_process(plan["directory"], FORK_OF_SCRIPT)
             time.sleep(30)
             os._exit(0)
         for job_handle in pool.as_completed():

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -33,6 +32,7 @@ from chaos.plans import (
 )
 from chaos.processes import Process, find_forks_of_script, find_marked, find_recorded
 from chaos.scheduler import Scheduler, hold_database_lock
+from chaos.small_disk import SmallDisk
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.batch_run import submit_jobs
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
@@ -42,7 +42,6 @@ from hesrpt.runtime.inspection import read_status
 _MAX_FAILED_RUNS = 4
 # How long processes may take to disappear after their scheduler, in seconds.
 _ORPHAN_SECONDS = 20.0
-_FULL_DISK_BYTES = 5_000_000
 _POLL_SECONDS = 0.02
 
 
@@ -92,7 +91,7 @@ class Trial:
 
     def run(self) -> TrialReport:
         """Run the trial to its end; clean up unless something was found."""
-        disk = _SmallDisk(self.state) if self.plan.disk_fault == "full disk" else None
+        disk = SmallDisk(self.state) if self.plan.disk_fault == "full disk" else None
         try:
             if disk is not None and disk.is_mounted:
                 self.report.others["full disk"] += 1
@@ -112,7 +111,7 @@ class Trial:
             shutil.rmtree(self.directory, ignore_errors=True)
         return self.report
 
-    def _run_lives(self, disk: _SmallDisk | None) -> None:
+    def _run_lives(self, disk: SmallDisk | None) -> None:
         failed_runs = 0
         while True:
             has_size_limit = self.plan.disk_fault == "file size limit" and self.report.lives == 0
@@ -284,7 +283,7 @@ class Trial:
 
     def _check_done_counts(self) -> None:
         if self.plan.edits:
-            return  # items that are gone do not count
+            return  # items that were removed do not count
         counts = self._read_done_counts()
         for number, done in self.most_done.items():
             if counts and counts.get(number, 0) < done:
@@ -326,29 +325,3 @@ class Trial:
     def _has_started(self, scheduler: Scheduler) -> bool:
         """Return whether a life has run any item."""
         return self._count_events() > self.events_before
-
-
-class _SmallDisk:
-    """A state directory on a disk of a few megabytes, where mounting one is allowed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir(mode=0o700)
-        self.is_mounted = self._mount(f"size={_FULL_DISK_BYTES},mode=700")
-        self.is_small = self.is_mounted
-
-    def _mount(self, options: str) -> bool:
-        command = ["mount", "-t", "tmpfs", "-o", options, "hesrpt-chaos", str(self.path)]
-        try:
-            return subprocess.run(command, capture_output=True, check=False).returncode == 0
-        except OSError:
-            return False
-
-    def grow(self) -> None:
-        if self.is_small:
-            self._mount("remount,size=2g,mode=700")
-            self.is_small = False
-
-    def remove(self) -> None:
-        if self.is_mounted:
-            subprocess.run(["umount", "--lazy", str(self.path)], capture_output=True, check=False)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from support.core_jobs import HALF, bag, command, count_servers, starts
 
-from hesrpt import InputError, PowerLaw
+from hesrpt import InputError
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import State
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.events import (
     CapacityChanged,
-    Command,
-    Drop,
     Finish,
     ItemFailed,
     ItemFinished,
-    ItemLost,
     ItemsExhausted,
     ItemsRead,
     JobArrived,
@@ -30,21 +26,6 @@ from hesrpt.runtime.events import (
 )
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.learning import PRIOR_P, ItemDurations
-
-HALF = PowerLaw(0.5)
-
-
-def bag(name: str, items: int | None, size: float | None = None, **options: object) -> JobSpec:
-    return JobSpec(name=name, items=items, size=size, speedup=HALF, **options)  # type: ignore[arg-type]
-
-
-def starts(job: str, *items: int) -> list[Command]:
-    return [Start(job, item) for item in items]
-
-
-def count_servers(core: Core) -> dict[str, tuple[int, int]]:
-    """Return the planned and the observed servers of each job."""
-    return {name: (job.planned, job.observed) for name, job in core.jobs.items()}
 
 
 def test_single_job_gets_all_servers_and_ends() -> None:
@@ -166,10 +147,6 @@ def test_one_short_item_is_queued_ahead() -> None:
     assert core.jobs["a"].observed == 2
 
 
-def command(name: str, **options: object) -> JobSpec:
-    return JobSpec(name=name, size=100.0, speedup=HALF, **options)  # type: ignore[arg-type]
-
-
 def test_command_that_never_resizes_keeps_its_servers() -> None:
     core = Core(8)
     assert core.handle(JobArrived(0, command("c", resize="never"))) == [Start("c", 0, 8)]
@@ -224,80 +201,6 @@ def test_callable_is_accepted_as_policy() -> None:
     core = Core(3, last_first)
     core.handle(JobArrived(0, bag("a", 9, 9)), JobArrived(0, bag("b", 9, 9)))
     assert count_servers(core) == {"a": (0, 0), "b": (3, 3)}
-
-
-KINDS = ["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]
-events = st.lists(
-    st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 8)), max_size=60
-)
-
-
-@given(
-    events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]), st.sampled_from([0, 1])
-)
-def test_random_events_keep_the_state_consistent(
-    history: list[tuple[str, int, int]], policy: str, batch_seconds: float
-) -> None:
-    core = Core(4, policy, batch_seconds)
-    running: set[tuple[str, int]] = set()
-    ended: set[str] = set()
-    time = 0.0
-
-    def carry_out(commands: list[Command]) -> None:
-        for command in commands:
-            if isinstance(command, Start):
-                started = {(command.job, item) for item in command.items}
-                assert not started & running
-                running.update(started)
-            elif isinstance(command, Stop):
-                running.remove((command.job, command.item))
-            elif isinstance(command, Finish):
-                assert command.job not in ended
-                ended.add(command.job)
-
-    arrived = 0
-    for kind, which, number in history:
-        time += 0.3
-        names = list(core.jobs)
-        job = names[which % len(names)] if names else ""
-        if kind == "arrive":
-            arrived += 1
-            carry_out(
-                core.handle(
-                    JobArrived(time, JobSpec(name=f"j{arrived}", items=5 * number, retries=1))
-                )
-            )
-        elif kind == "capacity":
-            carry_out(core.handle(CapacityChanged(time, number)))
-        elif kind == "tick":
-            carry_out(core.handle(Tick(time)))
-        elif job and kind == "cancel":
-            carry_out(core.handle(JobCancelled(time, job)))
-        elif job and (items := sorted(core.jobs[job].in_flight)):
-            item = items[number % len(items)]
-            running.remove((job, item))
-            if kind == "finish":
-                carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
-            elif kind == "fail":
-                carry_out(core.handle(ItemFailed(time, job, item, "x")))
-            else:
-                carry_out(core.handle(ItemLost(time, job, item)))
-        in_flight = {
-            (name, item) for name, active in core.jobs.items() for item in active.in_flight
-        }
-        assert in_flight == running
-        for active in core.jobs.values():
-            assert active.observed == sum(item.servers for item in active.in_flight.values())
-    # Without further failures, all jobs end.
-    carry_out(core.handle(CapacityChanged(time, 4)))
-    while core.jobs:
-        assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
-        job, item = next(iter(sorted(running)))
-        running.remove((job, item))
-        time += 0.1
-        carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
-    assert len(ended) == arrived
-    assert not running
 
 
 def test_sizes_and_speedups_are_learned() -> None:
@@ -387,84 +290,3 @@ def test_job_may_have_more_items_than_it_says() -> None:
     assert core.handle(ItemFinished(1, "a", 0, 1.0)) == starts("a", 1)
     core.handle(ItemsExhausted(1, "a", 2))
     assert core.handle(ItemFinished(2, "a", 1, 1.0)) == [Finish("a")]
-
-
-# --- clusters ---------------------------------------------------------------------------------
-
-
-def test_lost_item_is_retried_ten_times() -> None:
-    core = Core(2)
-    assert core.handle(JobArrived(0, bag("a", 3, 300, retries=0))) == starts("a", 0, 1)
-    for time in range(10):
-        assert core.handle(ItemLost(time, "a", 1)) == starts("a", 1)
-    # A loss does not count if the item had not started.
-    assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts("a", 1)
-    commands = core.handle(ItemLost(11, "a", 1))
-    assert commands == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
-
-
-def test_short_items_are_batched_when_starting_is_slow() -> None:
-    core = Core(2, batch_seconds=0.1)
-    assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
-    first, queued = core.handle(ItemFinished(0.01, "a", 0, 0.01))
-    assert first == Start("a", 2, next_items=tuple(range(3, 12)))
-    # This batch is queued for whichever server is free next.
-    assert queued == Start("a", 12, next_items=tuple(range(13, 22)))
-    job = core.jobs["a"]
-    assert (job.observed, len(job.in_flight)) == (2, 21)
-    # The server of item 1 takes the queued batch, and another batch is queued.
-    assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
-        Start("a", 22, next_items=tuple(range(23, 32)))
-    ]
-    assert job.in_flight[12].servers == 1
-    # Items that were lost run alone.
-    lost = core.handle(*(ItemLost(0.1, "a", item) for item in (2, 3)))
-    assert all(isinstance(start, Start) and start.next_items == () for start in lost)
-    assert {start.item for start in lost if isinstance(start, Start)} <= {2, 3}
-
-
-def test_batches_shrink_towards_the_end() -> None:
-    core = Core(4, batch_seconds=0.1)
-    core.handle(JobArrived(0, bag("a", 400)))
-    running, sizes, time = [0, 1, 2, 3], [], 0.0
-    while running:
-        time += 0.01
-        commands = core.handle(*(ItemFinished(time, "a", item, 0.001) for item in running))
-        batches = [command.items for command in commands if isinstance(command, Start)]
-        sizes += [len(batch) for batch in batches]
-        running = [item for batch in batches for item in batch]
-    assert sum(sizes) == 396
-    assert max(sizes) == 49  # half of the waiting items, divided among four servers
-    assert sizes[-1] == 1
-    assert core.jobs == {}
-
-
-def test_command_is_no_wider_than_a_node() -> None:
-    core = Core(0)
-    job = JobSpec(name="a", items=1, size=1e6, speedup=HALF, resize="never")
-    core.handle(CapacityChanged(0, 12, max_width=4))
-    assert core.handle(JobArrived(0, job)) == [Start("a", 0, 4)]
-    assert core.handle(JobArrived(1, bag("b", 20, 20))) == starts("b", *range(8))
-    # Its node dies: the command restarts on another node.
-    commands = core.handle(ItemLost(2, "a", 0), CapacityChanged(2, 10, max_width=2))
-    assert commands == [Start("a", 0, 2)]
-
-
-def test_failed_call_is_dropped_and_others_continue() -> None:
-    core = Core(2)
-    core.handle(JobArrived(0, bag("a", None, is_executor=True, is_streamed=True, retries=0)))
-    assert core.jobs["a"].max_servers == 0  # no call has been submitted yet
-    assert core.handle(ItemsRead(1, "a", 3)) == starts("a", 0, 1)
-    assert core.handle(ItemFailed(2, "a", 0, "crash")) == [Drop("a", 0, "crash"), Start("a", 2)]
-    assert core.handle(ItemFinished(3, "a", 1, 1.0), ItemFinished(3, "a", 2, 1.0)) == []
-    assert "a" in core.jobs  # more calls may be submitted
-    assert core.handle(ItemsExhausted(4, "a", 3)) == [Finish("a")]
-
-
-def test_executor_gets_servers_for_its_waiting_calls() -> None:
-    core = Core(4)
-    core.handle(JobArrived(0, bag("calls", None, is_executor=True, is_streamed=True)))
-    core.handle(JobArrived(0, bag("bag", 40, 40)))
-    core.handle(ItemsRead(1, "calls", 4), ItemFinished(1, "bag", 0, 1.0))
-    assert core.jobs["calls"].remaining_items == 4
-    assert core.jobs["calls"].planned > core.jobs["bag"].planned

@@ -1,0 +1,95 @@
+"""What holds whatever happens: the scheduler's decisions after random events."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.events import (
+    CapacityChanged,
+    Command,
+    Finish,
+    ItemFailed,
+    ItemFinished,
+    ItemLost,
+    JobArrived,
+    JobCancelled,
+    Start,
+    Stop,
+    Tick,
+)
+from hesrpt.runtime.jobs import JobSpec
+
+KINDS = ["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]
+events = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 8)), max_size=60
+)
+
+
+@given(
+    events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]), st.sampled_from([0, 1])
+)
+def test_random_events_keep_the_state_consistent(
+    history: list[tuple[str, int, int]], policy: str, batch_seconds: float
+) -> None:
+    core = Core(4, policy, batch_seconds)
+    running: set[tuple[str, int]] = set()
+    ended: set[str] = set()
+    time = 0.0
+
+    def carry_out(commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Start):
+                started = {(command.job, item) for item in command.items}
+                assert not started & running
+                running.update(started)
+            elif isinstance(command, Stop):
+                running.remove((command.job, command.item))
+            elif isinstance(command, Finish):
+                assert command.job not in ended
+                ended.add(command.job)
+
+    arrived = 0
+    for kind, which, number in history:
+        time += 0.3
+        names = list(core.jobs)
+        job = names[which % len(names)] if names else ""
+        if kind == "arrive":
+            arrived += 1
+            carry_out(
+                core.handle(
+                    JobArrived(time, JobSpec(name=f"j{arrived}", items=5 * number, retries=1))
+                )
+            )
+        elif kind == "capacity":
+            carry_out(core.handle(CapacityChanged(time, number)))
+        elif kind == "tick":
+            carry_out(core.handle(Tick(time)))
+        elif job and kind == "cancel":
+            carry_out(core.handle(JobCancelled(time, job)))
+        elif job and (items := sorted(core.jobs[job].in_flight)):
+            item = items[number % len(items)]
+            running.remove((job, item))
+            if kind == "finish":
+                carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
+            elif kind == "fail":
+                carry_out(core.handle(ItemFailed(time, job, item, "x")))
+            else:
+                carry_out(core.handle(ItemLost(time, job, item)))
+        in_flight = {
+            (name, item) for name, active in core.jobs.items() for item in active.in_flight
+        }
+        assert in_flight == running
+        for active in core.jobs.values():
+            assert active.observed == sum(item.servers for item in active.in_flight.values())
+    # Without further failures, all jobs end.
+    carry_out(core.handle(CapacityChanged(time, 4)))
+    while core.jobs:
+        assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
+        job, item = next(iter(sorted(running)))
+        running.remove((job, item))
+        time += 0.1
+        carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
+    assert len(ended) == arrived
+    assert not running
