@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.run_schedule import build_schedule
@@ -57,9 +57,11 @@ class ItemLog(NamedTuple):
 
 
 def read_policy(directory: Path) -> str:
-    """Return the name of a run's policy."""
+    """Return the name of a run's policy; if that is damaged, of the usual one."""
     with closing(Journal.read(directory)) as journal:
-        return str(journal.get_value("policy"))
+        with suppress(StateError):  # a resume warns of it, and writes it again
+            return str(journal.get_value("policy"))
+        return "hesrpt"
 
 
 def read_status(directory: Path) -> RunStatus:

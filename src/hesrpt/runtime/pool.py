@@ -106,7 +106,7 @@ class Pool:
                 journal = Journal.resume(state)
                 on_error.callback(journal.close)
                 if servers is None and engine == "local":
-                    servers = int(journal.get_value("servers"))
+                    servers = journal.get_value("servers")  # None if the entry was damaged
             options = EngineOptions(
                 servers=servers, address=address, resources=resources, runtime_env=runtime_env
             )
@@ -114,7 +114,8 @@ class Pool:
             on_error.callback(running_engine.close)
             core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
             if journal is not None:
-                journal.write(Changes(values={"servers": core.servers}))
+                name = journal.get_value("policy", core.allocator.policy.name)
+                journal.write(Changes(values={"servers": core.servers, "policy": name}))
             elif state is not None:
                 journal = Journal.create(state, core.servers, core.allocator.policy.name)
                 on_error.callback(journal.close)

@@ -16,7 +16,7 @@ import pytest
 from support.inline_engine import InlineEngine
 
 from hesrpt import StateError
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.inspection import read_policy, read_report, read_status
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage import journal_items
 from hesrpt.runtime.storage.journal import Journal
@@ -198,6 +198,19 @@ def test_damaged_entry_of_a_job_is_removed_and_the_job_can_be_added_again(
     assert run(closed_state, resume=True, engine=engine) == EXPECTED
     assert engine.calls == len(JOBS["long"])
     assert [job.number for job in read_status(closed_state).jobs] == [1, 3, 4]
+
+
+def test_damaged_values_of_a_run_are_written_again(
+    closed_state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("servers", "policy"):
+        change(closed_state, f"UPDATE meta SET value = 'x' WHERE name = '{name}'")
+    assert read_policy(closed_state) == "hesrpt"
+    with Pool(state=closed_state, resume=True) as pool:
+        servers = pool.servers
+    assert "removing a damaged entry: 'servers'" in caplog.text
+    report = read_report(closed_state)
+    assert (report.servers, report.policy) == (servers, "hesrpt")
 
 
 def test_orphaned_result_files_are_removed(closed_state: Path) -> None:
