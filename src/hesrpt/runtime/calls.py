@@ -19,8 +19,6 @@ import cloudpickle
 
 #: A function, its arguments and its named arguments.
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
-
-
 #: How a call ended: "broken" if it was not made, because the initializer has raised an error.
 CallEnd: TypeAlias = Literal["returned", "raised", "broken"]
 
