@@ -34,8 +34,7 @@ class PickledObject(NamedTuple):
 
 def pickle_for_one(value: Any) -> bytes:
     """Pickle a value for one process, which fetches the files that it needs, such as pipes."""
-    with _pretend_to_start(_OneProcess()):
-        return pickle_value(value, _Pickler)
+    return pickle_value(value, _OneProcessPickler)
 
 
 def pickle_for_many(value: Any) -> PickledObject:
@@ -73,6 +72,14 @@ class _OneProcess:
 
     def duplicate_for_child(self, fd: int) -> int:
         return fd
+
+
+class _OneProcessPickler(_Pickler):
+    """Pretends only while it pickles: plain values need no pickler, which is faster."""
+
+    def dump(self, value: Any) -> None:
+        with _pretend_to_start(_OneProcess()):
+            super().dump(value)
 
 
 class _SeveralProcesses:
