@@ -26,6 +26,8 @@ class _Interpreter(NamedTuple):
 
 
 _SHELL = _Interpreter("c", with_value="oO", is_shell=True, ends_options=True)
+# A program whose name only the shell will know, such as $SHELL: it may be any interpreter.
+_UNKNOWN = _Interpreter("ce", with_value="oO", is_shell=True, ends_options=True)
 
 # These are found anywhere in a command, because another program such as env may start them.
 _INTERPRETERS: Mapping[str, _Interpreter] = {
@@ -73,7 +75,7 @@ def find_code(words: Sequence[Word]) -> list[CodeArgument]:
         name = word.text.rpartition("/")[2]
         interpreter = _look_up(_INTERPRETERS, name)
         if interpreter is None and place == program:
-            interpreter = _look_up(_PROGRAMS, name)
+            interpreter = _UNKNOWN if "$" in word.text else _look_up(_PROGRAMS, name)
         if interpreter is not None:
             found += [
                 CodeArgument(name, code, interpreter.ends_options)

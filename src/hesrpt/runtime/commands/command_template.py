@@ -122,6 +122,7 @@ def _check_command(command: str | tuple[str, ...]) -> None:
         for words in commands:
             _check_code(words, is_list=not isinstance(command, str))
         _check_input(commands)
+        _check_eval(commands)
     except InputError as error:
         raise InputError(f"{error} (in {_describe(command)})") from None
 
@@ -146,20 +147,35 @@ def _check_code(words: Sequence[Word], *, is_list: bool) -> None:
 
 def _check_input(commands: Sequence[Sequence[Word]]) -> None:
     """Raise an error if a placeholder is printed to an interpreter that runs what it reads."""
-    printed = [
-        placeholder
-        for words in commands
-        if get_program(words) in ("echo", "printf")
-        for word in words
-        for placeholder in word.placeholders
-        if placeholder not in NUMBERS
-    ]
+    printing = [words for words in commands if get_program(words) in ("echo", "printf")]
+    printed = _list_placeholders(printing)
     readers = [get_program(words) for words in commands if reads_code_from_input(words)]
     if printed and readers:
         raise InputError(
             f"{printed[0]} would become part of the program that {readers[0]} reads; pass it as an "
             f"argument, as in {readers[0]} FILE {printed[0]}"
         )
+
+
+def _check_eval(commands: Sequence[Sequence[Word]]) -> None:
+    """Raise an error if a line has both a placeholder and eval, which may run what holds it."""
+    placeholders = _list_placeholders(commands)
+    if placeholders and any(get_program(words) == "eval" for words in commands):
+        raise InputError(
+            f"{placeholders[0]} could become part of a program that eval runs; write the command "
+            "without eval"
+        )
+
+
+def _list_placeholders(commands: Sequence[Sequence[Word]]) -> list[str]:
+    """Return the placeholders in some commands, except those that stand for numbers."""
+    return [
+        placeholder
+        for words in commands
+        for word in words
+        for placeholder in word.placeholders
+        if placeholder not in NUMBERS
+    ]
 
 
 def _find_exposed(command: str | tuple[str, ...]) -> set[str]:
