@@ -288,6 +288,7 @@ def find_processes(mark: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_real_run_resizes_trials_and_ends_the_shortest_first(
     run_example: Callable[..., dict[str, Any]],
 ) -> None:

@@ -144,6 +144,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_draining_a_node_loses_no_item(cluster: Any) -> None:
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     with Pool(engine="ray", address=cluster.address) as pool:
@@ -156,6 +157,7 @@ def test_draining_a_node_loses_no_item(cluster: Any) -> None:
 # --- sharing nodes ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_commands_of_different_widths_share_a_node(cluster: Any) -> None:
     cluster.add_node(num_cpus=5, object_store_memory=STORE)
     engine = RayEngine(5, address=cluster.address)
@@ -180,6 +182,7 @@ def test_commands_of_different_widths_share_a_node(cluster: Any) -> None:
         engine.close()
 
 
+@pytest.mark.slow
 def test_resources_of_others_are_left_alone_and_an_autoscaler_sees_our_demand(
     cluster: Any, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def test_key_says_which_log_it_is() -> None:
     assert get_log_name(create_key(fingerprint_item("a"), 3, 5)) == LogName(item=5, run=3)
 
 
+@pytest.mark.slow
 def test_many_results_take_little_memory() -> None:
     count = 100_000
 
