@@ -13,7 +13,7 @@ from hesrpt import Pool
 from hesrpt.integrations.joblib import on_pool
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_joblib_calls_run_as_one_job_of_the_pool(
     engine: str, request: pytest.FixtureRequest
 ) -> None:

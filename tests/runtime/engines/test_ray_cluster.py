@@ -238,6 +238,7 @@ def waiting_bundles() -> list[dict[str, float]]:
 # --- the driver dies --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_run_whose_driver_died_resumes_on_another_cluster(
     cluster: Any, ray_address: str, tmp_path: Path
 ) -> None:
