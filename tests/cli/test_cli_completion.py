@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.shell import call, run
 
 from hesrpt.cli.main import app
@@ -49,6 +50,7 @@ class Bash:
         ).split()
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(
         '[[job]]\nname = "count"\nitems = [1]\ncommand = "true"\n'

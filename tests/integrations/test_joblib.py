@@ -28,6 +28,7 @@ def test_joblib_calls_run_as_one_job_of_the_pool(
         assert (job.name, job.state) == ("squares", "done")
 
 
+@pytest.mark.slow
 def test_two_grid_searches_share_a_pool() -> None:
     example = EXAMPLES / "grid_searches.py"
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120)
