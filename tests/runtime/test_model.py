@@ -206,7 +206,7 @@ class RuntimeMachine(ComparedRun):
             other.execute("BEGIN IMMEDIATE")
             self.engine.begin_step([outcome], 1.0)
             time.sleep(0.02)
-            assert key[0] not in self.jobs or item_is_not_done(self.jobs[key[0]])
+            assert key[0] not in self.jobs or is_not_ahead_of_the_model(self.jobs[key[0]])
             other.rollback()
         self.engine.wait_until_idle()
         if self.engine.is_closed:
@@ -348,7 +348,7 @@ class RuntimeMachine(ComparedRun):
         self.journal_agrees_with_memory()
 
 
-def item_is_not_done(job: ModelJob) -> bool:
+def is_not_ahead_of_the_model(job: ModelJob) -> bool:
     """Return whether the handle of a job shows no more items done than the model."""
     return job.handle.done <= len(job.done)
 

@@ -158,8 +158,10 @@ def test_files_that_look_like_options_are_passed_as_paths(tmp_path: Path) -> Non
 
 
 def test_negative_numbers_are_no_options(tmp_path: Path) -> None:
-    for items in ("[-1, 2.5]", "{range = [-2, 2]}"):
-        parse_jobs_file(GOOD.replace("[1]", items), "jobs.toml", tmp_path)
+    for items, expected in (("[-1, 2.5]", ("-1", "2.5")), ("{range = [-2, 0]}", ("-2", "-1"))):
+        (job,) = parse_jobs_file(GOOD.replace("[1]", items), "jobs.toml", tmp_path).jobs
+        assert job.command is not None
+        assert tuple(job.command.items or ()) == expected
 
 
 def test_all_kinds_of_items_are_read(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def test_item_that_fails_in_a_batch_does_not_stop_the_next_one(engine: LocalEngi
 # --- functions --------------------------------------------------------------------------------
 
 
-def test_functions_are_forgotten_when_their_job_has_ended(engine: LocalEngine) -> None:
+def test_functions_are_forgotten_when_their_job_has_ended(
+    engine: LocalEngine, tmp_path: Path
+) -> None:
     class Witness:
         def __call__(self, path: str) -> None:
             self.path = path
@@ -87,12 +89,10 @@ def test_functions_are_forgotten_when_their_job_has_ended(engine: LocalEngine) -
             if hasattr(self, "path"):
                 Path(self.path).touch()
 
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "released"
-        run_item(engine, Witness(), str(path))
-        run_until(engine, path.exists)
+    path = tmp_path / "released"
+    run_item(engine, Witness(), str(path))
+    run_until(engine, path.exists)
+    assert path.exists()
 
 
 SCRIPT = """
