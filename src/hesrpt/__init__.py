@@ -12,6 +12,7 @@ from hesrpt.errors import (
     OverloadWarning,
     PolicyError,
     StateError,
+    UnpicklableError,
 )
 from hesrpt.optimal.certificate import Certificate, verify
 from hesrpt.optimal.planner import Plan, plan
@@ -53,6 +54,7 @@ __all__ = [
     "Simulation",
     "Speedup",
     "StateError",
+    "UnpicklableError",
     "Workload",
     "__version__",
     "compare",

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import cloudpickle
 
-from hesrpt.errors import InputError, JobError
+from hesrpt.errors import InputError
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import JobState, get_job_state
@@ -50,6 +51,12 @@ class Job(Generic[T_co]):
     def error(self) -> str | None:
         """Why the job failed or was cancelled; None otherwise."""
         return self._live.error
+
+    @property
+    def failures(self) -> list[ItemFailure]:
+        """The items that have failed, in the order of the items."""
+        with self._driver.condition:
+            return [failure for _, failure in sorted(self._live.failures.items())]
 
     @property
     def done(self) -> int:
@@ -120,8 +127,7 @@ class Job(Generic[T_co]):
         if not self.wait(timeout):
             raise TimeoutError(f"job {self.name!r} has not ended after {timeout:g} s")
         if self._live.error is not None:
-            what = "was" if self.state == "cancelled" else "failed:"  # the error says "cancelled"
-            raise JobError(f"job {self.name!r} {what} {self._live.error}")
+            raise self._live.create_error()
 
     def cancel(self) -> None:
         """Stop the job's running items and end it."""

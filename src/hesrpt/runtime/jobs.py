@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.commands.toml_tables import describe_value
+from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
@@ -34,6 +35,7 @@ class JobSpec:
     speedup: Speedup | None = None  # None: learned
     weight: float = 1.0
     retries: int = 1
+    on_error: OnError = "raise"  # when an item has failed too often
     resize: Resizing | None = None  # None: a bag of items
     restart_cost: float = 10.0  # seconds lost when a command is restarted
     command: CommandTemplate | None = None  # None: the items call a Python function

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hesrpt.errors import JobError
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.sources import CommandSource, Source
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import JobRecord, get_job_state
 from hesrpt.speedups import PowerLaw
 
 
@@ -33,6 +35,7 @@ class LiveJob:
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run
+    failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
     failed_seconds: float = 0.0  # duration of the failed attempts in the present run
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
@@ -101,6 +104,16 @@ class LiveJob:
     def free_results(self) -> None:
         """Forget the results in memory."""
         self.results, self.references, self.are_results_freed = {}, {}, True
+
+    def create_error(self) -> JobError:
+        """Return what to raise if the job failed or was cancelled, with its cause."""
+        is_cancelled = get_job_state(self.ended, self.error) == "cancelled"
+        what = "was" if is_cancelled else "failed:"  # the error says "cancelled"
+        error = JobError(f"job {self.name!r} {what} {self.error}")
+        if self.failures and not is_cancelled:
+            exception = self.failures[min(self.failures)].exception
+            error.__cause__ = None if isinstance(exception, JobError) else exception
+        return error
 
     def to_record(self) -> JobRecord:
         """Return the journal's record; if the job has ended, with its measured size and speedup."""

@@ -1,0 +1,60 @@
+"""Items that have failed: what each raised, as users see it after the item's process is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import cloudpickle
+
+from hesrpt.errors import JobError, UnpicklableError
+
+#: What a job does when an item has failed too often: it fails, or the other items go on.
+OnError: TypeAlias = Literal["raise", "keep"]
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - that is what it is
+    """The traceback of an exception in another process, shown as its cause."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemFailure:
+    """An item that has failed, and is not tried again unless its job is retried."""
+
+    item: int  # its index in the job's items
+    value: str = ""  # the item itself as a short text; empty if that is not known
+    attempts: int = 1  # how often it was tried
+    error: str  # what went wrong the last time, in short
+    traceback: str = field(default="", repr=False)  # where it was raised, with its causes
+    pickled_exception: bytes = field(default=b"", repr=False)  # empty if there is none
+
+    @cached_property
+    def exception(self) -> BaseException:
+        """What the item raised the last time. Its cause shows the traceback in its process.
+
+        It is an UnpicklableError if the exception itself could not be sent, a TimeoutError if the
+        item exceeded its time limit, and a JobError if its process ended.
+        """
+        exception: BaseException = JobError(self.describe())
+        if self.pickled_exception:
+            try:
+                exception = cloudpickle.loads(self.pickled_exception)
+            except BaseException as error:  # unpickling runs the user's code
+                problem = f"{type(error).__name__}: {error}"
+                exception = UnpicklableError(f"{self.error} (cannot be unpickled: {problem})")
+        if self.traceback:
+            exception.__cause__ = RemoteTraceback(self.traceback)
+        return exception
+
+    def describe(self) -> str:
+        """Return the item and what went wrong, in short."""
+        return f"{describe_item(self.item, self.value)}: {self.error}"
+
+
+def describe_item(item: int, value: str) -> str:
+    """Return the number of an item, and its value if that says more."""
+    return f"item {item}" if value in ("", str(item)) else f"item {item} ({value})"
