@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
-from hesrpt.runtime.inspection import list_logs
+from hesrpt.runtime.inspection import list_logs, read_status
 
 
 def print_odd(x: int) -> None:
@@ -45,3 +46,38 @@ def test_logs_follow_their_items(tmp_path: Path) -> None:
         1: "item 1",
         2: "item 7",
     }
+
+
+def test_status_tells_running_from_waiting(tmp_path: Path) -> None:
+    def get_states() -> dict[str, tuple[str, str]]:
+        status = read_status(tmp_path / "s")
+        found = {record.name: status.get_state(record) for record in status.jobs}
+        return {job.name: (job.state, found[job.name]) for job in pool.jobs}
+
+    engine = SteppedEngine(1, KillSwitch())
+    with Pool(policy="fifo", state=tmp_path / "s", engine=engine) as pool:
+        first, second = (pool.map(abs, [-1], name=name) for name in ("first", "second"))
+        assert (first.state, second.state) == ("waiting", "waiting")
+        for _ in range(3):
+            engine.step()
+        assert get_states() == {"first": ("running",) * 2, "second": ("waiting",) * 2}
+        engine.step([finish(engine.running["first", 0], 1)])
+        assert get_states() == {"first": ("done",) * 2, "second": ("running",) * 2}
+        second.cancel()
+        engine.step()
+        assert get_states() == {"first": ("done",) * 2, "second": ("cancelled",) * 2}
+        assert all(job.has_ended for job in pool.jobs)
+        engine.release()
+
+
+def test_jobs_wait_while_no_scheduler_runs(tmp_path: Path) -> None:
+    engine = SteppedEngine(1, KillSwitch())
+    pool = Pool(state=tmp_path / "s", engine=engine)
+    job = pool.map(abs, [-1], name="job")
+    for _ in range(3):
+        engine.step()
+    assert job.state == "running"
+    engine.release()
+    pool.close()
+    status = read_status(tmp_path / "s")
+    assert status.get_state(status.jobs[0]) == "waiting"

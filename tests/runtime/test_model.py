@@ -126,7 +126,7 @@ class RuntimeMachine(ComparedRun):
     @precondition(lambda self: self.is_alive)
     @rule(data=st.data(), count=st.integers(1, 4))
     def offer_items(self, data: st.DataObject, count: int) -> None:
-        jobs = [job for job in self.jobs.values() if job.source and job.state == "running"]
+        jobs = [job for job in self.jobs.values() if job.source and job.end is None]
         if jobs:
             self.offer(data.draw(st.sampled_from(jobs)), count)
             self.settle()
@@ -184,9 +184,9 @@ class RuntimeMachine(ComparedRun):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(list(self.jobs.values())))
-        was_running = job.state == "running"
+        had_ended = job.end is not None
         job.handle.cancel()
-        if was_running:
+        if not had_ended:
             job.failed = "cancelled"
         self.settle()
 
@@ -328,16 +328,16 @@ class RuntimeMachine(ComparedRun):
         self.take_submissions()
         for _ in range(200):
             for job in self.jobs.values():
-                if job.source is not None and job.handle.state == "running":
+                if job.source is not None and not job.handle.has_ended:
                     self.offer(job, 10)
             self.settle()
             if not self.engine.running:
                 break
             self.end({min(self.engine.running): "done"}, 1.0)
         for job in self.jobs.values():
-            assert job.handle.state != "running", f"{job.name!r} never ends"
+            assert job.handle.has_ended, f"{job.name!r} never ends"
         for executor in self.executors:
-            assert executor.executor.job.state != "running"
+            assert executor.executor.job.has_ended
             _, waiting = wait([future for _, future in executor.calls], timeout=60)
             assert not waiting, "a call never ends"
             for serial, future in executor.calls:

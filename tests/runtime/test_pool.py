@@ -303,7 +303,7 @@ def test_slow_iterable_does_not_delay_other_jobs(pool: Pool) -> None:
     first = pool.map(square, slow(), name="slow")
     second = pool.map(lambda x: x + 1, first.iter_results(), name="fed")
     assert pool.map(square, [2], name="quick").results() == [4]
-    assert first.state == "running"
+    assert first.state == "waiting"
     may_continue.set()
     assert second.results(timeout=90) == [1, 2, 5]
 
@@ -345,5 +345,5 @@ def test_repr_counts_running_and_ended_jobs() -> None:
     with Pool(servers=2, policy="equi") as pool:
         pool.map(square, [1]).wait()
         slow = pool.map(time.sleep, [60])
-        assert repr(pool) == "<Pool: 2 servers, policy equi, jobs: 1 running, 1 ended>"
+        assert repr(pool) == "<Pool: 2 servers, policy equi, jobs: 1 active, 1 ended>"
         slow.cancel()

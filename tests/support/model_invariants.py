@@ -26,11 +26,12 @@ class ComparedRun(ModelledRun):
     def jobs_end_exactly_when_their_items_have(self) -> None:
         if self.is_alive:
             for job in self.jobs.values():
-                expected = job.state
+                expected = job.end
                 if expected == "done" and job.source and job.offered < job.items:
                     continue  # the rest of the items was done earlier, but was not read yet
-                assert job.handle.state == expected, (job, job.handle.error)
-                if expected == "running" and job.offered == job.items:
+                found = job.handle.state if job.handle.has_ended else None
+                assert found == expected, (job, job.handle.error)
+                if expected is None and job.offered == job.items:
                     assert job.handle.done == len(job.done)
 
     @invariant()
@@ -43,7 +44,7 @@ class ComparedRun(ModelledRun):
                 assert name.startswith("calls")
                 continue
             assert item not in job.done, "an item that is done runs again"
-            assert job.state == "running"
+            assert job.end is None
             if not job.request.is_command:
                 assert running.task.argument == job.request.items[item]  # type: ignore[union-attr]
 
@@ -55,6 +56,14 @@ class ComparedRun(ModelledRun):
             self.held = held
 
     @invariant()
+    def jobs_that_hold_servers_are_running(self) -> None:
+        if self.is_alive:
+            held = self.pool.snapshot().held
+            for name, job in self.jobs.items():
+                if not job.handle.has_ended:
+                    assert job.handle.state == ("running" if held.get(name) else "waiting")
+
+    @invariant()
     def nothing_waits_while_servers_are_free(self) -> None:
         if not self.is_alive or any(job.request.resize for job in self.jobs.values()):
             return
@@ -62,7 +71,7 @@ class ComparedRun(ModelledRun):
         if sum(held.values()) >= self.servers:
             return
         for job in self.jobs.values():
-            if job.state == "running":
+            if job.end is None:
                 running = sum(name == job.name for name, _ in self.engine.running)
                 startable = len(set(range(job.offered)) - job.done) - running
                 assert startable <= 0, f"{startable} items of {job.name!r} wait for no reason"
@@ -75,7 +84,8 @@ class ComparedRun(ModelledRun):
             records = {record.name: record for record in journal.read_records()}
             for job in self.jobs.values():
                 record = records[job.name]
-                assert record.state == job.handle.state, (record, job)
+                assert record.has_ended == job.handle.has_ended, (record, job)
+                assert not record.has_ended or record.state == job.handle.state, (record, job)
                 assert record.error == job.handle.error
                 assert record.ended is None or record.ended >= record.arrived
                 assert record.done >= job.handle.done, job

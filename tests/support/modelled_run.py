@@ -86,7 +86,7 @@ class ModelledRun(RuleBasedStateMachine):
         self.serial = 0
         self.time = time.time()
         self.held = 0
-        self.reported: dict[str, tuple[str, int]] = {}
+        self.reported: dict[str, tuple[str | None, int]] = {}
         self.uncertain: dict[tuple[str, int], int] = {}  # serial numbers of outcomes
 
     def open_pool(self, resume: bool, kill_at: int | None = None) -> None:
@@ -210,7 +210,7 @@ class ModelledRun(RuleBasedStateMachine):
     def end_in_model(self, key: tuple[str, int], how: str, serial: int) -> None:
         name, item = key
         job = self.jobs.get(name)
-        if job is None or job.state != "running":
+        if job is None or job.end is not None:
             return  # a call of an executor, or the job ended in the same step
         if how == "done":
             job.done.add(item)
@@ -237,7 +237,8 @@ class ModelledRun(RuleBasedStateMachine):
         self.switch.is_dead = True
         # What the user was told before the scheduler died. Closing the pool cancels the rest.
         self.reported = {
-            name: (job.handle.state, job.handle.done) for name, job in self.jobs.items()
+            name: (job.handle.state if job.handle.has_ended else None, job.handle.done)
+            for name, job in self.jobs.items()
         }
         self.engine.release()
         with suppress(InputError, StateError, RuntimeError, Killed):
@@ -267,9 +268,9 @@ class ModelledRun(RuleBasedStateMachine):
 
     def check_reported(self, counts: Mapping[str, int]) -> None:
         """Check that what the user was told is in the journal, given its counts of results."""
-        for name, (state, done) in self.reported.items():
+        for name, (end, done) in self.reported.items():
             assert done == 0 or counts[name] >= done, f"{name}: {done} items were reported done"
-            assert state == "running" or self.records[name].state == state
+            assert end is None or self.records[name].state == end
         self.reported = {}
 
     def adopt_results(self, counts: Mapping[str, int]) -> None:
@@ -326,7 +327,7 @@ class ModelledRun(RuleBasedStateMachine):
                 self.engine.step()
                 continue
             for job in self.jobs.values():
-                if job.source is not None and job.handle.state == "running":
+                if job.source is not None and not job.handle.has_ended:
                     job.source.wait_for_reader()
             if not self.engine.is_woken:
                 break
@@ -342,5 +343,5 @@ class ModelledRun(RuleBasedStateMachine):
                 if not self.durable[name]
             }
         for job in self.jobs.values():
-            if job.source is not None and job.handle.state != "running":
+            if job.source is not None and job.handle.has_ended:
                 job.source.abandon()

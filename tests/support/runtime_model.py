@@ -87,10 +87,11 @@ class ModelJob:
         return self.items if self.source is None else self.source.offered
 
     @property
-    def state(self) -> str:
+    def end(self) -> str | None:
+        """The state in which it has ended; None if it has not."""
         if self.failed is not None:
             return self.failed
-        return "done" if len(self.done) == self.items else "running"
+        return "done" if len(self.done) == self.items else None
 
 
 @dataclass

@@ -45,7 +45,7 @@ class LiveTable:
             self.live.update(_build_table(pool))
             return
         for job in pool.jobs:
-            if job.state != "running" and job.name not in self.announced:
+            if job.has_ended and job.name not in self.announced:
                 self.announced.add(job.name)
                 subject = f"{job.name}: {job.state} after {format_duration(job.flow_time)}"
                 print_error_text(self.console, subject, job.error)
@@ -66,7 +66,7 @@ def _build_table(pool: Pool) -> Table:
             literal(job.name),
             ProgressBar(total=job.items or max(job.done * 2, 1), completed=job.done, width=24),
             f"{job.done:,}/{job.items:,}" if job.items is not None else f"{job.done:,}",
-            f"{held} of {planned}" if job.state == "running" else "",
+            f"{held} of {planned}" if not job.has_ended else "",
             format_duration(job.flow_time),
             job.state if remaining is None else format_duration(remaining),
         )

@@ -49,9 +49,9 @@ def print_status(status: RunStatus, directory: Path) -> None:
     if status.is_running:
         console.print("a scheduler is running")
         return
-    waiting = [job for job in status.jobs if status.get_state(job) == "waiting"]
+    unfinished = [job for job in status.jobs if not job.has_ended]
     hint = ""
-    if status.submitted or any(job.spec.command for job in waiting):
+    if status.submitted or any(job.spec.command for job in unfinished):
         hint += f"; continue with: {get_resume_command(directory)}"
     if status.waits_for_script:
         hint += f"; {SCRIPT_HINT}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.identity.earlier_items import get_log_name
+from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
@@ -25,16 +26,20 @@ class RunStatus:
     is_running: bool
     jobs: Sequence[JobRecord]
     submitted: Sequence[JobSpec] = ()  # the scheduler has not taken them yet
+    held: Mapping[int, int] = field(default_factory=dict)  # servers that jobs hold, by number
 
-    def get_state(self, job: JobRecord) -> str:
-        """Return the state of a job; "waiting" if it has not ended and no scheduler is running."""
-        return "waiting" if job.state == "running" and not self.is_running else job.state
+    def get_state(self, job: JobRecord) -> JobState:
+        """Return the state of a job; without a scheduler, none holds servers."""
+        servers = self.held.get(job.number, 0) if self.is_running else 0
+        return get_job_state(job.ended, job.error, servers=servers)
 
     @property
     def waits_for_script(self) -> bool:
         """Whether a job waits for the Python script that added it, with its function."""
-        waiting = [job.spec for job in self.jobs if self.get_state(job) == "waiting"]
-        return any(spec.command is None and not spec.is_executor for spec in waiting)
+        unfinished = [job.spec for job in self.jobs if not job.has_ended]
+        return not self.is_running and any(
+            spec.command is None and not spec.is_executor for spec in unfinished
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,10 @@ def read_status(directory: Path) -> RunStatus:
         # A submission becomes a job between the two reads at worst, and is then shown as both.
         submitted = [submission.spec for submission in journal.submissions.read()]
         return RunStatus(
-            is_running=journal.is_running, jobs=journal.read_records(), submitted=submitted
+            is_running=journal.is_running,
+            held=journal.read_held(),
+            jobs=journal.read_records(),
+            submitted=submitted,
         )
 
 

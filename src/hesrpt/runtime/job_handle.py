@@ -10,9 +10,9 @@ import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.job_state import JobState
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal_entries import JobState, get_job_state
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -44,8 +44,16 @@ class Job(Generic[T_co]):
 
     @property
     def state(self) -> JobState:
-        """One of "running", "done", "failed" and "cancelled"."""
-        return get_job_state(self._live.ended, self._live.error)
+        """One of "waiting", "running", "paused", "done", "failed" and "cancelled".
+
+        A job that holds no server waits; the last three states are those of jobs that have ended.
+        """
+        return self._live.state
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is done, failed or cancelled."""
+        return self._live.has_ended
 
     @property
     def error(self) -> str | None:

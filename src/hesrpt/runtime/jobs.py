@@ -113,6 +113,7 @@ class ActiveJob:
     durations: ItemDurations = field(default_factory=ItemDurations)
     planned: int = 0  # servers that the policy gives it
     observed: int = 0  # servers that it holds
+    is_paused: bool = False
     max_width: int = 0  # the most servers that one command can have
     # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server

@@ -9,10 +9,11 @@ from hesrpt.errors import JobError
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
+from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.sources import CommandSource, Source
-from hesrpt.runtime.storage.journal_entries import JobRecord, get_job_state
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.speedups import PowerLaw
 
 
@@ -32,6 +33,8 @@ class LiveJob:
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
+    servers: int = 0  # how many it holds; 0 once it has ended
+    is_paused: bool = False
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run
@@ -77,6 +80,11 @@ class LiveJob:
     def has_ended(self) -> bool:
         """Whether the job is done, failed or cancelled."""
         return self.ended is not None
+
+    @property
+    def state(self) -> JobState:
+        """What users are told of where the job is."""
+        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
 
     def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
         """Continue from the record of an earlier run; without its items, do them all again."""

@@ -130,7 +130,11 @@ class LiveRun:
         self._warn_without_servers()
         active = self.core.jobs
         self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
-        held = {self.jobs[name].number: job.observed for name, job in active.items()}
+        held = {}
+        for name, job in active.items():
+            live = self.jobs[name]
+            live.servers, live.is_paused = job.observed, job.is_paused
+            held[live.number] = job.observed
         self.recorder.record_held(self.now, held)
 
     def flush(self) -> None:
@@ -142,7 +146,7 @@ class LiveRun:
         for outcome in outcomes:
             self.jobs[outcome.job].unwritten = 0
         for end in self._ends:
-            end.job.ended, end.job.error = end.time, end.error
+            end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
         self._ends.clear()
 
     def cancel_all(self) -> None:
@@ -150,7 +154,7 @@ class LiveRun:
         for job in self.jobs.values():
             job.source.close()
             if not job.has_ended:
-                job.ended, job.error = self.now, "cancelled"
+                job.ended, job.error, job.servers = self.now, "cancelled", 0
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -132,11 +132,11 @@ class Pool:
 
     def __repr__(self) -> str:
         jobs = self.jobs
-        running = sum(job.state == "running" for job in jobs)
+        active = sum(not job.has_ended for job in jobs)
         policy = self._driver.core.allocator.policy.name
         return (
-            f"<Pool: {self.servers} servers, policy {policy}, jobs: {running} running, "
-            f"{len(jobs) - running} ended>"
+            f"<Pool: {self.servers} servers, policy {policy}, jobs: {active} active, "
+            f"{len(jobs) - active} ended>"
         )
 
     @property

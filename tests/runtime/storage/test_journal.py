@@ -48,7 +48,7 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     assert changes
     journal.write(changes)
     first, second = journal.read_records()
-    assert (first.name, first.state, first.spec.weight) == ("b", "running", 2.0)
+    assert (first.name, first.state, first.spec.weight) == ("b", "waiting", 2.0)
     assert (first.done, first.failures, first.item_seconds) == (2, 1, 0.75)
     assert (second.name, second.done, second.failures) == ("a", 0, 0)
     assert [result.pickled for result in journal.read_results(1)] == [b"zero", b"one"]

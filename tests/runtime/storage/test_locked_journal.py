@@ -46,7 +46,7 @@ def test_run_waits_for_a_locked_journal(tmp_path: Path, caplog: pytest.LogCaptur
             # Other threads go on meanwhile.
             assert not job.wait(timeout=0.01)
             assert pool.snapshot().held == {}
-            assert (job.state, read_status(state).jobs) == ("running", [])
+            assert (job.state, read_status(state).jobs) == ("waiting", [])
         assert job.results() == [1, 2]
     assert f"hesrpt: {state}/state.db: another process has locked it for" in caplog.text
 

@@ -196,6 +196,12 @@ class Journal:
             holdings.append(Holding(*row[:-1]))
         return holdings
 
+    def read_held(self) -> dict[int, int]:
+        """Return how many servers each job held last, by the numbers of the jobs."""
+        # SQLite takes the other columns from the row with the highest number.
+        query = f"SELECT MAX(number), {HOLDING_COLUMNS} FROM holdings GROUP BY job"
+        return {job: servers for _, _, job, servers, _ in self._database.iterate(query)}
+
     def _check(self, row: Sequence[Any], subject: str) -> None:
         if not is_intact(row):
             raise StateError(f"{self._database.path}: {subject} is damaged")

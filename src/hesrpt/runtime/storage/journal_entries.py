@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.speedups import Speedup
 
 #: The error of a job that was not done when its jobs file was changed.
 REMOVED = "cancelled: it is no longer in the jobs file"
-
-JobState: TypeAlias = Literal["running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,23 +41,19 @@ class JobRecord:
         return self.spec.given_name or self.spec.name
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the job is done, failed or cancelled."""
+        return self.ended is not None
+
+    @property
     def state(self) -> JobState:
-        """What became of the job; "running" until it has ended."""
+        """What became of the job; "waiting" until it has ended, since a record holds no servers."""
         return get_job_state(self.ended, self.error)
 
     @property
     def flow_time(self) -> float | None:
         """The time from the job's arrival to its end; None if it has not ended."""
         return None if self.ended is None else self.ended - self.arrived
-
-
-def get_job_state(ended: float | None, error: str | None) -> JobState:
-    """Return the state of a job, given when it ended (None: not yet) and its error."""
-    if ended is None:
-        return "running"
-    if error is None:
-        return "done"
-    return "cancelled" if error.startswith("cancelled") else "failed"
 
 
 class FinishedItem(NamedTuple):
