@@ -15,13 +15,15 @@ from hesrpt.runtime.events import (
     ItemLost,
     JobArrived,
     JobCancelled,
+    JobContinued,
+    JobPaused,
     Start,
     Stop,
     Tick,
 )
 from hesrpt.runtime.jobs import JobSpec
 
-KINDS = ["arrive", "finish", "fail", "lose", "cancel", "capacity", "tick"]
+KINDS = ["arrive", "finish", "fail", "lose", "cancel", "pause", "resume", "capacity", "tick"]
 events = st.lists(
     st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 8)), max_size=60
 )
@@ -41,6 +43,7 @@ def test_random_events_keep_the_state_consistent(
     def carry_out(commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, Start):
+                assert not core.jobs[command.job].is_paused
                 started = {(command.job, item) for item in command.items}
                 assert not started & running
                 running.update(started)
@@ -68,6 +71,10 @@ def test_random_events_keep_the_state_consistent(
             carry_out(core.handle(Tick(time)))
         elif job and kind == "cancel":
             carry_out(core.handle(JobCancelled(time, job)))
+        elif job and kind == "pause":
+            carry_out(core.handle(JobPaused(time, job)))
+        elif job and kind == "resume":
+            carry_out(core.handle(JobContinued(time, job)))
         elif job and (items := sorted(core.jobs[job].in_flight)):
             item = items[number % len(items)]
             running.remove((job, item))
@@ -84,7 +91,9 @@ def test_random_events_keep_the_state_consistent(
         for active in core.jobs.values():
             assert active.observed == sum(item.servers for item in active.in_flight.values())
     # Without further failures, all jobs end.
-    carry_out(core.handle(CapacityChanged(time, 4)))
+    carry_out(
+        core.handle(CapacityChanged(time, 4), *(JobContinued(time, job) for job in core.jobs))
+    )
     while core.jobs:
         assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
         job, item = next(iter(sorted(running)))

@@ -68,11 +68,20 @@ class Allocator:
         _let_unknown_jobs_start(jobs, servers)
 
     def _apply_policy(self, all_jobs: list[ActiveJob], servers: int, time: float) -> None:
-        fixed = [job for job in all_jobs if keeps_width(job, time)]
+        for job in all_jobs:
+            job.planned = 0
+        running = [job for job in all_jobs if not job.is_paused]
+        fixed = [job for job in running if keeps_width(job, time)]
         for job in fixed:
             job.planned = job.observed
         free = servers - sum(job.planned for job in fixed)
-        jobs = [job for job in all_jobs if job not in fixed]
+        for job in fixed:
+            (in_flight,) = job.in_flight.values()
+            needed = min(in_flight.last_servers, servers)
+            if in_flight.suspended_at is not None and needed <= free:
+                job.planned = needed
+                free -= needed
+        jobs = [job for job in running if job not in fixed]
         remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
         while jobs:
             plan = self._ask_policy(jobs, remaining, max(free, 0), time)
@@ -127,7 +136,7 @@ class Allocator:
 
 def _estimate_command(job: ActiveJob, time: float) -> float:
     work_done = job.work_done + sum(
-        (time - in_flight.started) * float(job.speedup(in_flight.servers))
+        in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
         for in_flight in job.in_flight.values()
     )
     # A command of unknown size, or past its size, may well need as much again as it has done.
@@ -147,6 +156,7 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
         and job.durations.items == 0
         and job.planned == 0
         and job.max_servers > 0
+        and not job.is_paused
     ]
     for job in unknown[: servers // 2]:
         richest = max(jobs, key=lambda other: other.planned * other.is_bag)

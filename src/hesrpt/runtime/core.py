@@ -6,6 +6,10 @@ flight, or the width of its command). A bag that holds too many servers starts n
 servers that become free go to jobs that hold too few. So shrinks always come before grows, and no
 running item of a bag is interrupted.
 
+A *paused* job is given no servers. A bag keeps those of its items in flight until they end. A
+command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight
+without servers, and goes on when the job has been resumed and there are servers for it.
+
 When items are short, the engine is given one more item than there are servers, so that no server
 waits for the scheduler. This *queued* item holds no server until another item ends. When starting
 an item is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
@@ -14,6 +18,7 @@ an item is itself slow, as on a cluster, a server is given a *batch* of several 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
@@ -23,6 +28,7 @@ from hesrpt.runtime.allocation import Allocator, keeps_width
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
+    Continue,
     Drop,
     Event,
     Finish,
@@ -33,11 +39,15 @@ from hesrpt.runtime.events import (
     ItemsRead,
     JobArrived,
     JobCancelled,
+    JobContinued,
     JobEvent,
+    JobPaused,
     Resize,
     Start,
     Stop,
+    Suspend,
     Tick,
+    WeightChanged,
 )
 from hesrpt.runtime.jobs import ActiveJob, ItemInFlight
 
@@ -140,6 +150,12 @@ class Core:
             case JobCancelled():
                 self._end_job(job, commands, event.error)
                 return True
+            case JobPaused() | JobContinued():
+                job.spec = replace(job.spec, is_paused=isinstance(event, JobPaused))
+                return True
+            case WeightChanged():
+                job.spec = replace(job.spec, weight=event.weight)
+                return True
             case ItemFinished() | ItemFailed() | ItemLost():
                 width_at_end = job.observed
                 in_flight = job.remove_in_flight(event.item)
@@ -161,7 +177,7 @@ class Core:
             job.durations.add(width, event.seconds)
             self.allocator.all_durations.add(width, event.seconds)
         else:
-            work = event.seconds * float(job.speedup(in_flight.servers))
+            work = event.seconds * float(job.speedup(in_flight.last_servers))
             job.durations.add(1, job.work_done + work)
 
     def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
@@ -231,7 +247,9 @@ class Core:
             for item, in_flight in list(job.in_flight.items()):
                 if in_flight.servers <= job.planned:
                     continue
-                if job.spec.resize == "affinity":
+                if job.is_paused:
+                    yield self._pause_command(job, item, in_flight, time)
+                elif job.spec.resize == "affinity":
                     job.set_servers(in_flight, max(job.planned, 1))
                     yield Resize(job.name, item, in_flight.servers)
                 elif job.spec.resize == "restart" and not keeps_width(job, time):
@@ -259,7 +277,14 @@ class Core:
             elif job.in_flight:
                 ((item, in_flight),) = job.in_flight.items()
                 more = min(job.planned - in_flight.servers, free)
-                if job.spec.resize == "affinity":
+                if in_flight.suspended_at is not None:
+                    if more < job.planned and job.spec.resize != "affinity":
+                        free = 0  # keep free servers until there are enough for the command
+                        continue
+                    job.go_on(in_flight, more, time)
+                    free -= more
+                    yield Continue(job.name, item, more)
+                elif job.spec.resize == "affinity":
                     job.set_servers(in_flight, in_flight.servers + more)
                     free -= more
                     yield Resize(job.name, item, in_flight.servers)
@@ -316,6 +341,14 @@ class Core:
         fair = job.waiting_items // (2 * max(job.planned, 1))
         fitting = int(self.batch_seconds / job.durations.mean_seconds)
         return max(min(fitting, fair, MAX_BATCH), 1)
+
+    def _pause_command(
+        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
+    ) -> Suspend | Stop:
+        if job.spec.resize == "restart":
+            return self._stop_to_restart(job, item, in_flight, time)
+        job.suspend(in_flight, time)
+        return Suspend(job.name, item)
 
     def _stop_to_restart(
         self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float

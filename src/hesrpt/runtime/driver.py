@@ -18,7 +18,7 @@ from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
-from hesrpt.runtime.messages import JobsSubmitted, JobStopped, Message
+from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import ItemResult
@@ -66,6 +66,15 @@ class Driver:
     def cancel(self, job: LiveJob, error: str = "cancelled") -> None:
         """End a job with an error."""
         self.send(JobStopped(job, error))
+
+    def steer(self, job: LiveJob, change: Callable[[LiveJob], None]) -> None:
+        """Pause or resume a job, or change its weight, unless it has ended."""
+        self.check_process()
+        with self.condition:
+            self.raise_failure()
+            if not job.has_ended:
+                change(job)
+        self.send(JobSteered(job))
 
     def send(self, message: Message) -> None:
         """Send a message to the thread."""
@@ -195,6 +204,8 @@ class Driver:
             for job in active:
                 if isinstance(job.source, CallSource):
                     job.source.shutdown()
+                    if job.spec.is_paused:
+                        self.steer(job, lambda job: job.set_paused(False))
                 else:
                     self.cancel(job)
         return not any(isinstance(job.source, CallSource) for job in active)

@@ -81,6 +81,31 @@ class JobCancelled:
 
 
 @dataclass(frozen=True)
+class JobPaused:
+    """A job is to start no items, and its running command is to be suspended or stopped."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
+class JobContinued:
+    """A job that was paused is to go on."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
+class WeightChanged:
+    """A job has another weight."""
+
+    time: float
+    job: str
+    weight: float
+
+
+@dataclass(frozen=True)
 class CapacityChanged:
     """The number of servers has changed, or the number that one command can have."""
 
@@ -98,7 +123,15 @@ class Tick:
 
 #: Events about a job that has already arrived.
 JobEvent: TypeAlias = (
-    ItemsRead | ItemsExhausted | ItemFinished | ItemFailed | ItemLost | JobCancelled
+    ItemsRead
+    | ItemsExhausted
+    | ItemFinished
+    | ItemFailed
+    | ItemLost
+    | JobCancelled
+    | JobPaused
+    | JobContinued
+    | WeightChanged
 )
 Event: TypeAlias = JobArrived | JobEvent | CapacityChanged | Tick
 
@@ -138,6 +171,23 @@ class Resize:
 
 
 @dataclass(frozen=True)
+class Suspend:
+    """Suspend a running command, which then holds no servers."""
+
+    job: str
+    item: int
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Let a suspended command go on, with this many servers."""
+
+    job: str
+    item: int
+    servers: int
+
+
+@dataclass(frozen=True)
 class Finish:
     """End a job; with an error if it failed or was cancelled."""
 
@@ -154,4 +204,4 @@ class Drop:
     error: str
 
 
-Command: TypeAlias = Start | Stop | Resize | Finish | Drop
+Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Finish | Drop

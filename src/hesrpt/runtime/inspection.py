@@ -31,7 +31,7 @@ class RunStatus:
     def get_state(self, job: JobRecord) -> JobState:
         """Return the state of a job; without a scheduler, none holds servers."""
         servers = self.held.get(job.number, 0) if self.is_running else 0
-        return get_job_state(job.ended, job.error, servers=servers)
+        return get_job_state(job.ended, job.error, servers=servers, is_paused=job.spec.is_paused)
 
     @property
     def waits_for_script(self) -> bool:

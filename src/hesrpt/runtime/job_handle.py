@@ -13,6 +13,7 @@ from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_state import JobState
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.validation import check_positive
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -140,6 +141,30 @@ class Job(Generic[T_co]):
     def cancel(self) -> None:
         """Stop the job's running items and end it."""
         self._driver.cancel(self._live)
+
+    @property
+    def weight(self) -> float:
+        """What a second of the job's flow time costs."""
+        return self._live.spec.weight
+
+    def set_weight(self, weight: float) -> None:
+        """Change what a second of the job's flow time costs, and so its share of the servers."""
+        weight = check_positive("weight", weight)
+        self._driver.steer(self._live, lambda job: job.set_weight(weight))
+
+    def pause(self) -> None:
+        """Give the job's servers to others until it is resumed; nothing if it has ended.
+
+        A job with items lets those end that are running, and starts no others. A single command is
+        suspended with all its processes; if it resizes by restarting, it is stopped instead. With
+        ``state=``, the job is still paused when the run is resumed.
+        """
+        self._live.check_pausable(self._driver.engine)
+        self._driver.steer(self._live, lambda job: job.set_paused(True))
+
+    def resume(self) -> None:
+        """Let a paused job go on."""
+        self._driver.steer(self._live, lambda job: job.set_paused(False))
 
 
 class JobHandles:

@@ -34,6 +34,8 @@ class JobSpec:
     size: float | None = None  # seconds of work on one server; None: learned
     speedup: Speedup | None = None  # None: learned
     weight: float = 1.0
+    given_weight: float | None = None  # the weight that was asked for, if it was changed since
+    is_paused: bool = False  # whether it starts nothing until it is resumed
     retries: int = 1
     on_error: OnError = "raise"  # when an item has failed too often
     resize: Resizing | None = None  # None: a bag of items
@@ -87,8 +89,19 @@ class ItemInFlight:
 
     started: float
     width: int  # how many servers its job held when it started, including its own
-    servers: int  # 0 while it waits in the engine for a server
+    servers: int  # 0 while it waits in the engine for a server, or is suspended
     next_item: int | None = None  # of its batch
+    suspended_at: float | None = None  # None: it is not suspended
+    suspended_servers: int = 0  # how many servers it had before
+
+    @property
+    def last_servers(self) -> int:
+        """How many servers it has; if it is suspended, how many it had before."""
+        return self.servers if self.suspended_at is None else self.suspended_servers
+
+    def measure_seconds(self, time: float) -> float:
+        """Return how long it has run, not counting the time during which it was suspended."""
+        return (time if self.suspended_at is None else self.suspended_at) - self.started
 
 
 @dataclass(eq=False, kw_only=True)
@@ -113,7 +126,6 @@ class ActiveJob:
     durations: ItemDurations = field(default_factory=ItemDurations)
     planned: int = 0  # servers that the policy gives it
     observed: int = 0  # servers that it holds
-    is_paused: bool = False
     max_width: int = 0  # the most servers that one command can have
     # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server
@@ -131,6 +143,11 @@ class ActiveJob:
         return self.spec.resize is None
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the job starts nothing until it is resumed."""
+        return self.spec.is_paused
+
+    @property
     def is_done(self) -> bool:
         """Whether all items are done."""
         return self.is_exhausted and self.items is not None and self.remaining_items <= 0
@@ -143,7 +160,7 @@ class ActiveJob:
         executor has only the calls submitted so far.
         """
         if self.items is None:
-            unstarted = self.startable_items if self.spec.is_executor else max(self.done_count, 1)
+            unstarted = self.unstarted_items if self.spec.is_executor else max(self.done_count, 1)
             return unstarted + len(self.in_flight)
         return self.items - self.done_count
 
@@ -151,26 +168,35 @@ class ActiveJob:
     def waiting_items(self) -> int:
         """How many known items are waiting to be started."""
         if self.items is None:
-            return self.startable_items
+            return self.unstarted_items
         return self.items - self.done_count - len(self.in_flight)
 
     @property
-    def startable_items(self) -> int:
-        """How many items can be started now."""
+    def unstarted_items(self) -> int:
+        """How many items that have been read are waiting to be started."""
         if self.items_read is None:
             return self.waiting_items
         available = len(self.retry_queue) + self.items_read - self.items_taken
         return available if self.items is None else min(available, self.waiting_items)
 
     @property
+    def startable_items(self) -> int:
+        """How many items can be started now."""
+        return 0 if self.is_paused else self.unstarted_items
+
+    @property
     def max_servers(self) -> int:
         """The most servers that the job can use now."""
-        return len(self.in_flight) + self.startable_items if self.is_bag else self.max_width
+        if self.is_bag:
+            return len(self.in_flight) + self.startable_items
+        return 0 if self.is_paused else self.max_width
 
     @property
     def max_servers_later(self) -> int:
         """The most servers that the job can use once all its known items have been read."""
-        return len(self.in_flight) + self.waiting_items if self.is_bag else self.max_width
+        if self.is_bag and not self.is_paused:
+            return len(self.in_flight) + self.waiting_items
+        return self.max_servers
 
     @property
     def requested(self) -> int:
@@ -191,6 +217,17 @@ class ActiveJob:
         """Record that an item in flight now has this many servers."""
         self.observed += servers - in_flight.servers
         in_flight.servers = servers
+
+    def suspend(self, in_flight: ItemInFlight, time: float) -> None:
+        """Record that an item in flight is suspended, and holds no servers."""
+        in_flight.suspended_at, in_flight.suspended_servers = time, in_flight.servers
+        self.set_servers(in_flight, 0)
+
+    def go_on(self, in_flight: ItemInFlight, servers: int, time: float) -> None:
+        """Record that a suspended item goes on."""
+        in_flight.started += time - (in_flight.suspended_at or 0.0)
+        in_flight.suspended_at = None
+        self.set_servers(in_flight, servers)
 
     def remove_in_flight(self, item: int) -> ItemInFlight | None:
         """Record that an item is no longer in flight, and return it; None if it was not."""

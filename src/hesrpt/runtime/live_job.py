@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hesrpt.errors import JobError
+from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
@@ -34,7 +35,6 @@ class LiveJob:
     ended: float | None = None
     error: str | None = None
     servers: int = 0  # how many it holds; 0 once it has ended
-    is_paused: bool = False
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run
@@ -84,13 +84,21 @@ class LiveJob:
     @property
     def state(self) -> JobState:
         """What users are told of where the job is."""
-        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
+        return get_job_state(
+            self.ended, self.error, servers=self.servers, is_paused=self.spec.is_paused
+        )
 
     def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
         """Continue from the record of an earlier run; without its items, do them all again."""
         self.record, self.number, self.arrived = record, record.number, record.arrived
         self.is_redone = earlier is None
-        self.spec = replace(self.spec, resumed=record.spec.resumed + 1)
+        self.spec = replace(
+            self.spec,
+            resumed=record.spec.resumed + 1,
+            is_paused=record.spec.is_paused and record.ended is None,
+        )
+        if record.spec.given_weight == self.spec.weight:
+            self.set_weight(record.spec.weight)
         self.matches = self.source.resume(earlier or EarlierItems(), self.spec.resumed)
         self.done = sum(map(len, self.matches.done))
         if (
@@ -101,6 +109,24 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         ):
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
+
+    def check_pausable(self, engine: Engine) -> None:
+        """Raise an error if the job can neither be suspended nor stopped and started again."""
+        if self.spec.resize in (None, "restart") or engine.can_suspend:
+            return
+        raise InputError(
+            f"job {self.name!r}: cannot be paused, because this engine cannot suspend a command; "
+            'a command with resize = "restart" can be paused, and any job can be cancelled'
+        )
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Pause the job, or let it go on."""
+        self.spec = replace(self.spec, is_paused=is_paused)
+
+    def set_weight(self, weight: float) -> None:
+        """Give the job another weight, which holds until another one is asked for."""
+        given = self.spec.weight if self.spec.given_weight is None else self.spec.given_weight
+        self.spec = replace(self.spec, weight=weight, given_weight=given)
 
     def choose_end(self, now: float, error: str | None) -> float:
         """Return when the job has ended: earlier, if nothing was left to do."""

@@ -17,6 +17,7 @@ from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
+    Continue,
     Drop,
     Event,
     Finish,
@@ -27,14 +28,19 @@ from hesrpt.runtime.events import (
     ItemsRead,
     JobArrived,
     JobCancelled,
+    JobContinued,
+    JobPaused,
     Resize,
     Start,
     Stop,
+    Suspend,
     Tick,
+    WeightChanged,
 )
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobsSubmitted,
+    JobSteered,
     JobStopped,
     Message,
     SourceAdvanced,
@@ -133,8 +139,7 @@ class LiveRun:
         held = {}
         for name, job in active.items():
             live = self.jobs[name]
-            live.servers, live.is_paused = job.observed, job.is_paused
-            held[live.number] = job.observed
+            held[live.number] = live.servers = job.observed
         self.recorder.record_held(self.now, held)
 
     def flush(self) -> None:
@@ -207,6 +212,21 @@ class LiveRun:
             case JobStopped():
                 error = escape_undecodable(message.error)
                 return [JobCancelled(self.now, message.job.name, error)]
+            case JobSteered():
+                return self._steer(message.job)
+
+    def _steer(self, job: LiveJob) -> list[Event]:
+        """Record that a job was steered; return the changes as events."""
+        if (active := self.core.jobs.get(job.name)) is None:
+            return []  # it has ended, or arrives in this step as it is now
+        self.recorder.update_job(job.to_record())
+        events: list[Event] = []
+        if job.spec.is_paused != active.is_paused:
+            event = JobPaused if job.spec.is_paused else JobContinued
+            events.append(event(self.now, job.name))
+        if job.spec.weight != active.spec.weight:
+            events.append(WeightChanged(self.now, job.name, job.spec.weight))
+        return events
 
     def _check_capacity(self) -> list[Event]:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()
@@ -242,6 +262,10 @@ class LiveRun:
                 self.engine.stop(job.name, command.item)
             case Resize():
                 self.engine.resize(job.name, command.item, command.servers)
+            case Suspend():
+                self.engine.suspend(job.name, command.item)
+            case Continue():
+                self.engine.resume(job.name, command.item, command.servers)
             case Drop():
                 job.source.drop_item(command.item, command.error)
             case Finish():
@@ -250,9 +274,7 @@ class LiveRun:
                     job.free_results()  # nobody can get them
                 self._ends.append(end)
                 job.source.close()
-                self.recorder.add_ended_job(
-                    replace(job, ended=end.time, error=end.error).to_record()
-                )
+                self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
 
     def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
         if self.journal is None:

@@ -28,6 +28,13 @@ class JobStopped:
 
 
 @dataclass(frozen=True)
+class JobSteered:
+    """A job was paused or resumed, or has another weight, as its spec says now."""
+
+    job: LiveJob
+
+
+@dataclass(frozen=True)
 class SourceAdvanced:
     """The source of a job has read items."""
 
@@ -42,7 +49,7 @@ class SourceExhausted:
     count_items: Callable[[], int]
 
 
-Message: TypeAlias = JobsSubmitted | JobStopped | SourceAdvanced | SourceExhausted
+Message: TypeAlias = JobsSubmitted | JobStopped | JobSteered | SourceAdvanced | SourceExhausted
 
 
 class ReadItems(NamedTuple):

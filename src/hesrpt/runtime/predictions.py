@@ -43,8 +43,8 @@ class RemainingWork:
 
 
 def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
-    """Return the remaining work of the active jobs. This is fast, unlike :func:`predict_ends`."""
-    jobs = list(core.jobs.values())
+    """Return the remaining work of all jobs but paused ones; fast, unlike :func:`predict_ends`."""
+    jobs = [job for job in core.jobs.values() if not job.is_paused]
     return RemainingWork(
         time=time,
         servers=core.servers,

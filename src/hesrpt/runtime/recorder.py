@@ -62,8 +62,8 @@ class Recorder:
         """Record a failed attempt of an item."""
         self._changes.failed_attempts.append(attempt)
 
-    def add_ended_job(self, record: JobRecord) -> None:
-        """Record a job that has ended."""
+    def update_job(self, record: JobRecord) -> None:
+        """Record a job that has changed or ended."""
         self._changes.jobs.append(record)
 
     def record_held(self, time: float, held: Mapping[int, int]) -> None:

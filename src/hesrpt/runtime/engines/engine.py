@@ -105,6 +105,8 @@ class Engine(Protocol):
     batch_seconds: float
     #: Whether :meth:`resize` can change the servers of a running command.
     can_resize: bool
+    #: Whether :meth:`suspend` can suspend a running command.
+    can_suspend: bool
     #: Whether results can stay on the node that computed them.
     can_keep_results: bool
     #: Whether workers are replaced after a call of a function whose ``needs_new_worker`` is True.
@@ -153,6 +155,15 @@ class Engine(Protocol):
 
     def resize(self, job: str, item: int, servers: int) -> None:
         """Change the number of servers of a running command."""
+
+    def suspend(self, job: str, item: int) -> None:
+        """Suspend a running command with all its descendants, and free its servers.
+
+        Its time limit stands still, and the outcome does not count the time in its seconds.
+        """
+
+    def resume(self, job: str, item: int, servers: int) -> None:
+        """Let a suspended command go on, with this many servers."""
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
         """Return the outcomes of items that have ended since the last call.

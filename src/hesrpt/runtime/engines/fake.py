@@ -29,6 +29,7 @@ class FakeEngine:
 
     batch_seconds = 0.0
     can_resize = True
+    can_suspend = True
     can_keep_results = False
     can_replace_workers = True
 
@@ -39,6 +40,7 @@ class FakeEngine:
         self._ends: list[_ScheduledEnd] = []  # a heap
         self._running: dict[tuple[str, int], int] = {}  # job and item -> start number
         self._starts = 0
+        self._suspended: dict[tuple[str, int], tuple[float, float]] = {}  # what remains, of what
 
     def now(self) -> float:
         return self.time
@@ -75,6 +77,20 @@ class FakeEngine:
 
     def stop(self, job: str, item: int) -> None:
         self._running.pop((job, item), None)
+        self._suspended.pop((job, item), None)
+
+    def suspend(self, job: str, item: int) -> None:
+        number = self._running.pop((job, item), None)
+        for end in self._ends:
+            if end.start_number == number:
+                self._suspended[job, item] = end.time - self.time, end.seconds
+
+    def resume(self, job: str, item: int, servers: int) -> None:
+        remaining, seconds = self._suspended.pop((job, item))
+        self._starts += 1
+        self._running[job, item] = self._starts
+        end = _ScheduledEnd(self.time + remaining, self._starts, job, item, seconds)
+        heapq.heappush(self._ends, end)
 
     def resize(self, job: str, item: int, servers: int) -> None:
         """Do nothing: an item's duration is fixed when it starts."""

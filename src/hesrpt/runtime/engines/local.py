@@ -50,6 +50,7 @@ class LocalEngine:
 
     batch_seconds = 0.02
     can_resize = True
+    can_suspend = False
     can_keep_results = False
     can_replace_workers = True
 
@@ -190,6 +191,12 @@ class LocalEngine:
         return any(attempt.key in keys for attempt in batch.attempts)
 
     # --- resizing and stopping ------------------------------------------------------------------
+
+    def suspend(self, job: str, item: int) -> None:
+        """Never called: ``can_suspend`` is False."""
+
+    def resume(self, job: str, item: int, servers: int) -> None:
+        """Never called: ``can_suspend`` is False."""
 
     def resize(self, job: str, item: int, servers: int) -> None:
         attempt = self._attempts.get((job, item))

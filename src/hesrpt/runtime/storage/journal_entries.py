@@ -48,7 +48,7 @@ class JobRecord:
     @property
     def state(self) -> JobState:
         """What became of the job; "waiting" until it has ended, since a record holds no servers."""
-        return get_job_state(self.ended, self.error)
+        return get_job_state(self.ended, self.error, is_paused=self.spec.is_paused)
 
     @property
     def flow_time(self) -> float | None:

@@ -65,6 +65,7 @@ class RayEngine:
 
     batch_seconds = 0.1
     can_resize = False  # Ray cannot change the resources of a running actor
+    can_suspend = False  # a suspended command would hold its resources
     can_keep_results = True
     can_replace_workers = False
 
@@ -142,6 +143,12 @@ class RayEngine:
         for actor in list(self.fleet.actors):
             if batch in (actor.batch, actor.reserved_for):
                 self.fleet.kill(actor)
+
+    def suspend(self, job: str, item: int) -> None:
+        """Never called: ``can_suspend`` is False."""
+
+    def resume(self, job: str, item: int, servers: int) -> None:
+        """Never called: ``can_suspend`` is False."""
 
     def resize(self, job: str, item: int, servers: int) -> None:
         """Never called: ``can_resize`` is False."""

@@ -1,0 +1,161 @@
+"""Pausing, resuming and weighing the jobs of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stepping import KillSwitch, SteppedEngine, finish
+
+from hesrpt import InputError, Pool
+from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.live_job import LiveJob
+
+Create = Callable[..., tuple[Pool, SteppedEngine]]
+
+
+@pytest.fixture
+def create(tmp_path: Path) -> Iterator[Create]:
+    """Return a function that creates a pool whose driver waits for the test."""
+    created: list[tuple[Pool, SteppedEngine]] = []
+
+    def create_pool(servers: int = 2, **options: Any) -> tuple[Pool, SteppedEngine]:
+        engine = SteppedEngine(servers, KillSwitch())
+        pool = Pool(engine=engine, **options)
+        created.append((pool, engine))
+        return pool, engine
+
+    yield create_pool
+    for pool, engine in created:
+        engine.release()
+        pool.close()
+
+
+def create_command(resize: Resizing | None, items: int | None = None) -> LiveJob:
+    values = None if items is None else tuple(map(str, range(items)))
+    command = ("true",) if items is None else ("true", "{item}")
+    template = CommandTemplate(job="c", command=command, items=values)
+    return LiveJob.from_command(JobSpec(name="c", items=items, resize=resize, command=template))
+
+
+def end(engine: SteppedEngine, *keys: tuple[str, int]) -> None:
+    engine.step([finish(engine.running[key], 0) for key in keys], 1.0)
+
+
+def test_paused_job_lets_its_items_end_and_starts_none(create: Create) -> None:
+    pool, engine = create()
+    (job,) = pool.add_jobs([create_command(None, items=4)])
+    engine.step()
+    assert sorted(engine.running) == [("c", 0), ("c", 1)]
+    job.pause()
+    assert (job.state, job.done) == ("paused", 0)
+    engine.step()
+    end(engine, ("c", 0), ("c", 1))
+    assert (engine.running, job.done) == ({}, 2)
+    assert pool.predict_ends() == {}
+    job.resume()
+    engine.step()
+    end(engine, ("c", 2), ("c", 3))
+    assert job.state == "done"
+    job.pause()  # too late to matter
+    engine.step()
+    assert job.state == "done"
+
+
+def test_weight_can_be_changed_while_a_job_runs(create: Create) -> None:
+    pool, engine = create(policy="hesrpt-weighted", servers=4)
+    small, large = (
+        pool.add_jobs([replace_spec(create_command(None, items=40), name=name, size=size)])[0]
+        for name, size in (("small", 40.0), ("large", 80.0))
+    )
+    engine.step()
+    assert pool.snapshot().planned["small"] > 2
+    large.set_weight(100)
+    assert (small.weight, large.weight) == (1, 100)
+    engine.step()
+    assert pool.snapshot().planned["large"] > 2
+    for weight in (0, -1, "2", float("inf")):
+        with pytest.raises(InputError, match="weight"):
+            large.set_weight(weight)  # type: ignore[arg-type]
+
+
+def replace_spec(job: LiveJob, **options: Any) -> LiveJob:
+    job.spec = replace(job.spec, **options)
+    return job
+
+
+@pytest.mark.parametrize("resize", ["affinity", "never"])
+def test_command_is_suspended_if_the_engine_can(create: Create, resize: Resizing) -> None:
+    pool, engine = create()
+    calls: list[tuple[Any, ...]] = []
+    engine.suspend = lambda *call: calls.append(("suspend", *call))  # type: ignore[method-assign]
+    engine.resume = lambda *call: calls.append(("resume", *call))  # type: ignore[method-assign]
+    (job,) = pool.add_jobs([create_command(resize)])
+    engine.step()
+    job.pause()
+    engine.step()
+    assert pool.snapshot().held == {"c": 0}
+    job.resume()
+    engine.step()
+    assert calls == [("suspend", "c", 0), ("resume", "c", 0, 2)]
+    assert pool.snapshot().held == {"c": 2}
+
+
+def test_command_is_refused_if_the_engine_cannot_suspend_it(create: Create) -> None:
+    pool, engine = create()
+    engine.can_suspend = False
+    (job,) = pool.add_jobs([create_command("never")])
+    with pytest.raises(InputError, match="job 'c': cannot be paused, because this engine cannot"):
+        job.pause()
+    (other,) = pool.add_jobs([replace_spec(create_command("restart"), name="d")])
+    other.pause()
+
+
+def test_pause_and_weight_survive_the_scheduler(create: Create, tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    (job,) = pool.add_jobs([create_command(None, items=3)])
+    engine.step()
+    job.pause()
+    job.set_weight(7)
+    engine.step()
+    engine.release()
+    pool.close()
+
+    pool, engine = create(state=state, resume=True)
+    (job,) = pool.add_jobs([create_command(None, items=3)])
+    engine.step()
+    assert (engine.running, job.state, job.weight) == ({}, "paused", 7)
+    (record,) = read_status(state).jobs
+    assert (record.state, record.spec.weight) == ("paused", 7)
+    job.resume()
+    engine.step()
+    assert (len(engine.running), job.state) == (2, "running")
+    engine.release()
+    pool.close()
+
+    pool, engine = create(state=state, resume=True)
+    (job,) = pool.add_jobs([replace_spec(create_command(None, items=3), weight=2.0)])
+    engine.step()
+    assert len(engine.running) == 2  # it is not paused any more
+    assert job.weight == 2  # what the script asks for now
+
+
+def test_paused_executor_does_not_keep_the_interpreter(create: Create) -> None:
+    pool, engine = create()
+    executor = pool.executor()
+    executor.job.pause()
+    future = executor.submit(abs, -1)
+    engine.step()
+    assert not engine.running
+    executor.shutdown(wait=False)
+    pool._driver.drain()  # as at interpreter exit
+    engine.step()
+    engine.step()
+    end(engine, ("executor", 0))
+    assert future.result(60) == 1
