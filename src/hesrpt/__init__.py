@@ -14,6 +14,8 @@ from hesrpt.errors import (
     StateError,
     UnpicklableError,
 )
+from hesrpt.optimal.bound_verification import verify_bound
+from hesrpt.optimal.bounds import LowerBound, lower_bound
 from hesrpt.optimal.certificate import Certificate, verify
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.readers import read_jobs, read_speedup
@@ -44,6 +46,7 @@ __all__ = [
     "InputError",
     "Job",
     "JobError",
+    "LowerBound",
     "Measured",
     "OverloadWarning",
     "Plan",
@@ -60,6 +63,7 @@ __all__ = [
     "compare",
     "fit_amdahl",
     "fit_power_law",
+    "lower_bound",
     "paper",
     "plan",
     "plotting",
@@ -69,6 +73,7 @@ __all__ = [
     "simulate",
     "traces",
     "verify",
+    "verify_bound",
     "whatif",
 ]
 

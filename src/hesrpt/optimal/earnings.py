@@ -13,6 +13,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.speedups import SpeedupVector
+from hesrpt.speedups.elementwise import Elementwise
 
 #: The relative error that rounding may cause in a correct certificate.
 TOLERANCE = 1e-8
@@ -100,7 +101,7 @@ def bound_earnings(
             if guess is None:
                 guess = _search_demand(speedups, prices, servers)
             for step in _STEPS:
-                profits = _bound_profits(speedups, guess, prices, servers, step)
+                profits = bound_profits(speedups, guess, prices, servers, step)
                 beyond_price = np.maximum(np.minimum(beyond_price, profits), floor)
                 bound = price * servers + float(values @ beyond_price)
                 bound += value_before * float(beyond_price[0])
@@ -157,8 +158,8 @@ def _search_demand(speedups: SpeedupVector, price: FloatArray, servers: float) -
     return best
 
 
-def _bound_profits(
-    speedups: SpeedupVector, guess: FloatArray, price: FloatArray, servers: float, step: float
+def bound_profits(
+    speedups: Elementwise, guess: FloatArray, price: FloatArray, servers: float, step: float
 ) -> FloatArray:
     """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, tight if ``guess`` is near the maximum.
 

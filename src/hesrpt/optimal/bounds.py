@@ -1,0 +1,152 @@
+"""``lower_bound()``: a cost that no schedule can beat, even one that knows all arrivals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
+from hesrpt.objectives import (
+    COSTS,
+    FlowObjective,
+    check_flow_objective,
+    flow_time_weights,
+    weight_of_each_job,
+)
+from hesrpt.optimal.bound_verification import bound_job_costs, total_bound
+from hesrpt.optimal.earnings import TOLERANCE
+from hesrpt.optimal.ordering import find_proven_order
+from hesrpt.optimal.planner import Plan, plan
+from hesrpt.schedule import Schedule
+from hesrpt.validation import check_flag, check_positive
+from hesrpt.workload import Workload
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LowerBound:
+    """A cost that no schedule can beat, and its proof.
+
+    The proof is a price of a server at each time: ``prices[i]`` from ``times[i]`` to
+    ``times[i + 1]``, and 0 before and after. Given these prices, job j costs at least
+    ``job_costs[j]`` whatever it does, and ``total`` is the sum of these costs less the price of all
+    servers. Jobs that arrive together may have the certificate of a ``plan`` as a proof instead.
+    :func:`~hesrpt.verify_bound` checks either.
+    """
+
+    workload: Workload
+    servers: float
+    whole: bool
+    objective: FlowObjective
+    total: float
+    times: FloatArray
+    prices: FloatArray
+    job_costs: FloatArray
+    plan: Plan | None = None
+
+    @property
+    def mean(self) -> float:
+        """The bound on the mean over all jobs: of the flow time, if that is the objective."""
+        return self.total / len(self.workload)
+
+    @property
+    def weights(self) -> FloatArray:
+        """The cost of a second of each job's flow time."""
+        return weight_of_each_job(self.objective, self.workload.sizes, self.workload.weights)
+
+    def gap(self, schedule: Schedule) -> float:
+        """Return how far the cost of a schedule is above the bound, and so at most above the best.
+
+        0.06 means that no schedule of these jobs costs less than this one divided by 1.06.
+        """
+        return float(self.weights @ schedule.flow_times) / self.total - 1
+
+    def __repr__(self) -> str:
+        cost = COSTS[self.objective]
+        return f"<LowerBound: every schedule has a {cost} of at least {self.total:.6g}>"
+
+
+def lower_bound(
+    workload: Workload,
+    servers: float,
+    *,
+    objective: FlowObjective = "flow",
+    whole: bool = False,
+) -> LowerBound:
+    """Return a bound on the cost of all schedules, even of those that know all arrivals.
+
+    Parameters
+    ----------
+    workload
+        The jobs, with or without arrivals, with one speedup or their own.
+    servers
+        The number of servers.
+    objective
+        "flow" bounds the total flow time, "slowdown" the total of flow time over size, "weighted"
+        the sum of flow time times weight.
+    whole
+        Whether jobs get only whole servers. The bound then also holds for schedules that share
+        servers in time.
+
+    >>> from hesrpt import PowerLaw, Workload, lower_bound, simulate
+    >>> jobs = Workload([9, 4, 1], PowerLaw(0.5), arrivals=[0, 1, 2])
+    >>> bound = lower_bound(jobs, servers=10)
+    >>> bound
+    <LowerBound: every schedule has a total flow time of at least 5.72264>
+    >>> round(bound.gap(simulate(jobs, servers=10, policy="hesrpt")), 3)
+    0.01
+    """
+    if not isinstance(workload, Workload):
+        raise InputError(f"lower_bound() needs a Workload, got {type(workload).__name__}")
+    servers, objective = check_positive("servers", servers), check_flow_objective(objective)
+    if check_flag("whole", whole) and servers != int(servers):
+        raise InputError(
+            f"must be a whole number for whole servers, got {servers:g}", argument="servers"
+        )
+    if objective == "weighted" and workload.weights is None:
+        raise InputError(
+            'objective "weighted" needs a workload with weights (in a file, a column "weight")'
+        )
+    workload.speedups.check(servers)
+    by_plan = _bound_by_plan(workload, servers, objective, whole)
+    return by_plan or _bound_by_prices(workload, servers, objective, whole)
+
+
+def _bound_by_plan(
+    workload: Workload, servers: float, objective: FlowObjective, whole: bool
+) -> LowerBound | None:
+    """Return the bound of a plan, if jobs arrive together and their optimal order is known."""
+    if np.any(workload.arrival_times != workload.arrival_times[0]):
+        return None
+    weights = flow_time_weights(objective, workload.sizes, workload.weights)
+    if find_proven_order(workload.sizes, workload.speedups, weights) is None:
+        return None
+    batch = Workload(
+        workload.sizes,
+        workload.speedups.shared or list(workload.speedups),
+        weights=workload.weights,
+    )
+    best = plan(batch, servers, objective=objective, whole=whole)
+    if not best.certificate.proven:
+        return None
+    total = best.certificate.lower_bound * (1 - 2 * TOLERANCE)
+    nothing = np.empty(0)
+    return LowerBound(workload, servers, whole, objective, total, nothing, nothing, nothing, best)
+
+
+def _bound_by_prices(
+    workload: Workload, servers: float, objective: FlowObjective, whole: bool
+) -> LowerBound:
+    # The compiled modules are imported here: importing numba takes long.
+    from hesrpt.optimal.price_search import search_prices
+
+    weights = weight_of_each_job(objective, workload.sizes, workload.weights)
+    speedups = workload.speedups.tabulate(servers)
+    speedups = speedups.on_whole_servers() if whole else speedups
+    found = search_prices(workload.sizes, workload.arrival_times, weights, speedups, servers)
+    costs = bound_job_costs(
+        workload, servers, whole, weights, found.times, found.prices, found.job_costs
+    )
+    total = total_bound(costs, servers, found.times, found.prices)
+    return LowerBound(workload, servers, whole, objective, total, found.times, found.prices, costs)

@@ -1,0 +1,499 @@
+"""The cheapest way to serve each job if servers have a price that changes over time, compiled.
+
+Time is cut into intervals, and the price of a server is constant on each. A job that ends at time C
+costs its weight for each second until C, and the price of the servers that it uses. Let
+
+    π(ψ, μ) = max over n of ψ s(n) − μ n
+
+be the profit per second if a unit of its work is worth ψ. For any ψ the job costs at least
+
+    H(ψ, C) = ψ x + ∫ from its arrival to C of (weight − π(ψ, μ(t))) dt,
+
+and exactly the maximum over ψ, J(C). On one interval J is convex, so its minimum there is at one of
+the ends, or where π(ψ, μ) equals the weight. That ψ is the least cost of a unit of work at this
+price, (weight + μ n) / s(n), and does not depend on the job. So all jobs with the same speedup and
+weight share most of the computation.
+
+All compiled functions stay in this file: numba's cache does not notice changes in other modules.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, log, sqrt
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numba import njit
+
+from hesrpt.arrays import FloatArray, IntArray
+
+POWER, AMDAHL, TABLE = range(3)
+# The local minima of a job that are kept.
+MAX_MINIMA = 12
+# The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
+_SIDE = 1e-12
+# Sums of work may have relative errors up to this.
+_ROUNDING = 1e-11
+
+
+class Kind(Protocol):
+    """A kind of jobs, which have the same speedup and the same weight: a record of an array."""
+
+    family: int
+    parameter: float  # p of a power law, f of Amdahl's law
+    log_parameter: float
+    low: float  # a formula is linear up to this number of servers, which is 0 or 1 …
+    high: float  # … and flat from this one on
+    high_rate: float
+    weight: float
+    first_corner: int  # of a table
+    last_corner: int
+    first_job: int  # jobs are sorted by kind, those of one kind by arrival
+    end_job: int
+
+
+class Corners(NamedTuple):
+    """The corners of all tables, one table after the other."""
+
+    at: FloatArray
+    height: FloatArray
+
+
+class Minima(NamedTuple):
+    """The local minima of each job's cost over the time at which it ends."""
+
+    found: IntArray  # how many
+    cost: FloatArray
+    interval: IntArray  # in which, or at the start of which, the job ends
+    value: FloatArray  # ψ
+    is_corner: IntArray  # whether the job ends at the start of the interval
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _rate(kind: Kind, corners: Corners, servers: float) -> float:
+    """Return s(n)."""
+    parameter = kind.parameter
+    if kind.family == TABLE:
+        first = kind.first_corner
+        last = kind.last_corner
+        while last - first > 1:
+            middle = (first + last) // 2
+            if corners.at[middle] <= servers:
+                first = middle
+            else:
+                last = middle
+        at, height = corners.at, corners.height
+        part = min((servers - at[first]) / (at[last] - at[first]), 1.0)
+        return float(height[first] + part * (height[last] - height[first]))
+    if servers < kind.low:
+        return servers
+    if kind.family == POWER:
+        return float(servers**parameter)
+    return servers / ((1 - parameter) * servers + parameter)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _serve(
+    kind: Kind, corners: Corners, price: float, log_price: float
+) -> tuple[float, float, float, float]:
+    """Return the fewest and the most servers n that maximise s(n) − price·n, and their rates.
+
+    They are the same, unless the price is within rounding of one at which the demand jumps.
+    """
+    low, high, high_rate = kind.low, kind.high, kind.high_rate
+    if kind.family == TABLE:
+        first = kind.first_corner
+        last = kind.last_corner
+        lowest = first
+        # The pieces before this corner are worth their price.
+        at, height = corners.at, corners.height
+        least = price * (1 - _SIDE)
+        while first < last:
+            middle = (first + last) // 2
+            if height[middle + 1] - height[middle] > least * (at[middle + 1] - at[middle]):
+                first = middle + 1
+            else:
+                last = middle
+        most = first
+        least = price * (1 + _SIDE)
+        while first > lowest and (
+            height[first] - height[first - 1] <= least * (at[first] - at[first - 1])
+        ):
+            first -= 1
+        return at[first], at[most], height[first], height[most]
+    parameter = kind.parameter
+    servers = high
+    if kind.family == POWER:
+        if price > 0.0:
+            servers = exp((kind.log_parameter - log_price) / (1 - parameter))
+        if low < servers < high:
+            rate = price * servers / parameter
+            if low > 0.0 and price > 1 - _SIDE:
+                rate = servers**parameter
+        elif servers >= high:
+            servers, rate = high, high_rate
+        else:
+            servers = rate = low
+    else:
+        serial = 1 - parameter
+        if price > 0.0 and serial > 0.0:
+            servers = min(max((sqrt(parameter / price) - parameter) / serial, low), high)
+        elif price >= 1.0:
+            servers = 0.0  # without a serial part, s(n) = n
+        rate = servers / (serial * servers + parameter) if servers > 0.0 else 0.0
+    if low > 0.0 and price > 1 - _SIDE:
+        # Up to one server, the slope is 1.
+        if price >= 1 + _SIDE:
+            return 0.0, 0.0, 0.0, 0.0
+        return 0.0, servers, 0.0, rate
+    return servers, servers, rate, rate
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _cheapest(kind: Kind, corners: Corners, price: float) -> tuple[float, float, float]:
+    """Return the least (weight + price·n) / s(n), and the servers and rate that reach it."""
+    weight, parameter = kind.weight, kind.parameter
+    low, high = kind.low, kind.high
+    if kind.family == TABLE:
+        first = kind.first_corner + 1
+        last = kind.last_corner
+        at, height = corners.at, corners.height
+        while first < last:
+            middle = (first + last) // 2
+            here = (weight + price * at[middle]) * height[middle + 1]
+            if (weight + price * at[middle + 1]) * height[middle] < here:
+                first = middle + 1
+            else:
+                last = middle
+        return (weight + price * at[first]) / height[first], at[first], height[first]
+    servers = high
+    if kind.family == POWER:
+        if price > 0.0:
+            servers = parameter * weight / (price * (1 - parameter))
+    elif price > 0.0 and parameter < 1.0:
+        servers = sqrt(weight * parameter / (price * (1 - parameter)))
+    servers = min(max(servers, low), high)
+    rate = _rate(kind, corners, servers)
+    return (weight + price * servers) / rate, servers, rate
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _work_at(
+    kind: Kind,
+    corners: Corners,
+    times: FloatArray,
+    prices: FloatArray,
+    log_prices: FloatArray,
+    first: int,
+    end: int,
+    value: float,
+) -> tuple[float, float]:
+    """Return the work done, and the profit made, in some intervals if work has this value."""
+    log_value = log(value)
+    work = profit = 0.0
+    for interval in range(first, end):
+        price = prices[interval] / value
+        _, servers, _, rate = _serve(kind, corners, price, log_prices[interval] - log_value)
+        duration = times[interval + 1] - times[interval]
+        work += rate * duration
+        profit += (rate - price * servers) * duration
+    return work, profit * value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _find_value(
+    kind: Kind,
+    corners: Corners,
+    times: FloatArray,
+    prices: FloatArray,
+    log_prices: FloatArray,
+    first: int,
+    end: int,
+    size: float,
+    low: float,
+    high: float,
+    max_steps: int,
+) -> tuple[float, float]:
+    """Return the value, between two others, at which a size is done, and the profit made.
+
+    The maximum over ψ of ψ x − profit(ψ) is at that value. Any other value between the two gives a
+    lower bound on the cost, and near the maximum the error is of second order.
+    """
+    low_work, low_profit = _work_at(kind, corners, times, prices, log_prices, first, end, low)
+    high_work, high_profit = _work_at(kind, corners, times, prices, log_prices, first, end, high)
+    best, best_profit = low, low_profit
+    if high * size - high_profit > low * size - low_profit:
+        best, best_profit = high, high_profit
+    for step in range(max_steps):
+        if high - low <= 1e-9 * high or low_work >= size or high_work <= size:
+            break
+        # The tangents at both ends bound what is still to be gained.
+        gap = high_profit - low_profit - (high - low) * low_work
+        slope = high_work - low_work
+        crossing = low + ((high - low) * high_work - (high_profit - low_profit)) / slope
+        bound = crossing * size - low_profit - (crossing - low) * low_work
+        reached = best * size - best_profit
+        if gap <= 0.0 or bound - reached <= 1e-13 * abs(reached):
+            break
+        middle = low + (high - low) * (size - low_work) / slope
+        if step % 3 == 2:
+            middle = sqrt(low) * sqrt(high)
+        if not low < middle < high:
+            break
+        work, profit = _work_at(kind, corners, times, prices, log_prices, first, end, middle)
+        if middle * size - profit > best * size - best_profit:
+            best, best_profit = middle, profit
+        if work <= size:
+            low, low_work, low_profit = middle, work, profit
+        else:
+            high, high_work, high_profit = middle, work, profit
+    return best, best_profit
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, corner: int) -> None:
+    """Keep a local minimum, instead of the highest one if there is no more room."""
+    place = minima.found[job]
+    if place < MAX_MINIMA:
+        minima.found[job] += 1
+    else:
+        place = 0
+        for other in range(1, MAX_MINIMA):
+            if minima.cost[job, other] > minima.cost[job, place]:
+                place = other
+        if cost >= minima.cost[job, place]:
+            return
+    minima.cost[job, place] = cost
+    minima.interval[job, place] = interval
+    minima.value[job, place] = value
+    minima.is_corner[job, place] = corner
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_minima(
+    kinds: list[Kind],
+    corners: Corners,
+    sizes: FloatArray,
+    arrivals: IntArray,
+    times: FloatArray,
+    prices: FloatArray,
+    margin: float,
+    max_steps: int,
+    least: FloatArray,
+    minima: Minima,
+) -> int:
+    """Find the local minima of each job's cost that are at most ``1 + margin`` times the least.
+
+    ``times`` are the ends of the intervals; after the last one the price is 0. ``arrivals`` are the
+    intervals at whose start the jobs arrive. A minimum between two intervals is found in up to
+    ``max_steps``, and with few steps it is only bounded from below. Return the number of steps that
+    all of this took.
+    """
+    intervals = prices.size
+    log_prices = np.log(prices)
+    alive = np.empty(sizes.size, np.int64)
+    work_before = np.empty(sizes.size)  # until the start of the interval, at the value before
+    cost_before = np.empty(sizes.size)
+    steps = 0
+    for number in range(len(kinds)):
+        kind = kinds[number]
+        weight, next_job, end_job = kind.weight, kind.first_job, kind.end_job
+        for job in range(next_job, end_job):
+            least[job] = inf
+            minima.found[job] = 0
+        count = 0
+        value_before = inf
+        interval = arrivals[next_job]
+        while interval <= intervals:
+            # Jobs whose waiting alone costs more than their minimum cannot do better any more.
+            kept = 0
+            for place in range(count):
+                job = alive[place]
+                waited = weight * (times[interval] - times[arrivals[job]])
+                if waited < least[job] * (1 + margin):
+                    alive[kept] = job
+                    kept += 1
+            count = kept
+            if count == 0 and next_job < end_job and arrivals[next_job] > interval:
+                interval = arrivals[next_job]
+            while next_job < end_job and arrivals[next_job] == interval:
+                alive[count] = next_job
+                work_before[next_job] = inf
+                count += 1
+                next_job += 1
+            if count == 0:
+                break
+            price = prices[interval] if interval < intervals else 0.0
+            value, _, rate = _cheapest(kind, corners, price)
+            here = inf
+            if interval < intervals:
+                here = rate * (times[interval + 1] - times[interval])
+            log_value = log(value)
+            low = high = profit = 0.0
+            earlier = interval
+            for place in range(count - 1, -1, -1):
+                job = alive[place]
+                while earlier > arrivals[job]:
+                    earlier -= 1
+                    duration = times[earlier + 1] - times[earlier]
+                    relative = prices[earlier] / value
+                    log_relative = log_prices[earlier] - log_value
+                    _, most, low_rate, high_rate = _serve(kind, corners, relative, log_relative)
+                    low += low_rate * duration
+                    high += high_rate * duration
+                    profit += (high_rate - relative * most) * duration
+                    steps += 1
+                size = sizes[job]
+                start_cost = value * size - value * profit
+                start_cost += weight * (times[interval] - times[arrivals[job]])
+                enough = least[job] * (1 + margin)
+                is_inside = low <= size * (1 + _ROUNDING) and size <= (high + here) * (
+                    1 + _ROUNDING
+                )
+                if is_inside and start_cost < enough:
+                    _keep(minima, job, start_cost, interval, value, 0)
+                    least[job] = min(least[job], start_cost)
+                elif (
+                    work_before[job] <= size <= high
+                    and max(start_cost, cost_before[job]) < enough
+                    and value_before <= value
+                ):
+                    root, root_profit = _find_value(
+                        kind,
+                        corners,
+                        times,
+                        prices,
+                        log_prices,
+                        arrivals[job],
+                        interval,
+                        size,
+                        value_before,
+                        value,
+                        max_steps,
+                    )
+                    steps += (2 + min(max_steps, 6)) * (interval - arrivals[job])
+                    cost = root * size - root_profit
+                    cost += weight * (times[interval] - times[arrivals[job]])
+                    if cost < enough:
+                        _keep(minima, job, cost, interval, root, 1)
+                        least[job] = min(least[job], cost)
+                work_before[job] = low + here
+                cost_before[job] = start_cost
+            value_before = value
+            interval += 1
+    return steps
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_usage(
+    kinds: list[Kind],
+    corners: Corners,
+    sizes: FloatArray,
+    arrivals: IntArray,
+    times: FloatArray,
+    prices: FloatArray,
+    least: FloatArray,
+    minima: Minima,
+    smoothing: float,
+    usage: FloatArray,
+    ends: FloatArray,
+) -> float:
+    """Add the server time that jobs use in each interval, and return their smoothed total cost.
+
+    A job is spread over its local minima with weights exp(−cost / τ), where τ is ``smoothing``
+    times its least cost. ``ends`` gets the mean time at which each job ends.
+    """
+    total = 0.0
+    log_prices = np.log(prices)
+    for number in range(len(kinds)):
+        kind = kinds[number]
+        for job in range(kind.first_job, kind.end_job):
+            scale = smoothing * least[job]
+            chances = 0.0
+            for place in range(minima.found[job]):
+                chances += exp((least[job] - minima.cost[job, place]) / scale)
+            total += least[job] - scale * log(chances)
+            ends[job] = 0.0
+            for place in range(minima.found[job]):
+                chance = exp((least[job] - minima.cost[job, place]) / scale) / chances
+                if chance < 1e-5:
+                    continue
+                value, last = minima.value[job, place], minima.interval[job, place]
+                size, first = sizes[job], arrivals[job]
+                low_work = high_work = 0.0
+                log_value = log(value)
+                for interval in range(first, last):
+                    _, _, low_rate, high_rate = _serve(
+                        kind, corners, prices[interval] / value, log_prices[interval] - log_value
+                    )
+                    low_work += low_rate * (times[interval + 1] - times[interval])
+                    high_work += high_rate * (times[interval + 1] - times[interval])
+                part = 1.0  # of the higher of two demands, where they differ
+                if low_work < high_work and size < high_work:
+                    part = max(size - low_work, 0.0) / (high_work - low_work)
+                for interval in range(first, last):
+                    fewest, most, _, _ = _serve(
+                        kind, corners, prices[interval] / value, log_prices[interval] - log_value
+                    )
+                    n = part * most + (1 - part) * fewest
+                    usage[interval] += chance * n * (times[interval + 1] - times[interval])
+                end = times[last]
+                if minima.is_corner[job, place] == 0 and high_work < size:
+                    price = prices[last] if last < prices.size else 0.0
+                    _, n, rate = _cheapest(kind, corners, price)
+                    end += (size - high_work) / rate
+                    if last < prices.size:
+                        usage[last] += chance * n * (size - high_work) / rate
+                ends[job] += chance * end
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def share_equally(
+    kinds: list[Kind],
+    corners: Corners,
+    sizes: FloatArray,
+    arrival_times: FloatArray,
+    servers: float,
+    ends: FloatArray,
+) -> None:
+    """Compute when each job ends if the jobs present always share the servers equally."""
+    by_arrival = np.argsort(arrival_times)
+    remaining = sizes.copy()
+    kind_of_job = np.empty(sizes.size, np.int64)
+    for number in range(len(kinds)):
+        kind_of_job[kinds[number].first_job : kinds[number].end_job] = number
+    rates = np.empty(len(kinds))
+    present = np.empty(sizes.size, np.int64)
+    count = arrived = 0
+    now = 0.0
+    while count > 0 or arrived < sizes.size:
+        if count == 0:
+            now = max(now, arrival_times[by_arrival[arrived]])
+        while arrived < sizes.size and arrival_times[by_arrival[arrived]] <= now:
+            present[count] = by_arrival[arrived]
+            arrived += 1
+            count += 1
+        for number in range(len(kinds)):
+            share = min(servers / count, kinds[number].high)
+            rates[number] = _rate(kinds[number], corners, share)
+        step = inf
+        for place in range(count):
+            job = present[place]
+            step = min(step, remaining[job] / rates[kind_of_job[job]])
+        until_arrival = inf
+        if arrived < sizes.size:
+            until_arrival = arrival_times[by_arrival[arrived]] - now
+        step = min(step, until_arrival)
+        kept = 0
+        for place in range(count):
+            job = present[place]
+            rate = rates[kind_of_job[job]]
+            remaining[job] -= step * rate
+            if remaining[job] <= 1e-12 * sizes[job]:
+                ends[job] = now + step
+            else:
+                present[kept] = job
+                kept += 1
+        count = kept
+        now = now + step if step < until_arrival else arrival_times[by_arrival[arrived]]

@@ -1,0 +1,199 @@
+"""Searching for the prices of servers that give the greatest bound.
+
+The bound is concave in the prices: the sum of each job's least cost, less the price of all servers.
+Each least cost is smoothed over the local minima of the job, so that a quasi-Newton method can
+climb, and the smoothing is reduced in steps. Then the intervals are divided where jobs end, and the
+search goes on from the same prices. Whatever it finds is only a suggestion: the bound follows from
+the prices alone.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal.priced_jobs import PricedCosts, PricedJobs
+from hesrpt.speedups import SpeedupVector
+
+# The steps of smoothing in each round, relative to the cost of a job.
+_ROUNDS = (0.03, 0.01, 0.003), (0.01, 0.003), (0.01, 0.003, 0.001)
+# The search evaluates the bound this many times, but fewer if that takes too many steps.
+_MAX_EVALUATIONS, _MIN_EVALUATIONS, _MAX_STEPS = 1600, 48, 1_000_000_000
+# With this many jobs, evaluate parts of the list in parallel, and keep line searches short.
+_MANY_JOBS = 150
+_PARTS = 4
+
+
+class FoundPrices(NamedTuple):
+    """The result of a search: prices, and about what each job costs at these prices."""
+
+    times: FloatArray
+    prices: FloatArray
+    job_costs: FloatArray
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of a server, constant between ``times``: 0 before the first and after the last."""
+
+    times: FloatArray
+    prices: FloatArray
+
+    def divide(self, at: FloatArray) -> Prices:
+        """Return the same prices with more times, leaving out those that are nearly there."""
+        at = np.sort(at[(at > self.times[0]) & (at < self.times[-1])])
+        interval = np.searchsorted(self.times, at, side="right") - 1
+        start, end = self.times[interval], self.times[interval + 1]
+        with np.errstate(invalid="ignore", under="ignore"):
+            part = (at - start) / (end - start)
+            is_new = (part > 0.02) & (part < 0.98)
+            far = np.diff(at, prepend=-np.inf) > 0.02 * (end - start)
+        times = np.union1d(self.times, at[is_new & far])
+        interval = np.searchsorted(self.times, times[:-1], side="right") - 1
+        return Prices(times, self.prices[interval])
+
+
+def search_prices(
+    sizes: FloatArray,
+    arrivals: FloatArray,
+    weights: FloatArray,
+    speedups: SpeedupVector,
+    servers: float,
+) -> FoundPrices:
+    """Return prices for which the bound is about as great as it gets."""
+    all_jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
+    exponent = float(np.clip(np.mean(speedups.closest_exponents()), 0.05, 0.95))
+    start = _start_prices(all_jobs, exponent)
+    if len(sizes) < _MANY_JOBS:
+        best = _Search([all_jobs], servers, None).run(start)
+    else:
+        parts = [
+            PricedJobs(sizes[part], arrivals[part], weights[part], speedups.take(part), servers)
+            for part in np.array_split(np.argsort(arrivals, kind="stable"), _PARTS)
+        ]
+        with ThreadPoolExecutor(_PARTS) as threads:
+            best = _Search(parts, servers, threads).run(start)
+    costs = np.empty(len(sizes))
+    costs[all_jobs.order] = all_jobs.evaluate(best.times, best.prices, 1e-6, max_steps=100).costs
+    return FoundPrices(best.times, best.prices, costs)
+
+
+def _start_prices(jobs: PricedJobs, exponent: float) -> Prices:
+    """Return p/N times the weight of all jobs present when servers are shared equally.
+
+    These are the prices of a batch under a power law, apart from when its jobs end.
+    """
+    ends = jobs.equal_share_ends()
+    first, last = float(jobs.arrivals.min()), float(ends.max())
+    # Some schedules take longer.
+    later = last + (last - float(jobs.arrivals.max())) * np.array([0.1, 0.3, 1.0])
+    times = np.unique(np.concatenate((jobs.arrivals, ends, later)))
+    changes = np.zeros(len(times))
+    np.add.at(changes, np.searchsorted(times, jobs.arrivals), jobs.weights)
+    np.add.at(changes, np.searchsorted(times, ends), -jobs.weights)
+    present = np.maximum(np.cumsum(changes)[:-1], 0.0)
+    present[times[:-1] >= last] = 0.0
+    assert times[0] == first
+    return Prices(times, exponent / jobs.servers * present)
+
+
+class _Search:
+    """A search for prices; it remembers the best that it has seen."""
+
+    def __init__(
+        self, parts: list[PricedJobs], servers: float, threads: ThreadPoolExecutor | None
+    ) -> None:
+        self.parts, self.servers, self.threads = parts, servers, threads
+        self.is_large = threads is not None
+        self.evaluations = 0  # in each climb
+
+    def run(self, start: Prices) -> Prices:
+        """Return the best prices found."""
+        affordable = _MAX_STEPS / max(self._evaluate(start, _ROUNDS[0][0]).steps, 1)
+        evaluations = np.clip(affordable, _MIN_EVALUATIONS, _MAX_EVALUATIONS)
+        self.evaluations = int(evaluations / sum(len(steps) for steps in _ROUNDS))
+        best = self._scale(start)
+        for number, steps in enumerate(_ROUNDS):
+            if number > 0:
+                ends = self._evaluate(best, steps[-1] / 10).ends
+                if not self.is_large and number == len(_ROUNDS) - 1:
+                    ends = np.concatenate((ends, (best.times[1:] + best.times[:-1]) / 2))
+                best = best.divide(ends)
+            for smoothing in steps:
+                best = self._climb(best, smoothing)
+        return best
+
+    def _scale(self, start: Prices) -> Prices:
+        """Return the prices times a factor that suits them."""
+        factors = 0.0, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5
+        trials = [Prices(start.times, factor * start.prices) for factor in factors]
+        return max(trials, key=lambda trial: self._evaluate(trial, _ROUNDS[0][0]).bound)
+
+    def _climb(self, start: Prices, smoothing: float) -> Prices:
+        """Return the best prices found on the same intervals with one degree of smoothing."""
+        from scipy.optimize import minimize
+
+        times = start.times
+        durations = np.maximum(np.diff(times), 1e-12 * (times[-1] - times[0]))
+        typical = np.maximum(start.prices, 1e-3 * start.prices.max())
+        if not typical.any():
+            typical[:] = 1 / self.servers
+        # Then a unit step changes the use of servers by about the same part in each interval.
+        unit = np.sqrt(typical / (self.servers * durations))
+        first = self._evaluate(start, smoothing)
+        best, best_bound = start, first.bound
+        scale = max(abs(first.smoothed), 1e-300)
+
+        def descend(position: FloatArray) -> tuple[float, FloatArray]:
+            nonlocal best, best_bound
+            here = Prices(times, position * unit)
+            value = self._evaluate(here, smoothing)
+            if value.bound > best_bound:
+                best, best_bound = here, value.bound
+            return -value.smoothed / scale, value.spare * unit / scale
+
+        minimize(
+            descend,
+            start.prices / unit,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * len(unit),
+            options={
+                "maxiter": 150,
+                "maxfun": self.evaluations,
+                "maxcor": 30,
+                "maxls": 10,
+                "ftol": 1e-9,
+                "gtol": 0.0,
+            },
+        )
+        return best
+
+    def _evaluate(self, prices: Prices, smoothing: float) -> _Value:
+        def evaluate(part: PricedJobs) -> PricedCosts:
+            return part.evaluate(prices.times, prices.prices, smoothing)
+
+        run = map if self.threads is None else self.threads.map
+        costs = list(run(evaluate, self.parts))
+        capacity = self.servers * np.diff(prices.times)
+        paid = float(capacity @ prices.prices)
+        return _Value(
+            bound=float(sum(part.costs.sum() for part in costs)) - paid,
+            smoothed=sum(part.smoothed_total for part in costs) - paid,
+            spare=capacity - sum(part.usage for part in costs),
+            ends=np.concatenate([part.ends for part in costs]),
+            steps=sum(part.steps for part in costs),
+        )
+
+
+@dataclass(frozen=True)
+class _Value:
+    bound: float
+    smoothed: float
+    spare: FloatArray  # server time that is not used, in each interval
+    ends: FloatArray
+    steps: int
