@@ -47,6 +47,17 @@ def test_compare_prints_json(tmp_path: Path) -> None:
     assert [row["policy"] for row in printed["policies"]] == ["hesrpt", "equi", "srpt"]
 
 
+def test_compare_shows_the_distance_to_the_bound(tmp_path: Path) -> None:
+    options = "--poisson 10 --rate 5 --servers 4 --p 0.5 --bound"
+    printed = json.loads(call("compare", *options.split(), "--json", cwd=tmp_path).stdout)
+    best = min(row["mean_flow_time"] for row in printed["policies"])
+    assert 0.9 * best < printed["lower_bound"] < best
+    above = best / printed["lower_bound"] - 1
+    done = call("compare", *options.split(), cwd=tmp_path)
+    assert "above bound" in done.stdout.splitlines()[2]
+    assert f"{printed['best']} is at most {above:.1%} above the best possible" in done.stdout
+
+
 def test_overload_warning_is_one_line_on_standard_error(tmp_path: Path) -> None:
     options = "--poisson 2000 --rate 50 --servers 4 --p 0.5 --policy srpt"
     done = call("simulate", *options.split(), cwd=tmp_path)

@@ -159,3 +159,19 @@ def test_progress_is_reported() -> None:
 def test_invalid_arguments_are_rejected(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(**{"workload": BATCH, "servers": 10, **arguments})  # type: ignore[arg-type]
+
+
+def test_bound_shows_the_distance_to_the_best_schedule() -> None:
+    streams = [
+        Workload.poisson(rate=5, jobs=12, speedup=PowerLaw(0.5), seed=seed) for seed in (1, 2)
+    ]
+    compared = compare(streams, 4, ["hesrpt", "equi"], bound=True)
+    assert compared.lower_bound == np.mean([bound.mean for bound in compared.bounds])
+    for row in compared.rows():
+        assert row["above_bound"] == compared.above_bound(str(row["policy"]))
+        assert 0 < float(row["above_bound"]) < 0.2
+    assert "% above the bound" in repr(compared)
+    without = compare(streams, 4, ["hesrpt", "equi"])
+    assert without.lower_bound is None
+    assert without.above_bound("equi") is None
+    assert "bound" not in repr(without)

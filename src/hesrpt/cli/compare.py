@@ -40,6 +40,10 @@ def compare(
             help="Number of times to draw random jobs, each with a new seed.",
         ),
     ] = 1,
+    bound: Annotated[
+        bool,
+        typer.Option("--bound", help="Show how far each policy is above what any could reach."),
+    ] = False,
     jobs: JobOptions,
     speedup: SpeedupOptions,
     simulation: SimulationOptions,
@@ -60,7 +64,7 @@ def compare(
     check_columns(names, workloads[0])
     with show_progress("policies", hidden=as_json) as progress, print_overload_warnings():
         comparison = simulator.compare(
-            workloads, servers, names, progress=progress, **asdict(simulation)
+            workloads, servers, names, bound=bound, progress=progress, **asdict(simulation)
         )
     if csv is not None:
         comparison.to_csv(csv)

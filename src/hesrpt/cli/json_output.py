@@ -86,5 +86,6 @@ def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
         "replications": comparison.replications,
         "confidence": comparison.confidence,
         "best": comparison.best,
+        "lower_bound": comparison.lower_bound,
         "policies": comparison.rows(),
     }

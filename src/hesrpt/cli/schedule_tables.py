@@ -129,6 +129,9 @@ def print_comparison(comparison: Comparison) -> None:
         mean, half_width = comparison.interval(policy, "mean_flow_time")
         columns[0][1].append(f"{mean:.5g}" + (f" ± {half_width:.2g}" if replications > 1 else ""))
         columns[1][1].append(f"{mean / best:.3f}")
+    if comparison.lower_bound is not None:
+        above = [f"{comparison.above_bound(policy):.1%}" for policy in comparison]
+        columns.append(("above bound", above))
     for metric, header in _METRICS.items():
         values = (comparison.interval(policy, metric).mean for policy in comparison)
         columns.append((header, [f"{value:.4g}" for value in values]))
@@ -147,6 +150,12 @@ def print_comparison(comparison: Comparison) -> None:
     print_table(console, table)
     if len(shown) < len(columns):
         console.print("--json and --csv contain all metrics")
+    if (bound := comparison.lower_bound) is not None:
+        distance = f"{comparison.above_bound(comparison.best):.1%}"
+        console.print(
+            f"no schedule has a mean flow time below {bound:.5g}, even if it knows all arrivals: "
+            f"{comparison.best} is at most {distance} above the best possible"
+        )
     if replications > 1:
         console.print(f"± is the {comparison.confidence:.0%} confidence interval of the mean")
 

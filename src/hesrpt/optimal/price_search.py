@@ -22,7 +22,7 @@ from hesrpt.speedups import SpeedupVector
 # The steps of smoothing in each round, relative to the cost of a job.
 _ROUNDS = (0.03, 0.01, 0.003), (0.01, 0.003), (0.01, 0.003, 0.001)
 # The search evaluates the bound this many times, but fewer if that takes too many steps.
-_MAX_EVALUATIONS, _MIN_EVALUATIONS, _MAX_STEPS = 1600, 48, 1_000_000_000
+_MAX_EVALUATIONS, _MIN_EVALUATIONS, _MAX_STEPS = 800, 48, 1_000_000_000
 # With this many jobs, evaluate parts of the list in parallel, and keep line searches short.
 _MANY_JOBS = 150
 _PARTS = 4

@@ -12,11 +12,12 @@ import numpy as np
 
 from hesrpt import files
 from hesrpt.errors import InputError
+from hesrpt.optimal.bounds import LowerBound, lower_bound
 from hesrpt.policies import Policy, PolicyLike, RigidDiscipline, get_policy
 from hesrpt.simulator.overload import warn_of_overload
 from hesrpt.simulator.replications import Replication, run_simulations
 from hesrpt.simulator.simulation import Simulation
-from hesrpt.validation import check_number
+from hesrpt.validation import check_flag, check_number
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Comparison(Mapping[str, Simulation]):
 
     simulations: dict[str, tuple[Simulation, ...]]
     confidence: float
+    bounds: tuple[LowerBound, ...] = ()  # for each workload, if they were asked for
 
     def __getitem__(self, policy: str) -> Simulation:
         return self.simulations[policy][0]
@@ -60,6 +62,17 @@ class Comparison(Mapping[str, Simulation]):
     def best(self) -> str:
         """The policy with the lowest mean flow time."""
         return min(self, key=lambda policy: self.interval(policy, "mean_flow_time").mean)
+
+    @property
+    def lower_bound(self) -> float | None:
+        """The bound on the mean flow time of all schedules, averaged over the replications."""
+        return float(np.mean([bound.mean for bound in self.bounds])) if self.bounds else None
+
+    def above_bound(self, policy: str) -> float | None:
+        """Return how far the mean flow time of a policy is above the bound: 0.06 is 6%."""
+        if (bound := self.lower_bound) is None:
+            return None
+        return self.interval(policy, "mean_flow_time").mean / bound - 1
 
     def interval(self, policy: str, metric: str) -> Interval:
         """Return the mean of a metric over the replications, with its confidence interval."""
@@ -82,6 +95,8 @@ class Comparison(Mapping[str, Simulation]):
                 row[metric] = mean
                 if self.replications > 1:
                     row[f"{metric}_±"] = half_width
+            if (above := self.above_bound(policy)) is not None:
+                row["above_bound"] = above
             rows.append(row)
         return rows
 
@@ -105,8 +120,10 @@ class Comparison(Mapping[str, Simulation]):
         best = self.interval(self.best, "mean_flow_time").mean
         lines = [
             f"  {policy:<16} mean flow time {mean:<12.6g} {mean / best:.3f} times the best"
+            + ("" if above is None else f", {above:.1%} above the bound")
             for policy in self
             for mean in [self.interval(policy, "mean_flow_time").mean]
+            for above in [self.above_bound(policy)]
         ]
         return "\n".join([f"<Comparison of {len(self)} policies:", *lines]) + ">"
 
@@ -121,13 +138,15 @@ def compare(
     size_error: float = 0.0,
     seed: int = 0,
     confidence: float = 0.95,
+    bound: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Simulate several policies on the same jobs, on all cores.
 
     ``workload`` may be a list of replications; results then have confidence intervals. ``progress``
-    is called after each simulation with the number done and the total number. For the other options
-    see :func:`simulate`.
+    is called after each simulation with the number done and the total number. With ``bound``,
+    :func:`~hesrpt.lower_bound` adds how far each policy is above what any schedule could reach. For
+    the other options see :func:`simulate`.
 
     >>> from hesrpt import PowerLaw, Workload, compare
     >>> compare(Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
@@ -148,6 +167,7 @@ def compare(
         raise InputError("must name at least one policy", argument="policies")
     if not 0 < check_number("confidence", confidence) < 1:
         raise InputError(f"must lie in (0, 1), got {confidence!r}", argument="confidence")
+    check_flag("bound", bound)
     chosen = _label_policies([get_policy(policy) for policy in policies])
     options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}
     runs = run_simulations(
@@ -164,7 +184,8 @@ def compare(
     overloaded = [label for label in chosen if any(s.is_overloaded for s in simulations[label])]
     if overloaded:
         warn_of_overload(overloaded, servers, stacklevel=2)
-    return Comparison(simulations, confidence)
+    bounds = tuple(lower_bound(one, servers, whole=whole) for one in workloads) if bound else ()
+    return Comparison(simulations, confidence, bounds)
 
 
 def _label_policies(

@@ -1,0 +1,338 @@
+"""Lower bounds hold for every schedule, are close to the best ones, and are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+from support.speedups import SPEEDUPS, any_speedup
+
+from hesrpt import (
+    Amdahl,
+    CertificateError,
+    InputError,
+    LowerBound,
+    PowerLaw,
+    Speedup,
+    Workload,
+    lower_bound,
+    plan,
+    simulate,
+    verify_bound,
+)
+from hesrpt.arrays import FloatArray
+from hesrpt.optimal.bounds import _bound_by_prices
+from hesrpt.optimal.priced_jobs import PricedJobs
+from hesrpt.speedups import SpeedupVector
+
+ALL_SPEEDUPS: list[Speedup | Callable[[FloatArray], FloatArray]] = [*SPEEDUPS, np.log1p]
+
+
+def stream(jobs: int, speedup: object, *, rate: float = 3.0, seed: int = 1) -> Workload:
+    return Workload.poisson(rate, jobs, speedup=speedup, seed=seed)  # type: ignore[arg-type]
+
+
+def assert_below(bound: LowerBound, flow_times: FloatArray) -> None:
+    """Assert that a bound holds, up to the rounding of completion times."""
+    workload = bound.workload
+    latest = float((workload.arrival_times + flow_times).max())
+    assert bound.total <= float(bound.weights @ flow_times) + 1e-15 * latest * bound.weights.sum()
+
+
+# --- a batch: the bound is the plan's certificate -------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("speedup", ALL_SPEEDUPS, ids=str)
+@pytest.mark.parametrize("arrival", [0.0, 7.0])
+def test_batch_is_bounded_by_its_plan(speedup: Speedup, whole: bool, arrival: float) -> None:
+    sizes = [9.0, 4.0, 4.0, 2.0, 0.5]
+    best = plan(Workload(sizes, speedup), servers=8, whole=whole)
+    bound = lower_bound(Workload(sizes, speedup, arrivals=[arrival] * 5), servers=8, whole=whole)
+    assert_allclose(bound.total, best.certificate.lower_bound, rtol=1e-7)
+    assert bound.total < best.total_flow_time
+    assert verify_bound(bound) >= bound.total
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("speedup", ALL_SPEEDUPS, ids=str)
+def test_prices_alone_come_close_to_the_plan_of_a_batch(speedup: Speedup, whole: bool) -> None:
+    jobs = Workload([9, 4, 4, 2, 0.5], speedup)
+    bound = _bound_by_prices(jobs, 8.0, "flow", whole)
+    optimum = plan(jobs, servers=8, whole=whole).total_flow_time
+    assert 0.985 * optimum < bound.total < optimum * (1 + 1e-12)
+    assert verify_bound(bound) >= bound.total
+
+
+# --- arrivals -------------------------------------------------------------------------------------
+
+
+any_power_law = st.floats(0.01, 0.99).map(PowerLaw)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1e-3, 1e3), st.floats(0, 20), st.floats(0.1, 10)),
+        min_size=1,
+        max_size=6,
+    ),
+    any_speedup | any_power_law,
+    st.integers(1, 12),
+    st.booleans(),
+    st.sampled_from(["flow", "slowdown", "weighted"]),
+)
+@settings(max_examples=settings().max_examples // 4)
+def test_no_policy_beats_the_bound(
+    jobs: list[tuple[float, float, float]],
+    speedup: Speedup,
+    servers: int,
+    whole: bool,
+    objective: str,
+) -> None:
+    sizes, arrivals, weights = zip(*jobs, strict=True)
+    workload = Workload(sizes, speedup, arrivals=arrivals, weights=weights)
+    bound = lower_bound(workload, servers, whole=whole, objective=objective)  # type: ignore[arg-type]
+    assert 0 < bound.total < np.inf
+    for policy in ("equi", "srpt", "optimal"):
+        assert_below(bound, simulate(workload, servers, policy, whole=whole).flow_times)
+    assert verify_bound(bound) >= bound.total
+
+
+@given(st.lists(any_speedup, min_size=2, max_size=5), st.integers(0, 1000))
+@settings(max_examples=settings().max_examples // 6)
+def test_no_policy_beats_the_bound_for_jobs_with_their_own_speedups(
+    speedups: list[Speedup], seed: int
+) -> None:
+    jobs = stream(len(speedups), speedups, seed=seed)
+    bound = lower_bound(jobs, servers=5)
+    for policy in ("equi", "srpt", "optimal"):
+        assert_below(bound, simulate(jobs, 5, policy).flow_times)
+    assert verify_bound(bound) >= bound.total
+
+
+def flow_time_at_values(log_values: FloatArray, p: float, jobs: Workload, servers: float) -> float:
+    """Return the total flow time if n_i is proportional to exp(log_values[i]) at all times.
+
+    Some choice of these values is optimal: the value of a job's work never changes.
+    """
+    arrivals, remaining = jobs.arrival_times, jobs.sizes.copy()
+    ends, now = np.full(len(jobs), np.inf), 0.0
+    while np.isinf(ends).any():
+        present = np.isinf(ends) & (arrivals <= now)
+        later = arrivals[arrivals > now]
+        until_arrival = later.min() - now if len(later) else np.inf
+        if not present.any():
+            now += until_arrival
+            continue
+        value = np.where(present, log_values, -np.inf)
+        shares = np.exp(value - value.max())
+        rates = np.maximum((servers * shares / shares.sum()) ** p, 1e-200)
+        until_end = np.where(present, remaining / rates, np.inf)
+        step = min(until_arrival, until_end.min())
+        remaining = np.where(present, np.maximum(remaining - rates * step, 0.0), remaining)
+        now = now + step if step < until_arrival else later.min()
+        ends[present & (until_end <= step * (1 + 1e-12))] = now
+    return float(np.sum(ends - arrivals))
+
+
+@pytest.mark.parametrize("jobs", [2, 3, 4, 6])
+@pytest.mark.parametrize("p", [0.3, 0.5, 0.7, 0.9])
+def test_local_search_finds_schedules_close_to_the_bound(p: float, jobs: int) -> None:
+    rng = np.random.default_rng(jobs)
+    workload = Workload(
+        rng.exponential(size=jobs), PowerLaw(p), arrivals=rng.exponential(0.3, jobs)
+    )
+    bound = lower_bound(workload, servers=4)
+    starts = [np.zeros(jobs), -np.log(workload.sizes), -3 * np.log(workload.sizes)]
+    best = min(
+        minimize(
+            flow_time_at_values,
+            start,
+            args=(p, workload, 4.0),
+            method="Nelder-Mead",
+            options={"maxiter": 150 * jobs, "initial_simplex": _simplex(start)},
+        ).fun
+        for start in starts
+    )
+    assert 0.98 * best < bound.total < best
+
+
+def _simplex(start: FloatArray) -> FloatArray:
+    return np.vstack([start, start + 0.7 * np.eye(len(start))])
+
+
+@pytest.mark.parametrize("p", [0.5, 0.9])
+def test_bound_of_a_stream_is_close_to_the_best_policy(p: float) -> None:
+    jobs = stream(50, PowerLaw(p), rate=30)
+    bound = lower_bound(jobs, servers=64)
+    best = min(simulate(jobs, 64, policy).total_flow_time for policy in ("equi", "hesrpt", "srpt"))
+    assert 0.93 < bound.total / best < 1
+    assert bound.mean == bound.total / 50
+    assert verify_bound(bound) >= bound.total
+
+
+def test_parallel_search_of_many_jobs() -> None:
+    jobs = stream(160, PowerLaw(0.5), rate=8)
+    bound = lower_bound(jobs, servers=16)
+    best = simulate(jobs, 16, "equi").total_flow_time
+    assert 0.9 < bound.total / best < 1
+    assert verify_bound(bound) >= bound.total
+
+
+def test_jobs_that_never_meet_are_bounded_exactly() -> None:
+    jobs = Workload([5, 3, 8], PowerLaw(0.7), arrivals=[0, 100, 200])
+    assert_allclose(lower_bound(jobs, servers=10).total, 16 / 10**0.7, rtol=1e-9)
+
+
+def test_whole_servers_are_bounded_more_tightly() -> None:
+    # With more jobs than servers, most of what k^p promises below one server is out of reach.
+    jobs = stream(30, PowerLaw(0.5), rate=20)
+    divisible, whole = (lower_bound(jobs, servers=3, whole=whole) for whole in (False, True))
+    assert whole.total > 1.1 * divisible.total
+    assert_below(whole, simulate(jobs, 3, "srpt", whole=True).flow_times)
+
+
+def test_gap_is_the_distance_to_a_schedule() -> None:
+    jobs = stream(10, Amdahl(0.9))
+    bound = lower_bound(jobs, servers=4, objective="slowdown")
+    schedule = simulate(jobs, servers=4, policy="equi")
+    assert_allclose(bound.gap(schedule), schedule.slowdowns.sum() / bound.total - 1)
+    assert repr(bound).startswith("<LowerBound: every schedule has a total slowdown of at least")
+
+
+# --- extreme values -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1e-3, 0.999])
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_bound_is_scale_invariant(p: float, scale: float) -> None:
+    sizes, arrivals = np.array([3.0, 1.0, 2.0, 0.5]), np.array([0.0, 0.3, 0.4, 1.1])
+    speedup = PowerLaw(p)
+    bound = lower_bound(Workload(sizes, speedup, arrivals=arrivals), servers=4)
+    scaled = lower_bound(Workload(scale * sizes, speedup, arrivals=scale * arrivals), servers=4)
+    assert_allclose(scaled.total, scale * bound.total, rtol=1e-3)
+    assert_below(scaled, simulate(scaled.workload, 4, "hesrpt").flow_times)
+
+
+@pytest.mark.parametrize("speedup", [PowerLaw(0.5), PowerLaw(0.99), Amdahl(1.0), np.log1p])
+def test_sizes_of_all_magnitudes(speedup: Speedup) -> None:
+    jobs = Workload([1e-12, 1e12, 1.0, 1e-6, 1e6], speedup, arrivals=[0, 0, 1e-9, 1e3, 1e3])
+    bound = lower_bound(jobs, servers=16)
+    assert verify_bound(bound) >= bound.total > 0
+    for policy in ("equi", "srpt"):
+        assert_below(bound, simulate(jobs, 16, policy).flow_times)
+
+
+def test_one_job() -> None:
+    jobs = Workload([2.0], PowerLaw(0.5).limited(4), arrivals=[1e9])
+    assert_allclose(lower_bound(jobs, servers=100).total, 1.0, rtol=1e-7)
+
+
+# --- verification ---------------------------------------------------------------------------------
+
+
+def test_false_bounds_are_detected() -> None:
+    bound = lower_bound(stream(12, PowerLaw(0.6)), servers=4)
+    falsified = [
+        replace(bound, total=bound.total * (1 + 1e-6)),
+        replace(bound, total=float("nan")),
+        replace(bound, prices=bound.prices * 1.1),
+        replace(bound, prices=-bound.prices),
+        replace(bound, prices=bound.prices[1:]),
+        replace(bound, times=bound.times[::-1]),
+        replace(bound, job_costs=bound.job_costs[1:]),
+        replace(bound, job_costs=bound.job_costs - np.inf),
+        replace(bound, servers=5.0),
+        replace(bound, workload=stream(12, PowerLaw(0.6), seed=2)),
+    ]
+    for false in falsified:
+        with pytest.raises(CertificateError):
+            verify_bound(false)
+    higher_costs = replace(bound, job_costs=bound.job_costs * 2)  # only where to start from
+    assert_allclose(verify_bound(higher_costs), bound.total, rtol=1e-8)
+
+
+def test_false_plans_are_detected() -> None:
+    jobs = Workload([9, 4, 1], PowerLaw(0.5))
+    bound = lower_bound(jobs, servers=10)
+    assert bound.plan is not None
+    falsified = [
+        replace(bound, total=bound.total * (1 + 1e-6)),
+        replace(bound, servers=11.0),
+        replace(bound, workload=Workload([9, 4, 2], PowerLaw(0.5))),
+        replace(bound, workload=Workload([9, 4, 1], PowerLaw(0.6))),
+        replace(bound, workload=Workload([9, 4, 1], PowerLaw(0.5), arrivals=[0, 0, 1])),
+        replace(bound, objective="slowdown"),
+        replace(bound, plan=plan(jobs, servers=10, order=[0, 1, 2])),
+    ]
+    for false in falsified:
+        with pytest.raises(CertificateError):
+            verify_bound(false)
+
+
+def test_arguments_are_checked() -> None:
+    jobs = Workload([1, 2], PowerLaw(0.5))
+    with pytest.raises(InputError, match=r"lower_bound\(\) needs a Workload, got list"):
+        lower_bound([1, 2], servers=2)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="objective must be one of flow, slowdown, weighted"):
+        lower_bound(jobs, servers=2, objective="makespan")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="servers must be a whole number"):
+        lower_bound(jobs, servers=2.5, whole=True)
+    with pytest.raises(InputError, match="needs a workload with weights"):
+        lower_bound(jobs, servers=2, objective="weighted")
+    with pytest.raises(InputError, match=r"verify_bound\(\) needs a LowerBound, got Plan"):
+        verify_bound(plan(jobs, servers=2))  # type: ignore[arg-type]
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("speedup", SPEEDUPS, ids=str)
+def test_least_cost_of_a_job_at_given_prices(speedup: Speedup, seed: int) -> None:
+    """Compare with an exhaustive search over completion times."""
+    rng = np.random.default_rng(seed)
+    times, prices = np.append(0.0, np.cumsum(rng.exponential(size=6))), rng.exponential(0.3, 6)
+    size, arrival, servers = rng.exponential(4.0), times[rng.integers(3)], 8.0
+    jobs = PricedJobs(
+        np.array([size]),
+        np.array([arrival]),
+        np.ones(1),
+        SpeedupVector.repeat(speedup, 1),
+        servers,
+    )
+    cost = jobs.evaluate(times, prices, 1e-6, max_steps=100).costs[0]
+    searched = _least_cost_by_search(speedup, size, arrival, times, prices, servers)
+    assert cost <= searched * (1 + 1e-9)
+    assert_allclose(cost, searched, rtol=2e-3)
+
+
+def _least_cost_by_search(
+    speedup: Speedup,
+    size: float,
+    arrival: float,
+    times: FloatArray,
+    prices: FloatArray,
+    servers: float,
+) -> float:
+    fastest = size / float(speedup(servers))
+    ends = np.linspace(arrival + fastest * (1 + 1e-9), times[-1] + fastest, 600)
+    least = np.inf
+    for end in np.append(ends, times[times > arrival + fastest]):
+        cuts = np.unique(np.concatenate((times[(times > arrival) & (times < end)], [arrival, end])))
+        price = np.append(prices, 0.0)[np.searchsorted(times, cuts[:-1], side="right") - 1]
+        low, high = 1e-12, 1e12
+        for _ in range(100):
+            value = (low * high) ** 0.5
+            held = speedup.demand(price / value, servers)
+            done = float(speedup.rate(held) @ np.diff(cuts))
+            low, high = (value, high) if done < size else (low, value)
+        profit = float((high * speedup.rate(held) - price * held) @ np.diff(cuts))
+        least = min(least, end - arrival + high * size - profit)
+    return least
