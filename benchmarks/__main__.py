@@ -7,6 +7,7 @@ import sys
 from rich.console import Console
 
 from benchmarks import (
+    bound_quality,
     plan_quality,
     planning_time,
     ray_overhead,
@@ -20,6 +21,8 @@ BENCHMARKS = {
     "solver": planning_time.compare_with_convex_solver,
     "growth": planning_time.measure_growth,
     "orders": plan_quality.compare_with_best_schedules,
+    "bounds": bound_quality.measure_ratios,
+    "bound-times": bound_quality.measure_times,
     "queues": simulation_speed.compare_with_simulators,
     "events": simulation_speed.measure_event_rate,
     "batches": simulation_speed.measure_growth,

@@ -141,8 +141,9 @@ def flow_time_at_values(log_values: FloatArray, p: float, jobs: Workload, server
     return float(np.sum(ends - arrivals))
 
 
-@pytest.mark.parametrize("jobs", [2, 3, 4, 6])
-@pytest.mark.parametrize("p", [0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize(
+    ("p", "jobs"), [(0.3, 4), (0.5, 2), (0.5, 6), (0.7, 3), (0.7, 5), (0.9, 4), (0.9, 6), (0.97, 4)]
+)
 def test_local_search_finds_schedules_close_to_the_bound(p: float, jobs: int) -> None:
     rng = np.random.default_rng(jobs)
     workload = Workload(
@@ -216,7 +217,7 @@ def test_bound_is_scale_invariant(p: float, scale: float) -> None:
     speedup = PowerLaw(p)
     bound = lower_bound(Workload(sizes, speedup, arrivals=arrivals), servers=4)
     scaled = lower_bound(Workload(scale * sizes, speedup, arrivals=scale * arrivals), servers=4)
-    assert_allclose(scaled.total, scale * bound.total, rtol=1e-3)
+    assert_allclose(scaled.total, scale * bound.total, rtol=1e-4)
     assert_below(scaled, simulate(scaled.workload, 4, "hesrpt").flow_times)
 
 
@@ -255,7 +256,7 @@ def test_false_bounds_are_detected() -> None:
         with pytest.raises(CertificateError):
             verify_bound(false)
     higher_costs = replace(bound, job_costs=bound.job_costs * 2)  # only where to start from
-    assert_allclose(verify_bound(higher_costs), bound.total, rtol=1e-8)
+    assert_allclose(verify_bound(higher_costs), bound.total, rtol=1e-7)
 
 
 def test_false_plans_are_detected() -> None:

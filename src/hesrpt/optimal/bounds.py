@@ -23,6 +23,9 @@ from hesrpt.schedule import Schedule
 from hesrpt.validation import check_flag, check_positive
 from hesrpt.workload import Workload
 
+# Bounds leave this relative margin, so that they can be verified with other roundings.
+_MARGIN = 1e-9
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LowerBound:
@@ -148,5 +151,5 @@ def _bound_by_prices(
     costs = bound_job_costs(
         workload, servers, whole, weights, found.times, found.prices, found.job_costs
     )
-    total = total_bound(costs, servers, found.times, found.prices)
+    total = total_bound(costs, servers, found.times, found.prices) - _MARGIN * float(costs.sum())
     return LowerBound(workload, servers, whole, objective, total, found.times, found.prices, costs)

@@ -401,13 +401,15 @@ def add_usage(
     """Add the server time that jobs use in each interval, and return their smoothed total cost.
 
     A job is spread over its local minima with weights exp(−cost / τ), where τ is ``smoothing``
-    times its least cost. ``ends`` gets the mean time at which each job ends.
+    times its least cost. ``usage`` has a row for each job, or one for all. ``ends`` gets the mean
+    time at which each job ends.
     """
     total = 0.0
     log_prices = np.log(prices)
     for number in range(len(kinds)):
         kind = kinds[number]
         for job in range(kind.first_job, kind.end_job):
+            row = min(job, usage.shape[0] - 1)
             scale = smoothing * least[job]
             chances = 0.0
             for place in range(minima.found[job]):
@@ -436,14 +438,14 @@ def add_usage(
                         kind, corners, prices[interval] / value, log_prices[interval] - log_value
                     )
                     n = part * most + (1 - part) * fewest
-                    usage[interval] += chance * n * (times[interval + 1] - times[interval])
+                    usage[row, interval] += chance * n * (times[interval + 1] - times[interval])
                 end = times[last]
                 if minima.is_corner[job, place] == 0 and high_work < size:
                     price = prices[last] if last < prices.size else 0.0
                     _, n, rate = _cheapest(kind, corners, price)
                     end += (size - high_work) / rate
                     if last < prices.size:
-                        usage[last] += chance * n * (size - high_work) / rate
+                        usage[row, last] += chance * n * (size - high_work) / rate
                 ends[job] += chance * end
     return total
 

@@ -26,6 +26,8 @@ _MAX_EVALUATIONS, _MIN_EVALUATIONS, _MAX_STEPS = 800, 48, 1_000_000_000
 # With this many jobs, evaluate parts of the list in parallel, and keep line searches short.
 _MANY_JOBS = 150
 _PARTS = 4
+# The last steps of a search with few jobs, and the relative gain that is worth another one.
+_MAX_CUTS, _ENOUGH = 30, 3e-5
 
 
 class FoundPrices(NamedTuple):
@@ -125,7 +127,7 @@ class _Search:
                 best = best.divide(ends)
             for smoothing in steps:
                 best = self._climb(best, smoothing)
-        return best
+        return best if self.is_large else self._polish(best)
 
     def _scale(self, start: Prices) -> Prices:
         """Return the prices times a factor that suits them."""
@@ -142,11 +144,12 @@ class _Search:
         typical = np.maximum(start.prices, 1e-3 * start.prices.max())
         if not typical.any():
             typical[:] = 1 / self.servers
-        # Then a unit step changes the use of servers by about the same part in each interval.
-        unit = np.sqrt(typical / (self.servers * durations))
         first = self._evaluate(start, smoothing)
         best, best_bound = start, first.bound
         scale = max(abs(first.smoothed), 1e-300)
+        # Then a unit step changes the use of servers by about the same part in each interval,
+        # whatever the units of time and size.
+        unit = np.sqrt(scale * typical / (self.servers * durations))
 
         def descend(position: FloatArray) -> tuple[float, FloatArray]:
             nonlocal best, best_bound
@@ -173,6 +176,50 @@ class _Search:
         )
         return best
 
+    def _polish(self, start: Prices) -> Prices:
+        """Return better prices on the same intervals, by cutting planes within a growing box.
+
+        The cost of each job is concave in the prices, so what it costs and uses at some prices
+        bounds its cost at all others. A linear program maximises these bounds near the best prices.
+        This suits kinks, but takes too long for many jobs.
+        """
+        from scipy.optimize import linprog
+        from scipy.sparse import csr_matrix, eye, hstack, vstack
+
+        (jobs,), times = self.parts, start.times
+        capacity = self.servers * np.diff(times)
+        unit = np.maximum(start.prices, 1e-2 * start.prices.max())
+        if not unit.any():
+            return start  # no price is worth paying: jobs never meet
+        best, best_bound, here, radius = start, -np.inf, start, 0.5
+        scale = max(self._evaluate(start, _ROUNDS[-1][-1]).bound, 1e-300)
+        cuts, limits = [], []
+        for _ in range(_MAX_CUTS):
+            priced = jobs.evaluate(times, here.prices, 1e-6, max_steps=30, for_each=True)
+            bound = float(priced.costs.sum() - capacity @ here.prices)
+            if not np.isfinite(bound):
+                break
+            if bound > best_bound:
+                best, best_bound, radius = here, bound, min(2 * radius, 1.0)
+            else:
+                radius /= 2
+            # Costs are in units of the first bound, prices in units of the first ones.
+            cuts.append(hstack([eye(len(jobs)), csr_matrix(-priced.usage * unit / scale)]))
+            limits.append((priced.costs - priced.usage @ here.prices) / scale)
+            middle = best.prices / unit
+            solution = linprog(
+                np.concatenate((-np.ones(len(jobs)), capacity * unit / scale)),
+                A_ub=vstack(cuts).tocsr(),
+                b_ub=np.concatenate(limits),
+                bounds=[(None, None)] * len(jobs)
+                + list(zip(np.maximum(middle - radius, 0.0), middle + radius, strict=True)),
+                method="highs",
+            )
+            if solution.status != 0 or -solution.fun * scale < best_bound * (1 + _ENOUGH):
+                break
+            here = Prices(times, np.maximum(solution.x[len(jobs) :], 0.0) * unit)
+        return best
+
     def _evaluate(self, prices: Prices, smoothing: float) -> _Value:
         def evaluate(part: PricedJobs) -> PricedCosts:
             return part.evaluate(prices.times, prices.prices, smoothing)
@@ -184,7 +231,7 @@ class _Search:
         return _Value(
             bound=float(sum(part.costs.sum() for part in costs)) - paid,
             smoothed=sum(part.smoothed_total for part in costs) - paid,
-            spare=capacity - sum(part.usage for part in costs),
+            spare=capacity - sum(part.usage[0] for part in costs),
             ends=np.concatenate([part.ends for part in costs]),
             steps=sum(part.steps for part in costs),
         )

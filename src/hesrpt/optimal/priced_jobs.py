@@ -126,16 +126,23 @@ class PricedJobs:
         return ends
 
     def evaluate(
-        self, times: FloatArray, prices: FloatArray, smoothing: float, max_steps: int = 6
+        self,
+        times: FloatArray,
+        prices: FloatArray,
+        smoothing: float,
+        *,
+        max_steps: int = 6,
+        for_each: bool = False,
     ) -> PricedCosts:
         """Return the costs of the jobs if the price of a server is constant between ``times``.
 
         Every arrival must be one of the times. After the last time the price is 0. Costs are
-        bounded from below; the more steps, the closer.
+        bounded from below; the more steps, the closer. The usage is that of all jobs together, or
+        ``for_each`` of them.
         """
         arrivals = np.searchsorted(times, self.arrivals)
         least, ends = np.empty(len(self)), np.empty(len(self))
-        usage = np.zeros(len(prices))
+        usage = np.zeros((len(self) if for_each else 1, len(prices)))
         jobs = self.kinds, self.corners, self.sizes, arrivals, times, prices
         steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
         smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
@@ -152,7 +159,7 @@ class PricedCosts:
 
     costs: FloatArray
     smoothed_total: float  # with the minimum over completion times smoothed
-    usage: FloatArray  # server time in each interval, the gradient of the smoothed total
+    usage: FloatArray  # a row with the server time in each interval: the gradient of the cost
     ends: FloatArray
     steps: int  # of the computation
 
