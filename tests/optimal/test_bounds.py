@@ -230,6 +230,23 @@ def test_sizes_of_all_magnitudes(speedup: Speedup) -> None:
         assert_below(bound, simulate(jobs, 16, policy).flow_times)
 
 
+def test_speedups_that_fall_again() -> None:
+    def falling(servers: FloatArray) -> FloatArray:
+        return servers - servers**2 / 40
+
+    jobs = Workload([20.0, 10.0, 30.0], falling, arrivals=[0, 0.5, 0.7])
+    bound = lower_bound(jobs, servers=30)
+    assert 9 > bound.total > 60 / 10  # the peak is 10, on 20 servers
+    assert_below(bound, simulate(jobs, 30, "optimal").flow_times)
+    assert verify_bound(bound) >= bound.total
+
+
+def test_job_costs_need_no_suggestion() -> None:
+    bound = lower_bound(stream(6, PowerLaw(0.6)), servers=4)
+    unknown = replace(bound, job_costs=np.full(6, np.inf), total=bound.total * (1 - 1e-6))
+    assert_allclose(verify_bound(unknown), bound.total, rtol=1e-7)
+
+
 def test_one_job() -> None:
     jobs = Workload([2.0], PowerLaw(0.5).limited(4), arrivals=[1e9])
     assert_allclose(lower_bound(jobs, servers=100).total, 1.0, rtol=1e-7)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 # The relative rounding error of a product or a sum of two numbers.
 _ROUNDING = 2.3e-16
-# The relative error that the rate of a speedup may have.
-_RATE_ERROR = 1e-13
+# The relative error that the rate of a speedup may have, also past the peak of its table.
+_RATE_ERROR = 2e-12
 # The distances from the demand at which rates are compared.
 _STEPS = 1e-5, 1e-3
 # A job that needs more values than this is given up: its bound is lower than it might be.
@@ -124,6 +124,7 @@ def bound_job_costs(
     if whole:
         exact, tables = exact.on_whole_servers(), tables.on_whole_servers()
     durations = np.diff(times)
+    targets = np.where(np.isnan(targets), inf, targets)
     costs = np.empty(len(workload))
     for job, (arrival, target) in enumerate(zip(workload.arrival_times, targets, strict=True)):
         weight = float(weights[job])
@@ -143,7 +144,7 @@ def bound_job_costs(
         costs[job] = PricedJob(
             size=float(workload.sizes[job]),
             weight=weight,
-            speedup=exact[job],
+            speedup=_flatten(exact[job], tables[job], servers),
             table=tables[job],
             servers=servers,
             ends=ends,
@@ -151,6 +152,14 @@ def bound_job_costs(
             prices=prices_here,
         ).bound_cost(float(target))
     return costs
+
+
+def _flatten(speedup: Speedup, table: Speedup, servers: float) -> Speedup:
+    """Return a speedup that never falls: a job can leave servers idle."""
+    peak = float(table.demand(scalar(0.0), servers))
+    if float(speedup.rate(scalar(servers))) < float(speedup.rate(scalar(peak))):
+        return speedup.limited(peak)
+    return speedup
 
 
 def total_bound(costs: FloatArray, servers: float, times: FloatArray, prices: FloatArray) -> float:
@@ -232,12 +241,17 @@ class PricedJob:
         end = low_end if low_end > interval else high_end
         waiting = self.weight * self.times[end]
         value = best * 2.0 if high == inf else best / 2.0
+        best_bound = -inf
         for _ in range(200):
             work, profit = self.work(value, end)
-            if value * self.size + waiting - profit > enough:
-                return value
+            # Great values would win by rounding alone.
+            bound = value * self.size * (1 - 2 * _RATE_ERROR) + waiting - profit
+            if bound > best_bound:
+                best, best_bound = value, bound
+            elif high == inf:
+                break
             low, high = (value, high) if work < self.size else (low, value)
-            if high < inf and high - low <= 1e-9 * high:
+            if bound > enough or (high < inf and high - low <= 1e-9 * high):
                 break
             if high == inf:
                 value = low * 4.0
@@ -245,7 +259,7 @@ class PricedJob:
                 value = high / 4.0
             else:
                 value = (low * high) ** 0.5
-        return value
+        return best
 
     def _cheapest(self, interval: int) -> float:
         """Return about the least cost of a unit of work at the price of an interval."""
