@@ -246,11 +246,11 @@ class PricedJob:
             work, profit = self.work(value, end)
             # Great values would win by rounding alone.
             bound = value * self.size * (1 - 2 * _RATE_ERROR) + waiting - profit
+            low, high = (value, high) if work < self.size else (low, value)
             if bound > best_bound:
                 best, best_bound = value, bound
             elif high == inf:
-                break
-            low, high = (value, high) if work < self.size else (low, value)
+                break  # all servers are in use, and a greater value gains nothing
             if bound > enough or (high < inf and high - low <= 1e-9 * high):
                 break
             if high == inf:
@@ -283,8 +283,10 @@ class PricedJob:
             if bounds.min() >= target:
                 return target
             worst = int(np.argmin(bounds))
-            value = self.find_value(worst, target * (1 + 1e-9))
-            over_intervals, afterwards = self.bound(value)
-            bounds = np.maximum(bounds, np.append(over_intervals, afterwards))
+            for enough in (target * (1 + 1e-6), inf):
+                value = self.find_value(worst, enough)
+                bounds = np.maximum(bounds, np.append(*self.bound(value)))
+                if bounds[worst] >= target:
+                    break
             target = min(target, float(bounds[worst]))
         return min(target, float(bounds.min()))
