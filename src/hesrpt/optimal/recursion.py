@@ -74,12 +74,12 @@ class JobValues:
             remaining = self.servers - float(held[:-1].sum())
             held[-1] = min(max(remaining, 0.0), float(self.usable[last]))
             if remaining < 0:
-                held = _serve_first_to_end(self.servers, held, held)
+                held = serve_first_to_end(self.servers, held, held)
         else:
             # Rounding must not decide which jobs are tied, so compare slightly different prices.
             held = speedups.demand(high * (1 + _TIED) / values, self.servers)
             demand = speedups.demand(low * (1 - _TIED) / values, self.servers)
-            held = _serve_first_to_end(self.servers, held, demand)
+            held = serve_first_to_end(self.servers, held, demand)
         if self.is_rising and len(held) > 1 and held[-1] < held[-2]:
             held.sort()  # tied by rounding: a job that ends earlier must not hold less
         return start, held
@@ -90,7 +90,7 @@ def _count_unserved(values: FloatArray, price: float, max_slope: float) -> int:
     return int(values.searchsorted(price / max_slope, side="right")) if max_slope < inf else 0
 
 
-def _serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
+def serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
     """Give each job its ``sure`` servers, and the rest to tied jobs up to their ``demand``.
 
     Jobs that end first are served first. If the ``sure`` servers add up to more than there are,

@@ -1,5 +1,6 @@
 """The policies: one small file each, a registry of their names, and what they have in common."""
 
+from hesrpt.policies.adaptive import Adaptive
 from hesrpt.policies.binding import (
     PolicyBinder,
     WorkloadFacts,
@@ -8,6 +9,7 @@ from hesrpt.policies.binding import (
     describe_workload,
     get_malleable_policy,
 )
+from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.fifo import Fifo
 from hesrpt.policies.hell import Hell
@@ -31,6 +33,8 @@ from hesrpt.policies.srpt import Srpt
 
 __all__ = [
     "POLICIES",
+    "Adaptive",
+    "Calibration",
     "Easy",
     "Equi",
     "Fcfs",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
 
-class _ValueCache:
+class ValueCache:
     """The most recent job values.
 
     The value of a job depends only on jobs that end later, so most values can be reused.
@@ -70,7 +70,7 @@ class Optimal(RankedPolicy):
     """
 
     objective: FlowObjective = "flow"
-    _cache: _ValueCache = field(default_factory=_ValueCache, init=False, repr=False, compare=False)
+    _cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_flow_objective(self.objective)

@@ -1,7 +1,8 @@
 """A policy takes the state of the jobs and returns the servers of each.
 
 A policy does no I/O and keeps no clock. It knows neither the simulator nor the live scheduler, and
-the same object drives both.
+the same object drives both. A policy that learns keeps what it has learned in the states that it
+sees: each state carries a calibration, which follows from the state before and its calibration.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hesrpt.speedups import SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
+    from hesrpt.policies.calibration import Calibration
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class State:
     arrivals: FloatArray
     weights: FloatArray
     speedups: SpeedupVector  # of these jobs
+    calibration: Calibration | None = None  # what the policy has learned so far
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -53,6 +56,14 @@ class Policy(ABC):
     @abstractmethod
     def __call__(self, state: State) -> FloatArray:
         """Return the servers of each job in the state."""
+
+    def calibrate(self, before: State | None, state: State) -> Calibration | None:
+        """Return what the policy has learned by ``state``, which becomes its calibration.
+
+        ``before`` is the state of the previous decision, with its calibration; None if there was
+        none. By default policies learn nothing.
+        """
+        return None
 
     def bind(self, facts: WorkloadFacts) -> Self:
         """Return the policy ready to serve these jobs; raise an InputError if it cannot.

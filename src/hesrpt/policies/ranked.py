@@ -35,6 +35,15 @@ class RankedPolicy(Policy):
         """Whether the rows define the policy, which may depend on its parameters."""
         return True
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the rows depend on a calibration: those of each level are its own."""
+        return False
+
+    def at_level(self, level: int) -> RankedPolicy:
+        """Return the policy at a level of its calibration."""
+        return self
+
     def ranks_by_size(self, whole: bool) -> bool:
         """Return whether rows start with the smallest job, rather than the last to arrive."""
         return True

@@ -9,12 +9,15 @@ One virtual clock drives all jobs, and a job ends when that clock reaches its ta
 policies a departure changes all rates by the same factor. Then only the pace of the clock changes,
 at a cost that does not depend on the number of jobs.
 
+If rows depend on a calibration, the loop also keeps the sums of
+:class:`hesrpt.policies.calibration.Calibration`, and chooses the level of the rows.
+
 All compiled functions stay in this file: numba's cache does not notice changes in other modules.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf, log, log1p, sqrt
 
 from numba import njit
 
@@ -34,6 +37,8 @@ MANY = 64
 MAX_FACTOR = 1e50
 # A policy that serves no job at this many reviews in a row never will.
 MAX_IDLE_REVIEWS = 1000
+# Below this, sums of a calibration are not forgotten any further.
+MIN_DENOMINATOR = 1e-9
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -56,12 +61,14 @@ def run(
         # --- decide -----------------------------------------------------------------------------
         if state.stage != ASSIGNED:
             if state.stage == CHANGED:
-                _update_remaining(jobs, state)
+                _update_remaining(jobs, rows, state, settings.calibrated)
+                if settings.calibrated and state.arrived > state.admitted:
+                    _observe_arrivals(jobs, state, settings)
                 _admit(jobs, state, settings.sorted_by_size)
                 if settings.sorted_by_size and not settings.keeps_order:
                     _sort(jobs, state.present)
                 state.stage = LISTED
-            if state.present > 0 and settings.by_rank and rows.start[state.present] < 0:
+            if state.present > 0 and settings.by_rank and _is_row_missing(rows, state, settings):
                 return NEEDS_ROW
             if state.present > 0 and not settings.by_rank and state.stage != DECIDED:
                 return NEEDS_DECISION
@@ -70,8 +77,10 @@ def run(
                 return TOO_MANY_SERVERS
             state.stage = ASSIGNED
 
-        if settings.by_rank and not recording and rows.rate_factor[state.present] > 0.0:
-            _run_by_factors(jobs, rows, state, settings.uniform, settings.stop_at, last_event)
+        has_factors = settings.exponent > 0.0 and state.present > 1
+        has_factors = has_factors or rows.rate_factor[state.present] > 0.0
+        if settings.by_rank and not recording and has_factors:
+            _run_by_factors(jobs, rows, state, settings, last_event)
 
         # --- find the next event ----------------------------------------------------------------
         present = state.present
@@ -114,9 +123,16 @@ def run(
         passed = now - state.now
         state.job_seconds += present * passed
         state.server_seconds += state.held * passed
-        state.virtual_time = target if now == departs else state.virtual_time + passed / state.pace
+        virtual_time = target if now == departs else state.virtual_time + passed / state.pace
+        if settings.calibrated and present > 0:
+            log_jobs = rows.log_rank[present]
+            state.log_jobs += (virtual_time - state.virtual_time) * log_jobs
+            state.log_jobs_squared += (virtual_time - state.virtual_time) * log_jobs**2
+        state.virtual_time = virtual_time
         state.now = now
         if now == departs:
+            if settings.calibrated:
+                _observe_ends(jobs, rows, state, settings.decay)
             _remove_ended(jobs, state)
         while state.arrived < total and jobs.arrivals[jobs.by_arrival[state.arrived]] <= now:
             state.arrived += 1
@@ -131,12 +147,17 @@ def run(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _run_by_factors(
-    jobs: Jobs, rows: Rows, state: LoopState, uniform: bool, stop_at: float, last_event: int
+    jobs: Jobs, rows: Rows, state: LoopState, settings: Settings, last_event: int
 ) -> None:
     """Run as long as events change only the pace of the virtual clock.
 
     These are departures of the last job in the list, and arrivals if all jobs have the same rate.
     """
+    uniform, calibrated, decay = settings.uniform, settings.calibrated, settings.decay
+    exponent, power = settings.exponent, 0.0
+    if exponent > 0.0:
+        power = 1.0 + (state.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
+    log_jobs, log_jobs_squared = state.log_jobs, state.log_jobs_squared
     present, running, arrived = state.present, state.running, state.arrived
     events, allocations = state.events, state.allocations
     now, virtual_time, pace = state.now, state.virtual_time, state.pace
@@ -148,7 +169,7 @@ def _run_by_factors(
     all_run = state.running_at_decision == state.present_at_decision
     fewest_running = 0 if all_run else state.running_at_decision // 2
     last_arrival = state.events + max(1000, 4 * state.present_at_decision)
-    limit = min(stop_at, state.next_review)
+    limit = min(settings.stop_at, state.next_review)
     total = jobs.by_arrival.size
     arrives = jobs.arrivals[jobs.by_arrival[arrived]] if arrived < total else inf
     rate, held = jobs.rate[jobs.present[present - 1]], jobs.held[jobs.present[present - 1]]
@@ -157,7 +178,12 @@ def _run_by_factors(
         target = jobs.target[job]
         departs = max(now + (target - virtual_time) * pace, now)
         if departs < arrives:
-            factor = rows.rate_factor[present]
+            if exponent > 0.0:
+                log_factor = -power * log1p(-1.0 / present) if present > 1 else inf
+                factor = exp(min(log_factor * exponent, 700.0))
+                held_grows_by = exp(min(log_factor, 700.0))
+            else:
+                factor, held_grows_by = rows.rate_factor[present], rows.held_factor[present]
             if present == 1:
                 # The next job finds an empty system, and gets the rate that this one had.
                 if not uniform or arrives >= limit:
@@ -180,10 +206,19 @@ def _run_by_factors(
             else:
                 job_seconds += present * (departs - now)
                 allocations += running
+                if calibrated:
+                    log_present = rows.log_rank[present]
+                    log_jobs += (target - virtual_time) * log_present
+                    log_jobs_squared += (target - virtual_time) * log_present**2
+                    mean, mean_square = log_present, log_present**2
+                    if target > 0.0:
+                        mean, mean_square = log_jobs / target, log_jobs_squared / target
+                    _add_sample(jobs, job, jobs.remaining[job], log_present, mean, mean_square)
+                    _count_end(jobs, job, state, log_present, decay)
                 now, virtual_time = departs, target
                 jobs.completion[job] = now
                 pace /= factor
-                held_factor *= rows.held_factor[present]
+                held_factor *= held_grows_by
                 present -= 1
                 running -= 1
         elif not uniform or departs == arrives or arrives >= limit or events >= last_arrival:
@@ -215,17 +250,114 @@ def _run_by_factors(
     state.server_seconds += state.held * (busy + now - busy_since)
     state.now, state.virtual_time, state.pace = now, virtual_time, pace
     state.held_factor, state.job_seconds = held_factor, job_seconds
+    state.log_jobs, state.log_jobs_squared = log_jobs, log_jobs_squared
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _row_number(rows: Rows, state: LoopState) -> int:
+    """Return the number of the row for the present jobs, at the present level."""
+    return state.level * rows.log_rank.size + state.present
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _is_row_missing(rows: Rows, state: LoopState, settings: Settings) -> bool:
+    if settings.calibrated and state.present >= rows.log_rank.size:
+        return True
+    return rows.start[_row_number(rows, state)] < 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _update_remaining(jobs: Jobs, state: LoopState) -> None:
+def _update_remaining(jobs: Jobs, rows: Rows, state: LoopState, calibrated: bool) -> None:
     """Compute what remains of the jobs that have run since the last decision."""
-    for place in range(state.present - state.running, state.present):
-        job = jobs.present[place]
-        # The target of a paused job includes its pause, in which no work is done.
-        to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
-        jobs.remaining[job] = min(jobs.remaining[job], to_target)
+    first = state.present - state.running
+    if calibrated and state.virtual_time > 0.0:
+        mean = state.log_jobs / state.virtual_time
+        mean_square = state.log_jobs_squared / state.virtual_time
+        for place in range(first, state.present):
+            job = jobs.present[place]
+            before = jobs.remaining[job]
+            to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
+            jobs.remaining[job] = min(before, to_target)
+            done = before - jobs.remaining[job]
+            _add_sample(jobs, job, done, rows.log_rank[place + 1], mean, mean_square)
+    else:
+        for place in range(first, state.present):
+            job = jobs.present[place]
+            # The target of a paused job includes its pause, in which no work is done.
+            to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
+            jobs.remaining[job] = min(jobs.remaining[job], to_target)
     state.running = 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _add_sample(
+    jobs: Jobs, job: int, done: float, log_rank: float, log_jobs: float, log_jobs_squared: float
+) -> None:
+    """Add work done to the sums of a job, given the means of ln m and ln² m in that time."""
+    weight = done * jobs.sample_weight[job]
+    jobs.samples[job, 0] += weight * (log_rank * (log_rank - 2.0 * log_jobs) + log_jobs_squared)
+    jobs.samples[job, 1] += weight * (log_rank - log_jobs)
+    jobs.samples[job, 2] += weight * (log_rank * log_jobs - log_jobs_squared)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _count_end(jobs: Jobs, job: int, state: LoopState, log_jobs: float, decay: float) -> None:
+    """Count a job that ends, with e^log_jobs jobs present."""
+    if state.denominator <= MIN_DENOMINATOR:
+        decay = 1.0
+    height = jobs.samples[job, 1] * log_jobs - jobs.samples[job, 2]
+    state.numerator = decay * state.numerator + height
+    state.denominator = decay * state.denominator + jobs.samples[job, 0]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_ends(jobs: Jobs, rows: Rows, state: LoopState, decay: float) -> None:
+    """Count the jobs that end now, the smallest first."""
+    due = state.virtual_time + SAME_TIME * (state.now / state.pace + state.virtual_time)
+    mean = rows.log_rank[state.present]
+    mean_square = mean**2
+    if state.virtual_time > 0.0:
+        mean = state.log_jobs / state.virtual_time
+        mean_square = state.log_jobs_squared / state.virtual_time
+    left = state.present
+    for place in range(state.present - 1, state.present - state.running - 1, -1):
+        job = jobs.present[place]
+        if jobs.target[job] <= due:
+            done = jobs.remaining[job]
+            _add_sample(jobs, job, done, rows.log_rank[place + 1], mean, mean_square)
+            _count_end(jobs, job, state, rows.log_rank[left], decay)
+            left -= 1
+        elif left < state.present:
+            continue
+        else:
+            # A job in the middle of the list may end before this one, and change its rank.
+            before = jobs.remaining[job]
+            to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
+            jobs.remaining[job] = min(before, to_target)
+            done = before - jobs.remaining[job]
+            _add_sample(jobs, job, done, rows.log_rank[place + 1], mean, mean_square)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
+    """Weigh the jobs that have arrived, and choose the level until the next arrival."""
+    for number in range(state.admitted, state.arrived):
+        job = jobs.by_arrival[number]
+        state.log_sizes += log(jobs.remaining[job] * jobs.estimate[job])
+    usual = state.log_sizes / state.arrived
+    for number in range(state.admitted, state.arrived):
+        job = jobs.by_arrival[number]
+        size = jobs.remaining[job]
+        weight = exp(settings.size_power * (log(size * jobs.estimate[job]) - usual))
+        jobs.sample_weight[job] = min(weight, settings.max_size_weight) / size
+    if state.present > 0 and not state.is_stream:
+        state.is_stream = True
+        state.numerator += settings.prior_focus * settings.prior_weight
+        state.denominator += settings.prior_weight
+    least = settings.min_focus * state.denominator
+    state.numerator = min(max(state.numerator, least), state.denominator)
+    focus = state.numerator / state.denominator
+    state.level = int(settings.levels * sqrt(focus) + 0.5)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -304,7 +436,8 @@ def _assign_servers(
     total = 0.0
     running = present
     if by_rank and present > 0:
-        start, running = rows.start[present], rows.length[present]
+        row = _row_number(rows, state)
+        start, running = rows.start[row], rows.length[row]
         for rank in range(running):
             held = rows.held[start + rank]
             job = jobs.present[present - 1 - rank]
@@ -326,6 +459,7 @@ def _assign_servers(
     state.virtual_time = 0.0
     state.pace = 1.0
     state.held_factor = 1.0
+    state.log_jobs = state.log_jobs_squared = 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")

@@ -25,12 +25,16 @@ class Jobs(NamedTuple):
     present: IntArray  # the jobs in the system, at the front of this array
     decided_servers: FloatArray  # the caller's decision: the servers of the jobs present …
     decided_rates: FloatArray  # … and their rates
+    sample_weight: FloatArray  # what a unit of work counts in the calibration
+    samples: FloatArray  # of each job, its sums in the calibration: spread, lean, height
 
 
 class Rows(NamedTuple):
     """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``, or is missing at -1.
 
-    A row starts with the last job in the list. Jobs that it does not reach hold nothing.
+    A row starts with the last job in the list. Jobs that it does not reach hold nothing. If rows
+    depend on a calibration, those of each level follow those of the level below, and each level
+    has room for as many rows as there are ``log_rank``.
     """
 
     start: IntArray
@@ -39,6 +43,7 @@ class Rows(NamedTuple):
     rate: FloatArray
     rate_factor: FloatArray  # by which all rates grow when the last of m jobs leaves, or 0
     held_factor: FloatArray
+    log_rank: FloatArray  # ln 0 (unused), ln 1, ln 2, …
 
 
 class Phases(NamedTuple):
@@ -63,6 +68,16 @@ class Settings(Protocol):
     review_every: float
     stop_at: float
     max_events: int  # return to the caller after this many
+    # The rest is for calibrations: see hesrpt.policies.calibration.
+    calibrated: bool
+    exponent: float  # the p of k^p, if rows follow from the closed form; otherwise 0
+    levels: int
+    min_focus: float
+    decay: float
+    prior_focus: float
+    prior_weight: float
+    size_power: float
+    max_size_weight: float
 
 
 class LoopState(Protocol):
@@ -88,6 +103,16 @@ class LoopState(Protocol):
     next_review: float
     server_seconds: float
     job_seconds: float  # the number of jobs in the system, integrated over time
+    # The calibration, apart from the sums of each job.
+    level: int
+    is_stream: bool
+    numerator: float
+    denominator: float
+    log_sizes: float
+    # The logarithm of the number of jobs and its square, integrated over virtual time since the
+    # last decision.
+    log_jobs: float
+    log_jobs_squared: float
 
 
 def create_record(fields: type[Settings | LoopState], **values: float) -> Any:

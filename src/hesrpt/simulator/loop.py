@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import exp, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +17,11 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
 from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
-from hesrpt.policies import Policy, State, as_ranked, round_fairly
+from hesrpt.policies import Policy, RankedPolicy, State, as_ranked, calibration, round_fairly
 from hesrpt.simulator import kernel
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
 from hesrpt.simulator.row_table import RowTable
+from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
 # Sums of servers may exceed N by this fraction, for rounding.
@@ -90,6 +91,8 @@ class _Loop:
         # Arrays that this run does not use take no space.
         pauses = jobs if run.resize_cost > 0 else 1
         decisions = jobs if self.ranked is None else 1
+        is_calibrated = self.ranked is not None and self.ranked.is_calibrated
+        samples = jobs if is_calibrated else 1
         self.jobs = Jobs(
             arrivals=np.array(workload.arrival_times),
             remaining=np.array(workload.sizes),
@@ -104,15 +107,22 @@ class _Loop:
             present=np.empty(jobs, dtype=np.int64),
             decided_servers=np.empty(decisions),
             decided_rates=np.empty(decisions),
+            sample_weight=np.zeros(samples),
+            samples=np.zeros((samples, 3)),
         )
         # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
-        factors, constant_from = None, None
+        factors, constant_from, exponent = None, None, 0.0
+        levels = calibration.LEVELS + 1 if is_calibrated else 1
         if self.ranked is not None and (speedup := self.speedups.shared) is not None:
             constant_from = self.ranked.constant_from(run.servers, speedup, run.whole)
             if keeps_order and not run.whole:
                 factors = self.ranked.factors(jobs, run.servers, speedup)
-        self.table = RowTable(jobs, factors, constant_from)
+                if is_calibrated and isinstance(speedup, PowerLaw):
+                    exponent = speedup.p
+        self.table = RowTable(jobs, factors, constant_from, levels)
+        self.by_level: dict[int, RankedPolicy] = {}
+        self.before: State | None = None  # the state of the previous decision
         self.phases = Phases(
             ends=np.empty(_PHASES_AT_A_TIME if recording else 1),
             start=np.zeros(_PHASES_AT_A_TIME + 1 if recording else 2, dtype=np.int64),
@@ -132,8 +142,25 @@ class _Loop:
             review_every=review_every,
             stop_at=stop_at,
             max_events=_EVENTS_AT_A_TIME,
+            calibrated=is_calibrated,
+            exponent=exponent,
+            levels=calibration.LEVELS,
+            min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
+            decay=exp(-1 / calibration.MEMORY),
+            prior_focus=calibration.PRIOR_FOCUS,
+            prior_weight=calibration.PRIOR_WEIGHT,
+            size_power=calibration.SIZE_POWER,
+            max_size_weight=calibration.MAX_SIZE_WEIGHT,
         )
-        self.state = create_record(LoopState, pace=1.0, held_factor=1.0, next_review=review_every)
+        self.state = create_record(
+            LoopState,
+            pace=1.0,
+            held_factor=1.0,
+            next_review=review_every,
+            level=calibration.LEVELS if is_calibrated else 0,
+            numerator=calibration.BATCH_WEIGHT,
+            denominator=calibration.BATCH_WEIGHT,
+        )
         # Views of the fields that each decision needs: looking them up by name is slower.
         self._stage, self._present = self.state["stage"], self.state["present"]
         self._now = self.state["now"]
@@ -198,9 +225,13 @@ class _Loop:
         assert self.ranked is not None
         assert speedup is not None
         present, run = int(self._present[0]), self.config
-        row = self.ranked.row(present, run.servers, speedup, run.whole)
+        level = int(self.state["level"][0])
+        if level not in self.by_level:
+            is_calibrated = self.ranked.is_calibrated
+            self.by_level[level] = self.ranked.at_level(level) if is_calibrated else self.ranked
+        row = self.by_level[level].row(present, run.servers, speedup, run.whole)
         self._check(row)
-        self.table.add(present, row, speedup.rate(row))
+        self.table.add(present, row, speedup.rate(row), level)
 
     def _decide(self) -> None:
         run, jobs = self.config, self.jobs
@@ -223,6 +254,9 @@ class _Loop:
             speedups,
         )
         try:
+            state.calibration = run.policy.calibrate(self.before, state)
+            if state.calibration is not None:
+                self.before = state
             decision = run.policy(state)
         except Exception as error:
             error.add_note(f"in policy {run.policy.name} at time {state.time:.6g}")

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.ranked import RowFactors
 from hesrpt.simulator.kernel_data import Rows
 
 # The table is emptied when it would grow beyond this many entries.
 _MAX_ENTRIES = 1 << 24
+# With several levels, the table first has room for rows of fewer jobs than this.
+_FEW_JOBS = 1024
 
 
 class RowTable:
-    """A table that grows as the loop asks for rows, which it reads from ``rows``."""
+    """A table that grows as the loop asks for rows, which it reads from ``rows``.
 
-    def __init__(self, jobs: int, factors: RowFactors | None, constant_from: int | None) -> None:
+    A policy that is calibrated has rows for each of several levels.
+    """
+
+    def __init__(
+        self, jobs: int, factors: RowFactors | None, constant_from: int | None, levels: int = 1
+    ) -> None:
         self._entries = 0
         self._constant_from = constant_from
+        self._levels = levels
         none = np.zeros(jobs + 1)
+        # The table of a calibrated policy grows with the number of jobs in the system.
+        room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)
         self.rows = Rows(
-            start=np.full(jobs + 1, -1, dtype=np.int64),
-            length=np.zeros(jobs + 1, dtype=np.int64),
+            start=np.full(levels * room, -1, dtype=np.int64),
+            length=np.zeros(levels * room, dtype=np.int64),
             held=np.empty(64),
             rate=np.empty(64),
             rate_factor=none if factors is None else factors.rates,
             held_factor=none if factors is None else factors.servers,
+            log_rank=_log_ranks(room if levels > 1 else 1),
         )
 
-    def add(self, jobs: int, held: FloatArray, rate: FloatArray) -> None:
-        """Add the row for this number of jobs."""
+    def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int = 0) -> None:
+        """Add the row for this number of jobs, at this level."""
+        if self._levels > 1 and jobs >= len(self.rows.log_rank):
+            self._add_room(2 * jobs)
         if self._entries + len(held) > _MAX_ENTRIES:
             self.rows.start[:] = -1
             self._entries = 0
@@ -43,7 +56,28 @@ class RowTable:
         self.rows.held[self._entries : end] = held
         self.rows.rate[self._entries : end] = rate
         same: int | slice = jobs  # the numbers of jobs that have this row
+        if self._levels > 1:
+            same = level * len(self.rows.log_rank) + jobs
         if self._constant_from is not None and jobs >= self._constant_from:
             same = slice(self._constant_from, None)
         self.rows.start[same], self.rows.length[same] = self._entries, len(held)
         self._entries = end
+
+    def _add_room(self, jobs: int) -> None:
+        """Make room for rows of up to this many jobs at each level."""
+
+        def widen(old: IntArray, empty: int) -> IntArray:
+            wide = np.full((self._levels, jobs + 1), empty, dtype=np.int64)
+            by_level = old.reshape(self._levels, -1)
+            wide[:, : by_level.shape[1]] = by_level
+            return wide.ravel()
+
+        self.rows = self.rows._replace(
+            start=widen(self.rows.start, -1),
+            length=widen(self.rows.length, 0),
+            log_rank=_log_ranks(jobs + 1),
+        )
+
+
+def _log_ranks(room: int) -> FloatArray:
+    return np.log(np.maximum(np.arange(room), 1.0))

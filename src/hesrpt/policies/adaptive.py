@@ -1,0 +1,245 @@
+"""The adaptive policy: heSRPT for a batch, nearly equal shares when jobs keep arriving."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
+from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
+from hesrpt.policies.calibration import Calibration, focus_of_level
+from hesrpt.policies.equi import Equi
+from hesrpt.policies.optimal import Optimal, ValueCache
+from hesrpt.policies.policy import State
+from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.sharing import usable_servers
+from hesrpt.policies.valuation import allocate_at_price, interpolate_values
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
+from hesrpt.validation import check_between, check_choice
+
+if TYPE_CHECKING:
+    from hesrpt.policies.binding import WorkloadFacts
+
+#: What is known of sizes. Estimates count as known.
+Knowledge = Literal["known", "unknown"]
+# The exponents of power laws that approximate other speedups are clipped to this range.
+_MIN_P, _MAX_P = 0.01, 0.99
+
+
+@dataclass(frozen=True)
+class Adaptive(RankedPolicy):
+    """Between EQUI and heSRPT: the fewer jobs join those present, the more the small ones get.
+
+    Of m jobs, the policy expects that m (i/m)^f are still there when the i-th largest ends. The
+    value of a job's work is what it would be in a batch, when that many jobs are left. Servers go
+    to the jobs by marginal value. With f = 1 this is heSRPT, which is optimal for a batch; with
+    f = 0 all jobs are worth the same, and shares are equal.
+
+    ``focus`` is f. If it is None, the policy learns f from the jobs that have ended
+    (:mod:`hesrpt.policies.calibration`): f stays 1 for a batch, and falls as the load rises.
+
+    With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m. If
+    ``sizes`` is "unknown", sizes are ignored, and shares are equal.
+    """
+
+    focus: float | None = None
+    objective: FlowObjective = "flow"
+    sizes: Knowledge = "known"
+    _cache: ValueCache = field(default_factory=ValueCache, init=False, repr=False, compare=False)
+    _batch: Optimal = field(default_factory=Optimal, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_flow_objective(self.objective)
+        check_choice("sizes", self.sizes, get_args(Knowledge))
+        if self.focus is not None:
+            object.__setattr__(self, "focus", check_between("focus", self.focus, 0, 1))
+        object.__setattr__(self, "_batch", Optimal(self.objective))
+
+    @property
+    def name(self) -> str:
+        return "adaptive" if self.objective == "flow" else f"adaptive-{self.objective}"
+
+    def bind(self, facts: WorkloadFacts) -> Adaptive:
+        return replace(self)  # a copy, so that runs do not share a cache
+
+    # --- learning -----------------------------------------------------------------------------
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.focus is None and self.sizes == "known"
+
+    def calibrate(self, before: State | None, state: State) -> Calibration | None:
+        if not self.is_calibrated:
+            return None
+        if before is None or before.calibration is None:
+            return Calibration().record_arrivals(state.jobs, state.sizes)
+        calibration = before.calibration
+        # Where the jobs of the previous state are in this one; those that are nowhere have ended.
+        order = np.argsort(state.jobs, kind="stable")
+        found = np.searchsorted(state.jobs, before.jobs, sorter=order)
+        places = order[np.minimum(found, len(order) - 1)]
+        stays = state.jobs[places] == before.jobs
+        remaining = np.where(stays, state.remaining[places], 0.0)
+        fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)
+
+        weights = self._weigh(before)
+        largest_first = self._list_jobs(before, weights)
+        ranks = np.empty(len(before))
+        ranks[largest_first] = np.cumsum(weights[largest_first])
+        total = float(ranks[largest_first[-1]])
+        calibration = calibration.record_work(fractions, np.log(ranks / total), np.log(total))
+        ended = largest_first[::-1][~stays[largest_first[::-1]]]
+        if len(ended):
+            left = total - (np.cumsum(weights[ended]) - weights[ended])
+            calibration = calibration.record_ends(ended, np.log(np.maximum(left, weights[ended])))
+
+        # From here on, entries are in the order of this state, with the new jobs at the end.
+        is_new = np.ones(len(state), dtype=np.bool_)
+        is_new[places[stays]] = False
+        calibration = calibration.take(np.flatnonzero(stays))
+        listed = np.concatenate((places[stays], np.flatnonzero(is_new)))
+        if is_new.any():
+            new = np.flatnonzero(is_new)
+            calibration = calibration.record_arrivals(state.jobs[new], state.sizes[new])
+        return calibration.take(np.argsort(listed))
+
+    def _weigh(self, state: State) -> FloatArray:
+        return weight_of_each_job(self.objective, state.sizes, state.weights)
+
+    def _get_focus(self, state: State) -> float:
+        if self.focus is not None:
+            return self.focus
+        return 1.0 if state.calibration is None else state.calibration.focus
+
+    # --- jobs that share one speedup ----------------------------------------------------------
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.objective == "flow" or self.sizes == "unknown"
+
+    def ranks_by_size(self, whole: bool) -> bool:
+        return self.sizes == "known" or Equi().ranks_by_size(whole)
+
+    def at_level(self, level: int) -> Adaptive:
+        fixed = replace(self, focus=focus_of_level(level))
+        object.__setattr__(fixed, "_cache", self._cache)
+        object.__setattr__(fixed, "_batch", self._batch)
+        return fixed
+
+    def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
+        if self.sizes == "unknown":
+            return Equi().row(jobs, servers, speedup, whole)
+        focus = 1.0 if self.focus is None else self.focus
+        if isinstance(speedup, PowerLaw) and not whole:
+            return servers * compute_shares_smallest_first(jobs, pretend_exponent(speedup.p, focus))
+        if focus == 1:
+            return self._batch.row(jobs, servers, speedup, whole)
+        speedup = speedup.on_whole_servers() if whole else speedup
+        batch = self._cache.values_by_rank(jobs, speedup, servers).values[:jobs]
+        ranks = jobs * (np.arange(1, jobs + 1) / jobs) ** focus
+        values = interpolate_values(batch, np.maximum(ranks, 1.0))
+        equal = np.full(1, servers / jobs)
+        guess = float(values[-1] * (speedup.rate(equal) / equal)[0])
+        return allocate_at_price(
+            lambda price: speedup.demand(price / values, servers), servers, guess
+        )[::-1]
+
+    def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
+        if self.sizes == "unknown":
+            return Equi().factors(jobs, servers, speedup)
+        if self.focus is None or not isinstance(speedup, PowerLaw):
+            return None
+        c = 1 / (1 - pretend_exponent(speedup.p, self.focus))
+        m = np.arange(2, jobs + 1)
+        held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
+        with np.errstate(over="ignore"):
+            held[2:] = np.exp(-c * np.log1p(-1 / m))
+            rate[2:] = np.exp(-c * speedup.p * np.log1p(-1 / m))
+        return RowFactors(held, rate)
+
+    # --- any jobs -------------------------------------------------------------------------------
+
+    def __call__(self, state: State) -> FloatArray:
+        if self.sizes == "unknown":
+            return Equi()(state)
+        focus = self._get_focus(state)
+        shared = state.speedups.shared
+        if shared is not None and self.objective == "flow":
+            row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
+            held = np.zeros(len(state))
+            held[self.ranking(state)[: len(row)]] = row
+            return held
+        weights = self._weigh(state)
+        if isinstance(shared, PowerLaw) and not state.whole:
+            largest_first = self._list_jobs(state, weights)
+            held = np.empty(len(state))
+            held[largest_first] = state.servers * compute_shares(
+                weights[largest_first], pretend_exponent(shared.p, focus)
+            )
+            return held
+        return self._batch(state) if focus == 1 else self._share_by_price(state, weights, focus)
+
+    def _at_focus(self, focus: float) -> Adaptive:
+        if self.focus == focus:
+            return self
+        fixed = replace(self, focus=focus)
+        object.__setattr__(fixed, "_cache", self._cache)
+        object.__setattr__(fixed, "_batch", self._batch)
+        return fixed
+
+    def _list_jobs(self, state: State, weights: FloatArray) -> IntArray:
+        """Return the jobs from the last expected to end to the first."""
+        times = state.remaining
+        if state.speedups.shared is None:
+            gains = _estimate_gains(state.speedups)
+            times = times / state.speedups.rate(state.servers * gains / gains.sum())
+        return np.argsort(times / weights, kind="stable")[::-1]
+
+    def _share_by_price(self, state: State, weights: FloatArray, focus: float) -> FloatArray:
+        """Share servers at one price λ; a job's work is worth what it costs at the price expected.
+
+        When the i-th largest job ends, a server is expected to cost λ (i/m)^f. A job that holds n
+        servers then costs w + λ (i/m)^f n a second and does s(n) of work, so a unit of its work is
+        worth the least ratio of the two. We evaluate that ratio at the n that is best for the
+        power law closest to s: near the minimum, the error of the ratio is of second order.
+        """
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
+        order = self._list_jobs(state, weights)
+        weights, speedups = weights[order], speedups.take(order)
+        usable = usable_servers(speedups, state.servers, len(order))
+        # Each job is expected to end in the middle of its interval of ranks.
+        ranks = (np.cumsum(weights) - weights / 2) / float(weights.sum())
+        wanted = weights * _estimate_gains(state.speedups.take(order))
+        relative = ranks**focus
+
+        def demand(price: float) -> FloatArray:
+            expected = price * relative
+            held = np.minimum(wanted / expected, usable)
+            values = (weights + expected * held) / speedups.rate(held)
+            return speedups.demand(price / values, state.servers)
+
+        held = np.empty(len(order))
+        guess = float(wanted.sum()) / state.servers
+        held[order] = allocate_at_price(demand, state.servers, guess)
+        return held
+
+
+def pretend_exponent(p: float, focus: float) -> float:
+    """Return the exponent with which heSRPT shares servers as this policy does.
+
+    It is 1 − 1/c with c = 1 + f p/(1 − p).
+
+    >>> pretend_exponent(0.5, 1.0), pretend_exponent(0.5, 0.0)
+    (0.5, 0.0)
+    """
+    return p if focus == 1 else focus * p / (1 - p + focus * p)
+
+
+def _estimate_gains(speedups: SpeedupVector) -> FloatArray:
+    """Return p/(1 − p) of each job: at one price for all, servers are shared in proportion."""
+    p = np.clip(speedups.closest_exponents(), _MIN_P, _MAX_P)
+    gains: FloatArray = p / (1 - p)
+    return gains
