@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
+from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks import (
+    arrivals,
     bound_quality,
     plan_quality,
     planning_time,
@@ -26,6 +29,7 @@ BENCHMARKS = {
     "queues": simulation_speed.compare_with_simulators,
     "events": simulation_speed.measure_event_rate,
     "batches": simulation_speed.measure_growth,
+    "arrivals": arrivals.measure_arrivals,
     "throughput": scheduler_overhead.measure_throughput,
     "decisions": scheduler_overhead.measure_decisions,
     "ray": ray_overhead.measure_throughput,
@@ -36,14 +40,32 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(BENCHMARKS)
-    unknown = [name for name in names if name not in BENCHMARKS]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    of_arrivals = parser.add_argument_group("options of arrivals")
+    of_arrivals.add_argument("--full", action="store_true", help="the whole grid: takes hours")
+    of_arrivals.add_argument("--traces", type=Path, help="also replay the traces in a directory")
+    of_arrivals.add_argument("--servers", type=int, help="only cells with this many servers")
+    of_arrivals.add_argument("--jobs", type=int, default=10_000, help="jobs of each stream")
+    of_arrivals.add_argument("--streams", type=int, default=2, help="streams of each cell")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
-        sys.exit(f"no benchmark named {unknown[0]!r}; choose from: {', '.join(BENCHMARKS)}")
+        parser.error(f"no benchmark named {unknown[0]!r}; choose from: {', '.join(BENCHMARKS)}")
     console = Console(highlight=False, soft_wrap=True)
-    for name in names:
+    for name in options.names or BENCHMARKS:
         console.rule(name)
-        BENCHMARKS[name](console)
+        run = BENCHMARKS[name]
+        if name == "arrivals":
+            run = partial(
+                arrivals.measure_arrivals,
+                full=options.full,
+                traces=options.traces,
+                servers=options.servers,
+                jobs=options.jobs,
+                streams=options.streams,
+            )
+        run(console)
 
 
 if __name__ == "__main__":

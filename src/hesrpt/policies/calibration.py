@@ -36,9 +36,12 @@ MEMORY = 30_000
 #: Before anything is observed, f is 1, with this weight: a batch keeps it.
 BATCH_WEIGHT = 1e-3
 #: When the first job joins others, this is believed of f, with the weight of so many jobs.
-PRIOR_FOCUS, PRIOR_WEIGHT = 0.3, 10.0
+PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, but at most so much.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
+#: If most jobs ever seen are still there, they are a batch so far: f rises towards 1 by the fraction
+#: of jobs that are still there, times this. Of a long stream, only remembered jobs count as seen.
+BATCH_FACTOR = 2.0
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
 
@@ -115,10 +118,13 @@ class Calibration:
             denominator += PRIOR_WEIGHT
         # Evidence beyond the ends of the range must not have to be undone later.
         numerator = min(max(numerator, focus_of_level(MIN_LEVEL) * denominator), denominator)
+        focus = numerator / denominator
+        present = len(self.jobs) + len(jobs)
+        focus += (1 - focus) * min(BATCH_FACTOR * present / min(seen, MEMORY), 1.0)
         none = np.zeros(len(jobs))
         return replace(
             self,
-            level=int(LEVELS * sqrt(numerator / denominator) + 0.5),
+            level=int(LEVELS * sqrt(focus) + 0.5),
             numerator=numerator,
             denominator=denominator,
             is_stream=is_stream,

@@ -63,7 +63,7 @@ def _between(
 
 
 def interpolate_values(values: FloatArray, ranks: FloatArray) -> FloatArray:
-    """Return the values at ranks between whole ones; ``values`` are those at 1, 2, 3, …
+    """Return the values at ranks between whole ones; ``values`` are those at 1, 2 and so on.
 
     >>> interpolate_values(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 6**0.5]))
     array([1.        , 2.        , 2.82842712])

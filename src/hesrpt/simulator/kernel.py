@@ -132,7 +132,7 @@ def run(
         state.now = now
         if now == departs:
             if settings.calibrated:
-                _observe_ends(jobs, rows, state, settings.decay)
+                _observe_ends(jobs, rows, state, exp(-1.0 / settings.memory))
             _remove_ended(jobs, state)
         while state.arrived < total and jobs.arrivals[jobs.by_arrival[state.arrived]] <= now:
             state.arrived += 1
@@ -153,7 +153,8 @@ def _run_by_factors(
 
     These are departures of the last job in the list, and arrivals if all jobs have the same rate.
     """
-    uniform, calibrated, decay = settings.uniform, settings.calibrated, settings.decay
+    uniform, calibrated = settings.uniform, settings.calibrated
+    decay = exp(-1.0 / settings.memory) if calibrated else 1.0
     exponent, power = settings.exponent, 0.0
     if exponent > 0.0:
         power = 1.0 + (state.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
@@ -263,7 +264,7 @@ def _row_number(rows: Rows, state: LoopState) -> int:
 def _is_row_missing(rows: Rows, state: LoopState, settings: Settings) -> bool:
     if settings.calibrated and state.present >= rows.log_rank.size:
         return True
-    return rows.start[_row_number(rows, state)] < 0
+    return bool(rows.start[_row_number(rows, state)] < 0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -357,6 +358,9 @@ def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
     least = settings.min_focus * state.denominator
     state.numerator = min(max(state.numerator, least), state.denominator)
     focus = state.numerator / state.denominator
+    present = state.present + state.arrived - state.admitted
+    seen = min(state.arrived, settings.memory)
+    focus += (1.0 - focus) * min(settings.batch_factor * present / seen, 1.0)
     state.level = int(settings.levels * sqrt(focus) + 0.5)
 
 

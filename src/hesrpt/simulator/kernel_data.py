@@ -73,7 +73,8 @@ class Settings(Protocol):
     exponent: float  # the p of k^p, if rows follow from the closed form; otherwise 0
     levels: int
     min_focus: float
-    decay: float
+    memory: float
+    batch_factor: float
     prior_focus: float
     prior_weight: float
     size_power: float

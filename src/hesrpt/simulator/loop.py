@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, inf
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -146,7 +146,8 @@ class _Loop:
             exponent=exponent,
             levels=calibration.LEVELS,
             min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
-            decay=exp(-1 / calibration.MEMORY),
+            memory=calibration.MEMORY,
+            batch_factor=calibration.BATCH_FACTOR,
             prior_focus=calibration.PRIOR_FOCUS,
             prior_weight=calibration.PRIOR_WEIGHT,
             size_power=calibration.SIZE_POWER,

@@ -1,0 +1,273 @@
+"""Jobs that keep arriving: policy adaptive compared with simple policies and with fixed focus.
+
+Each cell of the grid is a kind of stream. All policies serve the same streams, and results are mean
+flow times over all of them. "best fixed" is the best value of the policy's parameter in hindsight.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from hesrpt import PowerLaw, Workload, simulate
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import OverloadWarning
+from hesrpt.policies import Adaptive, PolicyLike
+from hesrpt.policies.calibration import LEVELS, focus_of_level
+from hesrpt.speedups import Speedup
+from hesrpt.traces import read_trace
+from hesrpt.whatif.assumptions import assume_speedup
+from hesrpt.whatif.selection import select_jobs
+from hesrpt.whatif.study import build_workload
+from hesrpt.workload import SIZES
+
+POWERS = (0.3, 0.5, 0.7, 0.9, 0.97)
+LOADS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+KINDS = ("exponential", "pareto", "hyperexponential", "deterministic", "bimodal")
+SERVERS = (4, 16, 64, 512)
+#: The gains over EQUI and heSRPT that are expected with p = 0.9 at load 0.7 on 64 servers.
+OWN_TARGETS = {"exponential": 0.15, "pareto": 0.22}
+SIMPLE = ("equi", "hesrpt", "srpt")
+# The servers of machines whose traces do not say how many there are.
+_MACHINES = {"itp-cluster01": 128, "itp-cluster10": 64, "philly": 256}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One kind of stream."""
+
+    p: float | tuple[float, ...]
+    load: float
+    sizes: str
+    servers: int
+    whole: bool
+    burst: int = 1  # jobs that arrive together
+    size_error: float = 0.0
+    trace: Path | None = None
+
+    @property
+    def title(self) -> str:
+        p = f"{self.p:g}" if isinstance(self.p, float) else "mixed"
+        parts = [f"p {p}, load {self.load:g}, {self.sizes}, {self.servers} servers"]
+        parts.append("whole" if self.whole else "divisible")
+        parts += [f"bursts of {self.burst}"] if self.burst > 1 else []
+        parts += [f"size error {self.size_error:g}"] if self.size_error else []
+        return ", ".join(parts)
+
+    @property
+    def is_central(self) -> bool:
+        """Whether a gain over EQUI and heSRPT is expected here."""
+        is_poisson = self.burst == 1 and self.trace is None and self.size_error == 0
+        return (
+            is_poisson and isinstance(self.p, float) and self.p >= 0.7 and 0.5 <= self.load <= 0.9
+        )
+
+    @property
+    def has_own_target(self) -> bool:
+        """Whether a certain gain is expected here, so that streams must be long."""
+        has_target = (self.p, self.load, self.servers) == (0.9, 0.7, 64)
+        return self.is_central and has_target and self.sizes in OWN_TARGETS
+
+    def create_stream(self, jobs: int, seed: int) -> Workload:
+        """Return a stream; cells that differ only in p or in servers share random numbers."""
+        if self.trace is not None:
+            assert isinstance(self.p, float)
+            log = select_jobs(read_trace(self.trace), self.servers, load=self.load)
+            return build_workload(log, assume_speedup(self.p), seed)
+        rng = np.random.default_rng(seed)
+        sizes = _bimodal(rng, jobs) if self.sizes == "bimodal" else SIZES[self.sizes](rng, jobs)
+        gaps = rng.exponential(self.burst / (self.load * self.servers), -(-jobs // self.burst))
+        arrivals = np.repeat(np.cumsum(gaps), self.burst)[:jobs]
+        if isinstance(self.p, float):
+            return Workload(sizes, self._speedup(self.p), arrivals=arrivals)
+        drawn = rng.choice(self.p, jobs)
+        return Workload(sizes, [self._speedup(p) for p in drawn.tolist()], arrivals=arrivals)
+
+    def _speedup(self, p: float) -> Speedup:
+        return PowerLaw(p).time_shared() if self.whole else PowerLaw(p)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Mean flow times in one cell."""
+
+    cell: Cell
+    adaptive: float
+    simple: dict[str, float]
+    best_fixed: float
+    best_focus: float
+
+    @property
+    def above_simple(self) -> float:
+        """How far adaptive is above the best simple policy."""
+        return self.adaptive / min(self.simple.values()) - 1
+
+    @property
+    def above_best_fixed(self) -> float:
+        return self.adaptive / self.best_fixed - 1
+
+    @property
+    def above_equi_and_hesrpt(self) -> float:
+        return self.adaptive / min(self.simple["equi"], self.simple["hesrpt"]) - 1
+
+
+def _bimodal(rng: np.random.Generator, jobs: int) -> FloatArray:
+    """Return sizes of 10.5 for one job in twenty and 0.5 for the rest: 1 on average."""
+    return np.where(rng.random(jobs) < 0.05, 10.5, 0.5)
+
+
+def list_quick_cells() -> Iterator[Cell]:
+    """Return a few cells of each kind."""
+    for p, load, kind in product((0.5, 0.7, 0.9, 0.97), (0.3, 0.7, 0.9), ("exponential", "pareto")):
+        yield Cell(p, load, kind, 64, whole=False)
+    for load, kind in product((0.5, 0.7, 0.9), ("exponential", "pareto", "hyperexponential")):
+        yield Cell(0.9, load, kind, 16, whole=True)
+    yield Cell(0.9, 0.7, "exponential", 64, whole=True)
+    yield Cell(0.9, 0.7, "pareto", 64, whole=True)
+    yield Cell(0.9, 0.5, "pareto", 64, whole=False, burst=50)
+    yield Cell(0.9, 0.7, "pareto", 64, whole=False, size_error=1.0)
+
+
+def list_all_cells() -> Iterator[Cell]:
+    """Return the whole grid."""
+    for servers, whole, p, load, kind in product(SERVERS, (False, True), POWERS, LOADS, KINDS):
+        yield Cell(p, load, kind, servers, whole)
+    for whole, p, load, kind in product(
+        (False, True), POWERS, (0.3, 0.5, 0.7, 0.9), ("exponential", "pareto")
+    ):
+        yield Cell(p, load, kind, 64, whole, burst=50)
+        yield Cell(p, load, kind, 64, whole, size_error=0.5)
+        yield Cell(p, load, kind, 64, whole, size_error=1.0)
+    for load, kind in product((0.3, 0.5, 0.7, 0.9), ("exponential", "pareto")):
+        yield Cell((0.3, 0.5, 0.7, 0.9), load, kind, 16, whole=False)
+
+
+def list_trace_cells(directory: Path) -> Iterator[Cell]:
+    """Return cells for each trace in a directory."""
+    for path in sorted(directory.iterdir()):
+        machine = read_trace(path).machine_servers
+        servers = machine or next(n for name, n in _MACHINES.items() if path.name.startswith(name))
+        for p, load in product((0.5, 0.7, 0.9, 0.97), (0.3, 0.5, 0.7, 0.9)):
+            yield Cell(p, load, path.stem, int(servers), whole=True, trace=path)
+
+
+def measure_cell(cell: Cell, jobs: int, streams: int) -> Result:
+    """Simulate all policies in one cell."""
+    is_mixed = not isinstance(cell.p, float)
+    if is_mixed:
+        jobs, streams = min(jobs, 1000), 1  # these policies are not compiled
+    elif cell.trace is not None:
+        streams = 1
+    elif cell.has_own_target:
+        jobs *= 10
+    workloads = [cell.create_stream(jobs, seed) for seed in range(streams)]
+
+    def mean(policy: PolicyLike) -> float:
+        return float(
+            np.mean(
+                [
+                    simulate(
+                        workload,
+                        cell.servers,
+                        policy,
+                        whole=cell.whole,
+                        size_error=cell.size_error,
+                        seed=seed,
+                    ).mean_flow_time
+                    for seed, workload in enumerate(workloads)
+                ]
+            )
+        )
+
+    # HeSRPT needs one power law, and is left out where speedups differ.
+    simple = {name: mean(name) for name in SIMPLE if not (is_mixed and name == "hesrpt")}
+    simple.setdefault("hesrpt", simple["equi"])
+    fixed: dict[int, float] = {}
+
+    def measure(level: int) -> float:
+        if level not in fixed:
+            fixed[level] = mean(Adaptive(focus_of_level(level)))
+        return fixed[level]
+
+    # Mean flow time has one minimum along the levels, so we walk downhill in smaller and smaller
+    # steps.
+    best = LEVELS // 3
+    for step in (4,) if is_mixed else (4, 2, 1):
+        while better := [
+            level
+            for level in (best - step, best + step)
+            if 0 <= level <= LEVELS and measure(level) < measure(best)
+        ]:
+            best = min(better, key=measure)
+    return Result(cell, mean("adaptive"), simple, fixed[best], focus_of_level(best))
+
+
+def measure_arrivals(
+    console: Console,
+    *,
+    full: bool = False,
+    traces: Path | None = None,
+    servers: int | None = None,
+    jobs: int = 10_000,
+    streams: int = 2,
+) -> None:
+    """Compare adaptive with EQUI, heSRPT, SRPT and the best fixed focus in every cell."""
+    cells = list(list_all_cells() if full else list_quick_cells())
+    if servers is not None:
+        cells = [cell for cell in cells if cell.servers == servers]
+    if traces is not None:
+        cells += list_trace_cells(traces)
+    results = []
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OverloadWarning)
+        for cell in cells:
+            result = measure_cell(cell, jobs, streams)
+            results.append(result)
+            best = min(result.simple, key=result.simple.__getitem__)
+            console.print(
+                f"{cell.title}: {best} {result.simple[best]:.4g}, adaptive {result.adaptive:.4g} "
+                f"({result.above_simple:+.1%}), best fixed focus {result.best_focus:.3f} "
+                f"({result.above_best_fixed:+.1%})"
+            )
+    seconds = time.perf_counter() - began
+    console.print(f"{len(cells)} cells, {streams} streams of {jobs:,} jobs each: {seconds:.0f} s")
+    _print_targets(console, results)
+
+
+def _print_targets(console: Console, results: list[Result]) -> None:
+    simple = [result.above_simple for result in results]
+    fixed = [result.above_best_fixed for result in results]
+    central = [result.above_equi_and_hesrpt for result in results if result.cell.is_central]
+    console.print(
+        f"above the best of EQUI, heSRPT and SRPT: at most {max(simple):+.1%} (target +3%), "
+        f"missed in {sum(each > 0.03 for each in simple)} cells"
+    )
+    console.print(
+        f"above the best fixed focus: at most {max(fixed):+.1%} (target +5%), missed in "
+        f"{sum(each > 0.05 for each in fixed)} cells; on average {np.mean(fixed):+.2%} (target +1%)"
+    )
+    console.print(
+        f"against the better of EQUI and heSRPT, p ≥ 0.7 and load 0.5 to 0.9: on average "
+        f"{np.mean(central):+.1%} (target −4%)"
+    )
+    for result in results:
+        if result.cell.has_own_target:
+            target = OWN_TARGETS[result.cell.sizes]
+            console.print(
+                f"the same for {result.cell.title}: {result.above_equi_and_hesrpt:+.1%} "
+                f"(target −{target:.0%})"
+            )
+    for result in results:
+        if result.above_simple > 0.03 or result.above_best_fixed > 0.05:
+            console.print(
+                f"missed: {result.cell.title}: {result.above_simple:+.1%} above the best simple "
+                f"policy, {result.above_best_fixed:+.1%} above the best fixed focus"
+            )

@@ -1,0 +1,310 @@
+"""The adaptive policy: what theory says of it, and what its calibration must survive."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+
+from hesrpt import Amdahl, InputError, Measured, PowerLaw, Workload, plan, simulate
+from hesrpt.policies import Adaptive, Calibration, Equi, HeSrpt, Policy, State
+from hesrpt.policies.calibration import LEVELS, MIN_LEVEL
+from hesrpt.speedups import Speedup, SpeedupVector
+
+SPEEDUPS: list[Speedup] = [
+    PowerLaw(0.5),
+    PowerLaw(0.97),
+    PowerLaw(0.9).time_shared(),
+    PowerLaw(0.8).limited(3),
+    Amdahl(0.9),
+    Measured([1, 2, 4, 8], [1, 1.9, 3.2, 4.5]),
+]
+
+
+class Interpreted(Adaptive):
+    """The same policy, called at each event instead of being compiled."""
+
+    @property
+    def is_ranked(self) -> bool:
+        return False
+
+
+def create_state(
+    remaining: list[float], jobs: list[int], sizes: list[float] | None = None, servers: float = 8.0
+) -> State:
+    count = len(remaining)
+    return State(
+        0.0,
+        servers,
+        False,
+        np.array(jobs),
+        np.array(remaining),
+        np.array(remaining if sizes is None else sizes),
+        np.zeros(count),
+        np.ones(count),
+        SpeedupVector.repeat(PowerLaw(0.5), count),
+    )
+
+
+# --- batches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [Adaptive(), Interpreted()], ids=["compiled", "interpreted"])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("speedup", SPEEDUPS, ids=repr)
+def test_batch_gets_the_optimum(speedup: Speedup, whole: bool, policy: Policy) -> None:
+    sizes = np.random.default_rng(1).pareto(1.5, 60) + 1
+    sizes[10:14] = sizes[9]  # equal sizes
+    workload = Workload(sizes, speedup)
+    mean = simulate(workload, 8, policy, whole=whole).mean_flow_time
+    assert mean == pytest.approx(plan(workload, 8, whole=whole).mean_flow_time, rel=1e-9)
+
+
+@pytest.mark.parametrize("objective", ["slowdown", "weighted"])
+def test_batch_with_weights_gets_the_shares_of_hesrpt(objective: str) -> None:
+    rng = np.random.default_rng(2)
+    workload = Workload(rng.exponential(size=30), PowerLaw(0.7), weights=rng.uniform(1, 5, 30))
+    times = [
+        simulate(workload, 8, policy).completion_times
+        for policy in (Adaptive(objective=objective), HeSrpt(objective=objective))  # type: ignore[arg-type]
+    ]
+    np.testing.assert_allclose(times[0], times[1], rtol=1e-9)
+
+
+# --- the parameter ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("speedup", SPEEDUPS, ids=repr)
+def test_without_focus_work_is_done_as_fast_as_with_equal_shares(speedup: Speedup) -> None:
+    """All jobs are worth the same. Where speedups are linear, small jobs may come first."""
+    state = replace(
+        create_state([5.0, 2.0, 1.0], [0, 1, 2]), speedups=SpeedupVector.repeat(speedup, 3)
+    )
+    held = Adaptive(focus=0.0)(state)
+    assert held.sum() <= 8 * (1 + 1e-12)
+    equal = float(speedup.rate(Equi()(state)).sum())
+    assert float(speedup.rate(held).sum()) == pytest.approx(equal, rel=1e-9)
+
+
+def test_more_focus_gives_the_smallest_job_more() -> None:
+    state = create_state([5.0, 2.0, 1.0], [0, 1, 2])
+    held = [float(Adaptive(focus=focus)(state)[2]) for focus in (0.0, 0.1, 0.5, 1.0)]
+    assert held == sorted(held)
+    assert held[0] < held[-1]
+
+
+def test_focus_is_checked() -> None:
+    with pytest.raises(InputError, match="focus"):
+        Adaptive(focus=1.5)
+    with pytest.raises(InputError, match="sizes"):
+        Adaptive(sizes="guessed")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_unknown_sizes_get_equal_shares(whole: bool) -> None:
+    """With exponential sizes that nobody knows, EQUI is optimal."""
+    workload = Workload.poisson(6, 3000, speedup=PowerLaw(0.9).time_shared())
+    policies = Adaptive(sizes="unknown"), Equi()
+    times = [simulate(workload, 8, policy, whole=whole).completion_times for policy in policies]
+    np.testing.assert_array_equal(times[0], times[1])
+
+
+def test_jobs_with_different_speedups_share_servers_in_proportion_to_their_gains() -> None:
+    """At one price for all, k^p wants p/(1 − p) servers for each unit of money."""
+    state = replace(
+        create_state([5.0, 2.0], [0, 1]),
+        speedups=SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.75)]),
+    )
+    np.testing.assert_allclose(Adaptive(focus=0.0)(state), [2.0, 6.0], rtol=1e-6)
+
+
+# --- learning -----------------------------------------------------------------------------------
+
+
+def test_focus_stays_while_jobs_only_leave() -> None:
+    policy = Adaptive()
+    states = [
+        create_state([9.0, 4.0, 1.0], [0, 1, 2]),
+        create_state([8.0, 2.0], [0, 1], [9.0, 4.0]),
+        create_state([3.0], [0], [9.0]),
+    ]
+    before = None
+    for state in states:
+        state.calibration = policy.calibrate(before, state)
+        before = state
+        assert state.calibration is not None
+        assert state.calibration.focus == 1
+        assert state.calibration.jobs.tolist() == state.jobs.tolist()
+
+
+def test_focus_falls_if_jobs_end_while_others_have_come() -> None:
+    """The largest job ends when as many jobs are present as at the start: f is near 0."""
+    policy = Adaptive()
+    levels = []
+    before = None
+    for number in range(200):
+        # Two jobs at a time: the large one ends, a larger one comes, and so on.
+        state = create_state([2.0, 1.0], [number, number + 1], [2.0, 3.0 + number])
+        state.calibration = policy.calibrate(before, state)
+        assert state.calibration is not None
+        levels.append(state.calibration.level)
+        before = state
+    assert levels[0] == LEVELS
+    assert levels[-1] < levels[20] < LEVELS
+    assert levels[-1] < LEVELS / 2
+
+
+def test_decision_depends_on_state_and_calibration_only() -> None:
+    state = create_state([5.0, 2.0, 1.0], [3, 4, 5])
+    calibrated = replace(state, calibration=Calibration(level=LEVELS // 2))
+    first = Adaptive()(calibrated)
+    np.testing.assert_array_equal(first, Adaptive()(calibrated))
+    np.testing.assert_array_equal(first, Adaptive(focus=0.25)(state))
+    assert not np.allclose(first, Adaptive()(state))
+
+
+def test_calibration_survives_a_restart() -> None:
+    """A calibration stored as text and read again leads to the same decisions."""
+
+    class Restarting(Interpreted):
+        def calibrate(self, before: State | None, state: State) -> Calibration | None:
+            if before is not None and before.calibration is not None:
+                text = json.dumps(before.calibration.as_json())
+                before = replace(before, calibration=Calibration.from_json(json.loads(text)))
+            return super().calibrate(before, state)
+
+    workload = Workload.poisson(6, 400, speedup=PowerLaw(0.9), sizes="pareto", seed=3)
+    times = [simulate(workload, 8, each).completion_times for each in (Interpreted(), Restarting())]
+    np.testing.assert_array_equal(times[0], times[1])
+
+
+# --- streams ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size_error", [0.0, 0.7])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("speedup", [PowerLaw(0.9), PowerLaw(0.9).time_shared()], ids=repr)
+def test_compiled_and_interpreted_schedules_agree(
+    speedup: Speedup, whole: bool, size_error: float
+) -> None:
+    workload = Workload.poisson(6.5, 600, speedup=speedup, sizes="hyperexponential", seed=4)
+    times = [
+        simulate(workload, 8, policy, whole=whole, size_error=size_error).completion_times
+        for policy in (Adaptive(), Interpreted())
+    ]
+    np.testing.assert_allclose(times[0], times[1], rtol=1e-9)
+
+
+def test_schedule_can_be_worked_out_again() -> None:
+    """A recorded run repeats the run without factors, with the same calibration."""
+    workload = Workload.poisson(6, 500, speedup=PowerLaw(0.9), sizes="pareto", seed=5)
+    schedule = simulate(workload, 8, "adaptive")
+    work = np.zeros(len(workload))
+    start = 0.0
+    for phase, end in enumerate(schedule.timeline.ends):
+        work += schedule.timeline.servers(phase) ** 0.9 * (end - start)
+        start = end
+    np.testing.assert_allclose(work, workload.sizes, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("sizes", "gain"), [("exponential", 0.15), ("pareto", 0.22)])
+def test_adaptive_is_better_than_equi_and_hesrpt(sizes: str, gain: float) -> None:
+    means = dict.fromkeys(("adaptive", "equi", "hesrpt"), 0.0)
+    for seed in range(2):
+        workload = Workload.poisson(
+            0.7 * 64, 100_000, speedup=PowerLaw(0.9), sizes=sizes, seed=seed
+        )
+        for policy in means:
+            means[policy] += simulate(workload, 64, policy).mean_flow_time
+    assert means["adaptive"] < (1 - gain) * min(means["equi"], means["hesrpt"])
+
+
+def test_adaptive_approaches_srpt_on_one_fast_server() -> None:
+    """As p → 1 the system is one fast server, where SRPT is optimal (Schrage and Miller)."""
+    load = 0.7
+
+    def density(t: float) -> float:
+        return float(np.exp(-t))
+
+    def load_below(x: float) -> float:
+        return float(load * (1 - (1 + x) * np.exp(-x)))
+
+    def flow_time(x: float) -> float:
+        squares = integrate.quad(lambda t: t * t * density(t), 0, x)[0] + x * x * np.exp(-x)
+        waiting = load * squares / (2 * (1 - load_below(x)) ** 2)
+        return float(waiting + integrate.quad(lambda t: 1 / (1 - load_below(t)), 0, x)[0])
+
+    theory = integrate.quad(lambda x: density(x) * flow_time(x), 0, 40)[0]
+    workload = Workload.poisson(load, 300_000, speedup=PowerLaw(0.9999), seed=6)
+    means = {
+        policy: simulate(workload, 1, policy).mean_flow_time for policy in ("adaptive", "srpt")
+    }
+    assert means["adaptive"] == pytest.approx(means["srpt"], rel=0.01)
+    assert means["srpt"] == pytest.approx(theory, rel=0.02)  # sampling error
+    assert means["adaptive"] == pytest.approx(theory, rel=0.02)
+
+
+def test_littles_law() -> None:
+    workload = Workload.poisson(50, 5000, speedup=PowerLaw(0.9), seed=7)
+    run = simulate(workload, 64, "adaptive")
+    assert run.job_seconds == pytest.approx(run.flow_times.sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 2.0**30])
+def test_scale_does_not_matter(scale: float) -> None:
+    """In other units of time and size, all times change by the same factor."""
+    workload = Workload.poisson(6, 1000, speedup=PowerLaw(0.9), sizes="pareto", seed=8)
+    assert workload.arrivals is not None
+    scaled = Workload(
+        workload.sizes * scale, workload.speedups.shared or [], arrivals=workload.arrivals * scale
+    )
+    times = [simulate(each, 8, "adaptive").completion_times for each in (workload, scaled)]
+    np.testing.assert_allclose(times[1], times[0] * scale, rtol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(-12, 12), st.sampled_from([0.0, 0.0, 1e-9, 1.0, 1e9])),
+        min_size=1,
+        max_size=30,
+    ),
+    st.sampled_from(SPEEDUPS),
+    st.booleans(),
+)
+def test_calibration_is_finite_for_wild_streams(
+    jobs: list[tuple[float, float]], speedup: Speedup, whole: bool
+) -> None:
+    learned: list[Calibration] = []
+
+    class Watched(Interpreted):
+        def calibrate(self, before: State | None, state: State) -> Calibration | None:
+            calibration = super().calibrate(before, state)
+            assert calibration is not None
+            learned.append(calibration)
+            return calibration
+
+    sizes = 10.0 ** np.array([exponent for exponent, _ in jobs])
+    arrivals = np.cumsum([gap for _, gap in jobs])
+    workload = Workload(sizes, speedup, arrivals=arrivals)
+    for policy in (Watched(), Adaptive()):
+        assert np.isfinite(simulate(workload, 4, policy, whole=whole).completion_times).all()
+    for calibration in learned:
+        assert MIN_LEVEL <= calibration.level <= LEVELS
+        numbers = calibration.numerator, calibration.denominator, calibration.log_sizes
+        assert np.isfinite(numbers).all()
+        assert np.isfinite(calibration.spread).all()
+
+
+def test_many_jobs_at_once() -> None:
+    """More jobs in the system than the table of rows has room for at first."""
+    sizes = np.random.default_rng(9).exponential(size=1500)
+    arrivals = np.repeat([0.0, 0.01, 0.02], 500)
+    workload = Workload(sizes, PowerLaw(0.9), arrivals=arrivals)
+    times = [simulate(workload, 8, each).completion_times for each in (Adaptive(), Interpreted())]
+    np.testing.assert_allclose(times[0], times[1], rtol=1e-9)
