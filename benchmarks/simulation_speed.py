@@ -110,6 +110,7 @@ def measure_event_rate(console: Console, servers: float = 64.0) -> None:
     """Show how many events per second a compiled policy and a plain function achieve."""
     cases: list[tuple[str, PolicyLike, float, int, int]] = [
         ("hesrpt", "hesrpt", 44.0, 500_000, 1_000_000),
+        ("adaptive", "adaptive", 44.0, 500_000, 500_000),
         ("a policy in plain Python", in_proportion, 30.0, 20_000, 50_000),
     ]
     for name, policy, rate, jobs, target in cases:

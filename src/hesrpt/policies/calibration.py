@@ -39,8 +39,8 @@ BATCH_WEIGHT = 1e-3
 PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, but at most so much.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
-#: If most jobs ever seen are still there, they are a batch so far: f rises towards 1 by the fraction
-#: of jobs that are still there, times this. Of a long stream, only remembered jobs count as seen.
+#: While most of the jobs seen are still there, they are a batch so far: f rises towards 1 by the
+#: fraction that is still there, times this. Of a long stream, only remembered jobs count as seen.
 BATCH_FACTOR = 2.0
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
