@@ -36,12 +36,13 @@ MEMORY = 30_000
 #: Before anything is observed, f is 1, with this weight: a batch keeps it.
 BATCH_WEIGHT = 1e-3
 #: When the first job joins others, this is believed of f, with the weight of so many jobs.
-PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
+PRIOR_FOCUS, PRIOR_WEIGHT = 0.2, 10.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, but at most so much.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
 #: While most of the jobs seen are still there, they are a batch so far: f rises towards 1 by the
-#: fraction that is still there, times this. Of a long stream, only remembered jobs count as seen.
-BATCH_FACTOR = 2.0
+#: fraction that is still there, times the first number. After as many jobs as the second number,
+#: this counts half.
+BATCH_FACTOR, BATCH_JOBS = 3.0, 500.0
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
 
@@ -120,7 +121,8 @@ class Calibration:
         numerator = min(max(numerator, focus_of_level(MIN_LEVEL) * denominator), denominator)
         focus = numerator / denominator
         present = len(self.jobs) + len(jobs)
-        focus += (1 - focus) * min(BATCH_FACTOR * present / min(seen, MEMORY), 1.0)
+        batch = BATCH_FACTOR * present / seen * BATCH_JOBS / (BATCH_JOBS + seen)
+        focus += (1 - focus) * min(batch, 1.0)
         none = np.zeros(len(jobs))
         return replace(
             self,

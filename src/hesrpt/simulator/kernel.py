@@ -359,8 +359,9 @@ def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
     state.numerator = min(max(state.numerator, least), state.denominator)
     focus = state.numerator / state.denominator
     present = state.present + state.arrived - state.admitted
-    seen = min(state.arrived, settings.memory)
-    focus += (1.0 - focus) * min(settings.batch_factor * present / seen, 1.0)
+    batch = settings.batch_factor * present / state.arrived
+    batch *= settings.batch_jobs / (settings.batch_jobs + state.arrived)
+    focus += (1.0 - focus) * min(batch, 1.0)
     state.level = int(settings.levels * sqrt(focus) + 0.5)
 
 

@@ -75,6 +75,7 @@ class Settings(Protocol):
     min_focus: float
     memory: float
     batch_factor: float
+    batch_jobs: float
     prior_focus: float
     prior_weight: float
     size_power: float

@@ -148,6 +148,7 @@ class _Loop:
             min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
             memory=calibration.MEMORY,
             batch_factor=calibration.BATCH_FACTOR,
+            batch_jobs=calibration.BATCH_JOBS,
             prior_focus=calibration.PRIOR_FOCUS,
             prior_weight=calibration.PRIOR_WEIGHT,
             size_power=calibration.SIZE_POWER,
