@@ -254,10 +254,11 @@ def _print_targets(console: Console, results: list[Result]) -> None:
         f"above the best fixed focus: at most {max(fixed):+.1%} (target +5%), missed in "
         f"{sum(each > 0.05 for each in fixed)} cells; on average {np.mean(fixed):+.2%} (target +1%)"
     )
-    console.print(
-        f"against the better of EQUI and heSRPT, p ≥ 0.7 and load 0.5 to 0.9: on average "
-        f"{np.mean(central):+.1%} (target −4%)"
-    )
+    if central:
+        console.print(
+            f"against the better of EQUI and heSRPT, p ≥ 0.7 and load 0.5 to 0.9: on average "
+            f"{np.mean(central):+.1%} (target −4%)"
+        )
     for result in results:
         if result.cell.has_own_target:
             target = OWN_TARGETS[result.cell.sizes]

@@ -240,7 +240,7 @@ def test_adaptive_approaches_srpt_on_one_fast_server() -> None:
         return float(waiting + integrate.quad(lambda t: 1 / (1 - load_below(t)), 0, x)[0])
 
     theory = integrate.quad(lambda x: density(x) * flow_time(x), 0, 40)[0]
-    workload = Workload.poisson(load, 300_000, speedup=PowerLaw(0.9999), seed=6)
+    workload = Workload.poisson(load, 150_000, speedup=PowerLaw(0.9999), seed=6)
     means = {
         policy: simulate(workload, 1, policy).mean_flow_time for policy in ("adaptive", "srpt")
     }

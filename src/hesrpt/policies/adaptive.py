@@ -124,7 +124,13 @@ class Adaptive(RankedPolicy):
         return self.sizes == "known" or Equi().ranks_by_size(whole)
 
     def at_level(self, level: int) -> Adaptive:
-        fixed = replace(self, focus=focus_of_level(level))
+        return self._at_focus(focus_of_level(level))
+
+    def _at_focus(self, focus: float) -> Adaptive:
+        """Return the policy with a fixed focus and the same cached values."""
+        if self.focus == focus:
+            return self
+        fixed = replace(self, focus=focus)
         object.__setattr__(fixed, "_cache", self._cache)
         object.__setattr__(fixed, "_batch", self._batch)
         return fixed
@@ -181,14 +187,6 @@ class Adaptive(RankedPolicy):
             )
             return held
         return self._batch(state) if focus == 1 else self._share_by_price(state, weights, focus)
-
-    def _at_focus(self, focus: float) -> Adaptive:
-        if self.focus == focus:
-            return self
-        fixed = replace(self, focus=focus)
-        object.__setattr__(fixed, "_cache", self._cache)
-        object.__setattr__(fixed, "_batch", self._batch)
-        return fixed
 
     def _list_jobs(self, state: State, weights: FloatArray) -> IntArray:
         """Return the jobs from the last expected to end to the first."""

@@ -21,6 +21,7 @@ from math import exp, inf, log, log1p, sqrt
 
 from numba import njit
 
+from hesrpt.arrays import FloatArray
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Rows, Settings
 
 # Why the loop has returned.
@@ -35,6 +36,7 @@ SAME_TIME = 1e-14
 MANY = 64
 # A larger common factor might overflow: the row is looked up instead.
 MAX_FACTOR = 1e50
+MAX_LOG_FACTOR = 115.0
 # A policy that serves no job at this many reviews in a row never will.
 MAX_IDLE_REVIEWS = 1000
 # Below this, sums of a calibration are not forgotten any further.
@@ -61,9 +63,11 @@ def run(
         # --- decide -----------------------------------------------------------------------------
         if state.stage != ASSIGNED:
             if state.stage == CHANGED:
-                _update_remaining(jobs, rows, state, settings.calibrated)
-                if settings.calibrated and state.arrived > state.admitted:
-                    _observe_arrivals(jobs, state, settings)
+                if settings.calibrated:
+                    _observe_work(jobs, rows.log_rank, state)
+                    if state.arrived > state.admitted:
+                        _observe_arrivals(jobs, state, settings)
+                _update_remaining(jobs, state)
                 _admit(jobs, state, settings.sorted_by_size)
                 if settings.sorted_by_size and not settings.keeps_order:
                     _sort(jobs, state.present)
@@ -77,10 +81,10 @@ def run(
                 return TOO_MANY_SERVERS
             state.stage = ASSIGNED
 
-        has_factors = settings.exponent > 0.0 and state.present > 1
-        has_factors = has_factors or rows.rate_factor[state.present] > 0.0
-        if settings.by_rank and not recording and has_factors:
-            _run_by_factors(jobs, rows, state, settings, last_event)
+        if settings.exponent > 0.0 and not recording:
+            _run_calibrated(jobs, rows.log_rank, state, settings, last_event)
+        elif settings.by_rank and not recording and rows.rate_factor[state.present] > 0.0:
+            _run_by_factors(jobs, rows, state, settings.uniform, settings.stop_at, last_event)
 
         # --- find the next event ----------------------------------------------------------------
         present = state.present
@@ -132,7 +136,7 @@ def run(
         state.now = now
         if now == departs:
             if settings.calibrated:
-                _observe_ends(jobs, rows, state, exp(-1.0 / settings.memory))
+                _observe_ends(jobs, rows.log_rank, state, exp(-1.0 / settings.memory))
             _remove_ended(jobs, state)
         while state.arrived < total and jobs.arrivals[jobs.by_arrival[state.arrived]] <= now:
             state.arrived += 1
@@ -147,18 +151,12 @@ def run(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _run_by_factors(
-    jobs: Jobs, rows: Rows, state: LoopState, settings: Settings, last_event: int
+    jobs: Jobs, rows: Rows, state: LoopState, uniform: bool, stop_at: float, last_event: int
 ) -> None:
     """Run as long as events change only the pace of the virtual clock.
 
     These are departures of the last job in the list, and arrivals if all jobs have the same rate.
     """
-    uniform, calibrated = settings.uniform, settings.calibrated
-    decay = exp(-1.0 / settings.memory) if calibrated else 1.0
-    exponent, power = settings.exponent, 0.0
-    if exponent > 0.0:
-        power = 1.0 + (state.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
-    log_jobs, log_jobs_squared = state.log_jobs, state.log_jobs_squared
     present, running, arrived = state.present, state.running, state.arrived
     events, allocations = state.events, state.allocations
     now, virtual_time, pace = state.now, state.virtual_time, state.pace
@@ -170,7 +168,7 @@ def _run_by_factors(
     all_run = state.running_at_decision == state.present_at_decision
     fewest_running = 0 if all_run else state.running_at_decision // 2
     last_arrival = state.events + max(1000, 4 * state.present_at_decision)
-    limit = min(settings.stop_at, state.next_review)
+    limit = min(stop_at, state.next_review)
     total = jobs.by_arrival.size
     arrives = jobs.arrivals[jobs.by_arrival[arrived]] if arrived < total else inf
     rate, held = jobs.rate[jobs.present[present - 1]], jobs.held[jobs.present[present - 1]]
@@ -179,12 +177,7 @@ def _run_by_factors(
         target = jobs.target[job]
         departs = max(now + (target - virtual_time) * pace, now)
         if departs < arrives:
-            if exponent > 0.0:
-                log_factor = -power * log1p(-1.0 / present) if present > 1 else inf
-                factor = exp(min(log_factor * exponent, 700.0))
-                held_grows_by = exp(min(log_factor, 700.0))
-            else:
-                factor, held_grows_by = rows.rate_factor[present], rows.held_factor[present]
+            factor = rows.rate_factor[present]
             if present == 1:
                 # The next job finds an empty system, and gets the rate that this one had.
                 if not uniform or arrives >= limit:
@@ -207,19 +200,10 @@ def _run_by_factors(
             else:
                 job_seconds += present * (departs - now)
                 allocations += running
-                if calibrated:
-                    log_present = rows.log_rank[present]
-                    log_jobs += (target - virtual_time) * log_present
-                    log_jobs_squared += (target - virtual_time) * log_present**2
-                    mean, mean_square = log_present, log_present**2
-                    if target > 0.0:
-                        mean, mean_square = log_jobs / target, log_jobs_squared / target
-                    _add_sample(jobs, job, jobs.remaining[job], log_present, mean, mean_square)
-                    _count_end(jobs, job, state, log_present, decay)
                 now, virtual_time = departs, target
                 jobs.completion[job] = now
                 pace /= factor
-                held_factor *= held_grows_by
+                held_factor *= rows.held_factor[present]
                 present -= 1
                 running -= 1
         elif not uniform or departs == arrives or arrives >= limit or events >= last_arrival:
@@ -251,7 +235,54 @@ def _run_by_factors(
     state.server_seconds += state.held * (busy + now - busy_since)
     state.now, state.virtual_time, state.pace = now, virtual_time, pace
     state.held_factor, state.job_seconds = held_factor, job_seconds
-    state.log_jobs, state.log_jobs_squared = log_jobs, log_jobs_squared
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _run_calibrated(
+    jobs: Jobs, log_rank: FloatArray, state: LoopState, settings: Settings, last_event: int
+) -> None:
+    """Do the same for a calibrated policy whose rows are those of heSRPT for some p.
+
+    The last job of the list leaves, and the calibration counts it; its level stays as it is.
+    """
+    exponent, decay = settings.exponent, exp(-1.0 / settings.memory)
+    power = 1.0 + (state.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
+    fewest = state.present_at_decision // 2 if state.present_at_decision > MANY else 0
+    all_run = state.running_at_decision == state.present_at_decision
+    fewest = max(fewest, 1)  # the last job leaves by the main loop
+    fewest_running = 0 if all_run else state.running_at_decision // 2
+    limit = min(settings.stop_at, state.next_review)
+    if state.arrived < jobs.by_arrival.size:
+        limit = min(limit, jobs.arrivals[jobs.by_arrival[state.arrived]])
+    since = state.now
+    while state.events < last_event and state.present > fewest:
+        present = state.present
+        job = jobs.present[present - 1]
+        target = jobs.target[job]
+        departs = max(state.now + (target - state.virtual_time) * state.pace, state.now)
+        if departs >= limit or state.running - 1 <= fewest_running:
+            break
+        log_held_factor = -power * log1p(-1.0 / present)
+        if log_held_factor > MAX_LOG_FACTOR:
+            break
+        log_jobs = log_rank[present]
+        state.log_jobs += (target - state.virtual_time) * log_jobs
+        state.log_jobs_squared += (target - state.virtual_time) * log_jobs**2
+        mean, mean_square = log_jobs, log_jobs**2
+        if target > 0.0:
+            mean, mean_square = state.log_jobs / target, state.log_jobs_squared / target
+        _add_sample(jobs, job, jobs.remaining[job], log_jobs, mean, mean_square)
+        _count_end(jobs, job, state, log_jobs, decay)
+        state.job_seconds += present * (departs - state.now)
+        state.allocations += state.running
+        state.now, state.virtual_time = departs, target
+        jobs.completion[job] = departs
+        state.pace /= exp(log_held_factor * exponent)
+        state.held_factor *= exp(log_held_factor)
+        state.present -= 1
+        state.running -= 1
+        state.events += 1
+    state.server_seconds += state.held * (state.now - since)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -268,26 +299,30 @@ def _is_row_missing(rows: Rows, state: LoopState, settings: Settings) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _update_remaining(jobs: Jobs, rows: Rows, state: LoopState, calibrated: bool) -> None:
+def _update_remaining(jobs: Jobs, state: LoopState) -> None:
     """Compute what remains of the jobs that have run since the last decision."""
-    first = state.present - state.running
-    if calibrated and state.virtual_time > 0.0:
-        mean = state.log_jobs / state.virtual_time
-        mean_square = state.log_jobs_squared / state.virtual_time
-        for place in range(first, state.present):
-            job = jobs.present[place]
-            before = jobs.remaining[job]
-            to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
-            jobs.remaining[job] = min(before, to_target)
-            done = before - jobs.remaining[job]
-            _add_sample(jobs, job, done, rows.log_rank[place + 1], mean, mean_square)
-    else:
-        for place in range(first, state.present):
-            job = jobs.present[place]
-            # The target of a paused job includes its pause, in which no work is done.
-            to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
-            jobs.remaining[job] = min(jobs.remaining[job], to_target)
+    for place in range(state.present - state.running, state.present):
+        job = jobs.present[place]
+        # The target of a paused job includes its pause, in which no work is done.
+        to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
+        jobs.remaining[job] = min(jobs.remaining[job], to_target)
     state.running = 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_work(jobs: Jobs, log_rank: FloatArray, state: LoopState) -> None:
+    """Compute what remains of jobs, and add the work done on them to the calibration."""
+    if state.virtual_time <= 0.0:
+        return
+    mean = state.log_jobs / state.virtual_time
+    mean_square = state.log_jobs_squared / state.virtual_time
+    for place in range(state.present - state.running, state.present):
+        job = jobs.present[place]
+        before = jobs.remaining[job]
+        to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
+        jobs.remaining[job] = min(before, to_target)
+        done = before - jobs.remaining[job]
+        _add_sample(jobs, job, done, log_rank[place + 1], mean, mean_square)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -295,7 +330,7 @@ def _add_sample(
     jobs: Jobs, job: int, done: float, log_rank: float, log_jobs: float, log_jobs_squared: float
 ) -> None:
     """Add work done to the sums of a job, given the means of ln m and ln² m in that time."""
-    weight = done * jobs.sample_weight[job]
+    weight = done * jobs.samples[job, 3]
     jobs.samples[job, 0] += weight * (log_rank * (log_rank - 2.0 * log_jobs) + log_jobs_squared)
     jobs.samples[job, 1] += weight * (log_rank - log_jobs)
     jobs.samples[job, 2] += weight * (log_rank * log_jobs - log_jobs_squared)
@@ -312,10 +347,10 @@ def _count_end(jobs: Jobs, job: int, state: LoopState, log_jobs: float, decay: f
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _observe_ends(jobs: Jobs, rows: Rows, state: LoopState, decay: float) -> None:
+def _observe_ends(jobs: Jobs, log_rank: FloatArray, state: LoopState, decay: float) -> None:
     """Count the jobs that end now, the smallest first."""
     due = state.virtual_time + SAME_TIME * (state.now / state.pace + state.virtual_time)
-    mean = rows.log_rank[state.present]
+    mean = log_rank[state.present]
     mean_square = mean**2
     if state.virtual_time > 0.0:
         mean = state.log_jobs / state.virtual_time
@@ -325,8 +360,8 @@ def _observe_ends(jobs: Jobs, rows: Rows, state: LoopState, decay: float) -> Non
         job = jobs.present[place]
         if jobs.target[job] <= due:
             done = jobs.remaining[job]
-            _add_sample(jobs, job, done, rows.log_rank[place + 1], mean, mean_square)
-            _count_end(jobs, job, state, rows.log_rank[left], decay)
+            _add_sample(jobs, job, done, log_rank[place + 1], mean, mean_square)
+            _count_end(jobs, job, state, log_rank[left], decay)
             left -= 1
         elif left < state.present:
             continue
@@ -336,7 +371,7 @@ def _observe_ends(jobs: Jobs, rows: Rows, state: LoopState, decay: float) -> Non
             to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
             jobs.remaining[job] = min(before, to_target)
             done = before - jobs.remaining[job]
-            _add_sample(jobs, job, done, rows.log_rank[place + 1], mean, mean_square)
+            _add_sample(jobs, job, done, log_rank[place + 1], mean, mean_square)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -350,7 +385,7 @@ def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
         job = jobs.by_arrival[number]
         size = jobs.remaining[job]
         weight = exp(settings.size_power * (log(size * jobs.estimate[job]) - usual))
-        jobs.sample_weight[job] = min(weight, settings.max_size_weight) / size
+        jobs.samples[job, 3] = min(weight, settings.max_size_weight) / size
     if state.present > 0 and not state.is_stream:
         state.is_stream = True
         state.numerator += settings.prior_focus * settings.prior_weight

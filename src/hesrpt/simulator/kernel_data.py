@@ -25,8 +25,7 @@ class Jobs(NamedTuple):
     present: IntArray  # the jobs in the system, at the front of this array
     decided_servers: FloatArray  # the caller's decision: the servers of the jobs present …
     decided_rates: FloatArray  # … and their rates
-    sample_weight: FloatArray  # what a unit of work counts in the calibration
-    samples: FloatArray  # of each job, its sums in the calibration: spread, lean, height
+    samples: FloatArray  # of each job: spread, lean and height, and what a unit of work counts
 
 
 class Rows(NamedTuple):

@@ -107,8 +107,7 @@ class _Loop:
             present=np.empty(jobs, dtype=np.int64),
             decided_servers=np.empty(decisions),
             decided_rates=np.empty(decisions),
-            sample_weight=np.zeros(samples),
-            samples=np.zeros((samples, 3)),
+            samples=np.zeros((samples, 4)),
         )
         # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
