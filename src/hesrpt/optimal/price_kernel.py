@@ -20,53 +20,17 @@ All compiled functions stay in this file: numba's cache does not notice changes 
 from __future__ import annotations
 
 from math import exp, inf, log, sqrt
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
 
 from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.optimal.price_kernel_data import MAX_MINIMA, POWER, TABLE, Corners, Kind, Minima
 
-POWER, AMDAHL, TABLE = range(3)
-# The local minima of a job that are kept.
-MAX_MINIMA = 12
 # The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
 _SIDE = 1e-12
 # Sums of work may have relative errors up to this.
 _ROUNDING = 1e-11
-
-
-class Kind(Protocol):
-    """A kind of jobs, which have the same speedup and the same weight: a record of an array."""
-
-    family: int
-    parameter: float  # p of a power law, f of Amdahl's law
-    log_parameter: float
-    low: float  # a formula is linear up to this number of servers, which is 0 or 1 …
-    high: float  # … and flat from this one on
-    high_rate: float
-    weight: float
-    first_corner: int  # of a table
-    last_corner: int
-    first_job: int  # jobs are sorted by kind, those of one kind by arrival
-    end_job: int
-
-
-class Corners(NamedTuple):
-    """The corners of all tables, one table after the other."""
-
-    at: FloatArray
-    height: FloatArray
-
-
-class Minima(NamedTuple):
-    """The local minima of each job's cost over the time at which it ends."""
-
-    found: IntArray  # how many
-    cost: FloatArray
-    interval: IntArray  # in which, or at the start of which, the job ends
-    value: FloatArray  # ψ
-    is_corner: IntArray  # whether the job ends at the start of the interval
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -448,54 +412,3 @@ def add_usage(
                         usage[row, last] += chance * n * (size - high_work) / rate
                 ends[job] += chance * end
     return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def share_equally(
-    kinds: list[Kind],
-    corners: Corners,
-    sizes: FloatArray,
-    arrival_times: FloatArray,
-    servers: float,
-    ends: FloatArray,
-) -> None:
-    """Compute when each job ends if the jobs present always share the servers equally."""
-    by_arrival = np.argsort(arrival_times)
-    remaining = sizes.copy()
-    kind_of_job = np.empty(sizes.size, np.int64)
-    for number in range(len(kinds)):
-        kind_of_job[kinds[number].first_job : kinds[number].end_job] = number
-    rates = np.empty(len(kinds))
-    present = np.empty(sizes.size, np.int64)
-    count = arrived = 0
-    now = 0.0
-    while count > 0 or arrived < sizes.size:
-        if count == 0:
-            now = max(now, arrival_times[by_arrival[arrived]])
-        while arrived < sizes.size and arrival_times[by_arrival[arrived]] <= now:
-            present[count] = by_arrival[arrived]
-            arrived += 1
-            count += 1
-        for number in range(len(kinds)):
-            share = min(servers / count, kinds[number].high)
-            rates[number] = _rate(kinds[number], corners, share)
-        step = inf
-        for place in range(count):
-            job = present[place]
-            step = min(step, remaining[job] / rates[kind_of_job[job]])
-        until_arrival = inf
-        if arrived < sizes.size:
-            until_arrival = arrival_times[by_arrival[arrived]] - now
-        step = min(step, until_arrival)
-        kept = 0
-        for place in range(count):
-            job = present[place]
-            rate = rates[kind_of_job[job]]
-            remaining[job] -= step * rate
-            if remaining[job] <= 1e-12 * sizes[job]:
-                ends[job] = now + step
-            else:
-                present[kept] = job
-                kept += 1
-        count = kept
-        now = now + step if step < until_arrival else arrival_times[by_arrival[arrived]]

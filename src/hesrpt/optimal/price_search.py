@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.optimal.equal_shares import find_equal_share_ends
 from hesrpt.optimal.priced_jobs import PricedCosts, PricedJobs
 from hesrpt.speedups import SpeedupVector
 
@@ -68,8 +69,7 @@ def search_prices(
 ) -> FoundPrices:
     """Return prices for which the bound is about as great as it gets."""
     all_jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
-    exponent = float(np.clip(np.mean(speedups.closest_exponents()), 0.05, 0.95))
-    start = _start_prices(all_jobs, exponent)
+    start = _start_prices(sizes, arrivals, weights, speedups, servers)
     if len(sizes) < _MANY_JOBS:
         best = _Search([all_jobs], servers, None).run(start)
     else:
@@ -84,23 +84,29 @@ def search_prices(
     return FoundPrices(best.times, best.prices, costs)
 
 
-def _start_prices(jobs: PricedJobs, exponent: float) -> Prices:
+def _start_prices(
+    sizes: FloatArray,
+    arrivals: FloatArray,
+    weights: FloatArray,
+    speedups: SpeedupVector,
+    servers: float,
+) -> Prices:
     """Return p/N times the weight of all jobs present when servers are shared equally.
 
     These are the prices of a batch under a power law, apart from when its jobs end.
     """
-    ends = jobs.equal_share_ends()
-    first, last = float(jobs.arrivals.min()), float(ends.max())
+    exponent = float(np.clip(np.mean(speedups.closest_exponents()), 0.05, 0.95))
+    ends = find_equal_share_ends(sizes, arrivals, speedups, servers)
+    last = float(ends.max())
     # Some schedules take longer.
-    later = last + (last - float(jobs.arrivals.max())) * np.array([0.1, 0.3, 1.0])
-    times = np.unique(np.concatenate((jobs.arrivals, ends, later)))
+    later = last + (last - float(arrivals.max())) * np.array([0.1, 0.3, 1.0])
+    times = np.unique(np.concatenate((arrivals, ends, later)))
     changes = np.zeros(len(times))
-    np.add.at(changes, np.searchsorted(times, jobs.arrivals), jobs.weights)
-    np.add.at(changes, np.searchsorted(times, ends), -jobs.weights)
+    np.add.at(changes, np.searchsorted(times, arrivals), weights)
+    np.add.at(changes, np.searchsorted(times, ends), -weights)
     present = np.maximum(np.cumsum(changes)[:-1], 0.0)
     present[times[:-1] >= last] = 0.0
-    assert times[0] == first
-    return Prices(times, exponent / jobs.servers * present)
+    return Prices(times, exponent / servers * present)
 
 
 class _Search:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
-from hesrpt.optimal.price_kernel import (
+from hesrpt.optimal.price_kernel import add_usage, find_minima
+from hesrpt.optimal.price_kernel_data import (
     AMDAHL,
     MAX_MINIMA,
     POWER,
@@ -17,9 +18,6 @@ from hesrpt.optimal.price_kernel import (
     Corners,
     Kind,
     Minima,
-    add_usage,
-    find_minima,
-    share_equally,
 )
 from hesrpt.speedups import Amdahl, Custom, PowerLaw, Speedup, SpeedupVector
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
@@ -118,12 +116,6 @@ class PricedJobs:
 
     def __len__(self) -> int:
         return len(self.sizes)
-
-    def equal_share_ends(self) -> FloatArray:
-        """Return when each job ends if the jobs present always share the servers equally."""
-        ends = np.empty(len(self))
-        share_equally(self.kinds, self.corners, self.sizes, self.arrivals, self.servers, ends)
-        return ends
 
     def evaluate(
         self,
