@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.table import Table
 
-from hesrpt.cli.terminal import create_console, print_table
+from hesrpt.cli.terminal import print_table
+from hesrpt.display.console import create_console
 
 
 @pytest.mark.parametrize(("soft_wrap", "lines"), [(True, 2), (False, 3)])

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from hesrpt.cli.terminal import literal, print_error_text
+from hesrpt.display.console import literal, print_error_text
 from hesrpt.runtime.pool import Pool
 from hesrpt.units import format_duration
 

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from hesrpt.cli.completion import complete_job
-from hesrpt.cli.escaping import escape, escape_output
 from hesrpt.cli.options import StateDirectory, parse_whole_number
+from hesrpt.display.escaping import escape, escape_output
 from hesrpt.errors import InputError
 
 _BLOCK_BYTES = 1 << 16

@@ -13,7 +13,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
 from hesrpt.cli.compare import compare
-from hesrpt.cli.escaping import escape
 from hesrpt.cli.logs import logs
 from hesrpt.cli.option_groups import expand_option_groups
 from hesrpt.cli.paper import paper
@@ -24,6 +23,7 @@ from hesrpt.cli.simulate import simulate
 from hesrpt.cli.status import status
 from hesrpt.cli.submit import submit
 from hesrpt.cli.whatif import whatif
+from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {

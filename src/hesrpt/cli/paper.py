@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from hesrpt.cli.escaping import escape
 from hesrpt.cli.options import AsJson, Seed, parse_whole_number
 from hesrpt.cli.terminal import show_progress
+from hesrpt.display.escaping import escape
 
 
 def paper(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hesrpt.cli.terminal import create_console, literal, print_table
+from hesrpt.cli.terminal import print_table
+from hesrpt.display.console import create_console, literal
 from hesrpt.paper import Claim, Verdict
 from hesrpt.paper.claims.verdicts import count_verdicts
 from hesrpt.paper.exhibits import Row

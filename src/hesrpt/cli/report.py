@@ -7,7 +7,7 @@ import json
 from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, CsvFile, PlotFile, StateDirectory
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
-from hesrpt.cli.terminal import create_console
+from hesrpt.display.console import create_console
 
 
 def report(

@@ -12,9 +12,9 @@ import typer
 
 from hesrpt._version import __version__
 from hesrpt.cli.completion import complete_change, complete_engine, complete_malleable_policy
-from hesrpt.cli.escaping import escape
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
-from hesrpt.cli.terminal import create_console, literal
+from hesrpt.display.console import create_console, literal
+from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from hesrpt.cli.terminal import create_console, literal, print_error_text, print_table
+from hesrpt.cli.terminal import print_table
+from hesrpt.display.console import create_console, literal, print_error_text
 from hesrpt.policies import POLICIES
 from hesrpt.runtime.inspection import RunStatus
 from hesrpt.runtime.predictions import simulate_alternatives

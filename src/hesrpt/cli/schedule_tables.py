@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
-from hesrpt.cli.terminal import create_console, literal, print_table
+from hesrpt.cli.terminal import print_table
+from hesrpt.display.console import create_console, literal
 from hesrpt.objectives import COSTS
 from hesrpt.optimal.planner import Plan
 from hesrpt.simulator import Comparison, Simulation

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hesrpt.cli.escaping import escape
 from hesrpt.cli.options import StateDirectory
+from hesrpt.display.escaping import escape
 
 
 def submit(

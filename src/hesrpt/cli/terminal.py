@@ -1,4 +1,4 @@
-"""The terminal: the console that commands print to, progress bars and warnings."""
+"""The terminal: tables, progress bars and warnings."""
 
 from __future__ import annotations
 
@@ -8,37 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hesrpt.cli.escaping import escape, escape_lines
+from hesrpt.display.console import create_console
+from hesrpt.display.escaping import escape
 from hesrpt.errors import OverloadWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
 _MAX_TABLE_WIDTH = 1000
-
-
-def create_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """Return a console that prints text literally, without highlighting or emoji codes."""
-    from rich.console import Console
-
-    return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
-
-
-def literal(text: str, style: str = "") -> Text:
-    """Return a text that is shown as it is: without markup, and with control characters escaped."""
-    from rich.text import Text
-
-    return Text(escape(text), style=style)
-
-
-def print_error_text(console: Console, subject: str, error: str | None) -> None:
-    """Print what happened to something, and an error, which may have several lines."""
-    from rich.text import Text
-
-    reason = f": {escape_lines(error)}" if error else ""
-    console.print(Text(f"{escape(subject)}{reason}"), soft_wrap=True)
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -7,7 +7,8 @@ from math import inf
 
 from rich.table import Table
 
-from hesrpt.cli.terminal import create_console, literal, print_table
+from hesrpt.cli.terminal import print_table
+from hesrpt.display.console import create_console, literal
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
 from hesrpt.whatif import Sensitivity, Study
