@@ -12,7 +12,6 @@ from hesrpt.errors import (
     OverloadWarning,
     PolicyError,
     StateError,
-    UnpicklableError,
 )
 from hesrpt.optimal.bound_verification import verify_bound
 from hesrpt.optimal.bounds import LowerBound, lower_bound
@@ -57,7 +56,6 @@ __all__ = [
     "Simulation",
     "Speedup",
     "StateError",
-    "UnpicklableError",
     "Workload",
     "__version__",
     "compare",

@@ -10,7 +10,6 @@ __all__ = [
     "OverloadWarning",
     "PolicyError",
     "StateError",
-    "UnpicklableError",
 ]
 
 
@@ -46,13 +45,6 @@ class StateError(InputError):
 
 class JobError(RuntimeError):
     """A job failed or was cancelled. If an item has raised an exception, that is the cause."""
-
-
-class UnpicklableError(RuntimeError):
-    """The argument, the result or the exception of an item cannot be sent to another process.
-
-    The message names it and says why.
-    """
 
 
 class OverloadWarning(UserWarning):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 import cloudpickle
 
-from hesrpt.errors import JobError, UnpicklableError
+from hesrpt.errors import JobError
 
 #: What a job does when an item has failed too often: it fails, or the other items go on.
 OnError: TypeAlias = Literal["raise", "keep"]
@@ -36,8 +37,8 @@ class ItemFailure:
     def exception(self) -> BaseException:
         """What the item raised the last time. Its cause shows the traceback in its process.
 
-        It is an UnpicklableError if the exception itself could not be sent, a TimeoutError if the
-        item exceeded its time limit, and a JobError if its process ended.
+        It is a PicklingError if the argument, the result or the exception itself cannot be pickled,
+        a TimeoutError if the item exceeded its time limit, and a JobError if its process ended.
         """
         exception: BaseException = JobError(self.describe())
         if self.pickled_exception:
@@ -45,7 +46,7 @@ class ItemFailure:
                 exception = cloudpickle.loads(self.pickled_exception)
             except BaseException as error:  # unpickling runs the user's code
                 problem = f"{type(error).__name__}: {error}"
-                exception = UnpicklableError(f"{self.error} (cannot be unpickled: {problem})")
+                exception = pickle.UnpicklingError(f"{self.error} (cannot be unpickled: {problem})")
         if self.traceback:
             exception.__cause__ = RemoteTraceback(self.traceback)
         return exception
@@ -57,4 +58,5 @@ class ItemFailure:
 
 def describe_item(item: int, value: str) -> str:
     """Return the number of an item, and its value if that says more."""
-    return f"item {item}" if value in ("", str(item)) else f"item {item} ({value})"
+    says_more = value not in ("", str(item), repr(str(item)))
+    return f"item {item} ({value})" if says_more else f"item {item}"

@@ -14,10 +14,9 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.commands.toml_tables import describe_value
-from hesrpt.runtime.failures import OnError
+from hesrpt.runtime.failures import OnError, describe_item
 from hesrpt.runtime.learning import ItemDurations
-from hesrpt.runtime.text import escape_undecodable
+from hesrpt.runtime.text import describe_value, escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
 
 #: How a running command adapts when its number of servers changes.
@@ -58,8 +57,8 @@ class JobSpec:
 
     def describe_item(self, item: int) -> str:
         """Return the number of an item; for a command also the item, if that says more."""
-        value = self.command.items[item] if self.command and self.command.items else str(item)
-        return f"item {item}" if value == str(item) else f"item {item} ({describe_value(value)})"
+        items = self.command.items if self.command else None
+        return describe_item(item, describe_value(items[item]) if items else "")
 
     def to_json(self) -> str:
         """Return the spec as JSON, without a speedup that is not a power law."""

@@ -37,6 +37,7 @@ from hesrpt.runtime.events import (
     Tick,
     WeightChanged,
 )
+from hesrpt.runtime.failures import describe_item
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobsSubmitted,
@@ -171,7 +172,8 @@ class LiveRun:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
             job.failed_seconds += outcome.seconds
-            error = escape_undecodable(f"{job.spec.describe_item(item)}: {outcome.error}")
+            value = outcome.details.value or job.source.describe_value(item)
+            error = escape_undecodable(f"{describe_item(item, value)}: {outcome.error}")
             self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
             return ItemFailed(now, job.name, item, error)
         result = b"" if job.source.delivers_results else outcome.result

@@ -12,13 +12,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from hesrpt.errors import InputError
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import CommandTask, Outcome, PythonTask, Task
+from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
+from hesrpt.runtime.engines.pickling import load_harmless
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Match, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import fingerprint_command_items, fingerprint_item
+from hesrpt.runtime.text import describe_value
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
+# Larger arguments are not unpickled to describe them.
+_MAX_DESCRIBED_BYTES = 2**20
 
 
 class SourceListener(Protocol):
@@ -55,6 +61,9 @@ class Source(Protocol):
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         """Return the task of an item."""
 
+    def describe_value(self, item: int) -> str:
+        """Return an item that is not done as a short text; an empty one if that is not known."""
+
     def get_key(self, item: int) -> bytes:
         """Return what identifies an item in the journal, while it is not done."""
 
@@ -80,6 +89,7 @@ class UnfinishedItem(NamedTuple):
 
     packed: Any  # the argument, as the engine needs it
     fingerprint: bytes
+    value: str = ""  # the argument as a short text, if it cannot be pickled
 
 
 class PythonSource:
@@ -138,7 +148,7 @@ class PythonSource:
                     fingerprint = fingerprint_item(argument) if self.has_journal else b""
                     if (match := self.earlier.match(fingerprint, items)) is not None:
                         listener.report_match(match, items)
-                    elif self._add(items, self.pack_argument(argument), fingerprint):
+                    elif self._add(items, self._pack(argument, fingerprint)):
                         startable += 1
                         listener.report_items(startable)
                     else:
@@ -151,20 +161,29 @@ class PythonSource:
             listener.report_end(lambda: items)
         self.earlier = EarlierItems()
 
+    def _pack(self, argument: Any, fingerprint: bytes) -> UnfinishedItem:
+        try:
+            return UnfinishedItem(self.pack_argument(argument), fingerprint)
+        except InputError as error:
+            # Only this item fails, when its turn comes.
+            problem = describe_pickling_problem("argument", argument, error.__cause__ or error)
+            refusal = self.pack_argument(Refusal(problem))
+            return UnfinishedItem(refusal, fingerprint, describe_value(argument))
+
     def _skip(self, item: int) -> bool:
         """Return whether an item of a list was done in an earlier run."""
         while self.done_before and self.done_before[0].stop <= item:
             self.done_before.popleft()
         return bool(self.done_before) and item in self.done_before[0]
 
-    def _add(self, item: int, packed: Any, fingerprint: bytes) -> bool:
+    def _add(self, item: int, unfinished: UnfinishedItem) -> bool:
         """Add an item to do, as soon as there is room for it; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
                 self.changed.wait(1.0)  # more servers may allow for more items
             if not self.is_closed:
-                self.unfinished[item] = UnfinishedItem(packed, fingerprint)
-                self.unfinished_bytes += _count_bytes(packed)
+                self.unfinished[item] = unfinished
+                self.unfinished_bytes += _count_bytes(unfinished.packed)
             return not self.is_closed
 
     def _has_room(self) -> bool:
@@ -180,6 +199,17 @@ class PythonSource:
             log=log,
             keep_result=self.keep_results,
         )
+
+    def describe_value(self, item: int) -> str:
+        unfinished = self.unfinished[item]
+        if unfinished.value or not isinstance(unfinished.packed, bytes):
+            return unfinished.value or describe_value(unfinished.packed)
+        if len(unfinished.packed) > _MAX_DESCRIBED_BYTES:
+            return ""
+        try:
+            return describe_value(load_harmless(unfinished.packed))
+        except Exception:  # the argument needs the user's code, which must not run here
+            return ""
 
     def get_key(self, item: int) -> bytes:
         return create_key(self.unfinished[item].fingerprint, self.run, item)
@@ -238,6 +268,9 @@ class CommandSource:
             directory=None if template.directory is None else Path(template.directory),
             pin_cores=self.pin_cores,
         )
+
+    def describe_value(self, item: int) -> str:
+        return describe_value(self.template.items[item]) if self.template.items else ""
 
     def get_key(self, item: int) -> bytes:
         return create_key(self.fingerprints[item], self.run, item)

@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 import re
+import reprlib
+from typing import Any
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+
+
+def describe_value(value: Any) -> str:
+    r"""Return a value as a short text in one line.
+
+    >>> describe_value("a\tb"), describe_value(range(10))
+    ("'a\\\\tb'", 'range(0, 10)')
+    """
+    text = _REPR.repr(value)
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def escape_undecodable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from collections.abc import Iterator
@@ -95,9 +96,17 @@ def test_results_and_errors_are_returned(real_engine: Engine) -> None:
     real_engine.start("a", {2: unpicklable}, 1)
     outcomes = collect_outcomes(real_engine, 3)
     assert cloudpickle.loads(outcomes["a", 0].result) == {"twice": 42}
-    assert str(outcomes["a", 1].error).startswith("ZeroDivisionError: division by zero\n")
-    assert "test_engines.py" in str(outcomes["a", 1].error), "the error has no location"
-    assert "generator" in str(outcomes["a", 2].error)
+    assert outcomes["a", 1].error == "ZeroDivisionError: division by zero"
+    details = outcomes["a", 1].details
+    assert isinstance(cloudpickle.loads(details.pickled_exception), ZeroDivisionError)
+    assert details.value == "0"
+    lines = details.traceback.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "test_engines.py" in lines[1], "the traceback begins with frames of the engine"
+    problem = "its result, a generator, cannot be pickled: TypeError: cannot pickle"
+    assert str(outcomes["a", 2].error).startswith(problem)
+    exception = cloudpickle.loads(outcomes["a", 2].details.pickled_exception)
+    assert isinstance(exception, pickle.PicklingError)
 
 
 def test_dying_worker_fails_only_its_own_item(real_engine: Engine) -> None:
@@ -117,7 +126,8 @@ def test_items_that_exceed_their_time_limit_fail(real_engine: Engine) -> None:
     outcomes = collect_outcomes(real_engine, 2)
     for outcome in outcomes.values():
         # The shell may print that its child was killed, which then follows.
-        assert str(outcome.error).startswith("took longer than its time limit (0.5 s)")
+        assert str(outcome.error).startswith("exceeded its time limit of 0.5 s (timeout=0.5)")
+        assert isinstance(cloudpickle.loads(outcome.details.pickled_exception), TimeoutError)
 
 
 def test_commands_run_with_and_without_a_shell(real_engine: Engine, tmp_path: Path) -> None:

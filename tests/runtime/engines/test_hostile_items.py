@@ -104,7 +104,7 @@ def test_item_may_ignore_signals_and_still_has_a_time_limit(engine: LocalEngine)
 
     engine.start("a", {0: python_task(engine, ignore_signals, timeout=0.3)}, 1)
     error = collect_outcomes(engine, 1)["a", 0].error
-    assert error == "took longer than its time limit (0.3 s)"
+    assert error == "exceeded its time limit of 0.3 s (timeout=0.3)"
 
 
 # --- items that fork --------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_command_starts_again_only_when_its_predecessor_is_gone(
         engine.start("a", {0: CommandTask(command, timeout=timeout)}, 2)
         if how == "timeout":
             error = str(collect_outcomes(engine, 1)["a", 0].error)
-            assert error.startswith("took longer than its time limit")
+            assert error.startswith("exceeded its time limit")
             continue
         run_until(engine, lambda n=attempt: len(ready.read_text()) == n)  # type: ignore[misc]
         if how == "stop":

@@ -154,7 +154,7 @@ def test_hanging_item_of_a_batch_fails_alone(pool: Pool) -> None:
 
     job = pool.map(hang_at_900, range(1000), timeout=0.5, retries=0)
     assert job.wait(120)
-    assert job.error == "item 900: took longer than its time limit (0.5 s)"
+    assert job.error == "item 900: exceeded its time limit of 0.5 s (timeout=0.5)"
 
 
 # --- the connection ---------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_blocks
-from hesrpt.runtime.commands.toml_tables import describe_value, is_whole
+from hesrpt.runtime.commands.toml_tables import is_whole
+from hesrpt.runtime.text import describe_value
 
 #: The most items of one job. They are all in memory, and in the journal.
 MAX_ITEMS = 1_000_000

@@ -15,11 +15,11 @@ from hesrpt.runtime.commands.job_items import list_items
 from hesrpt.runtime.commands.toml_tables import (
     TomlLines,
     TomlTable,
-    describe_value,
     is_whole,
     parse_toml,
 )
 from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.text import describe_value
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import reprlib
 import tomllib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.text import describe_value
 
 T = TypeVar("T")
 
@@ -27,9 +27,6 @@ _TOKENS = re.compile(
     r"|[\w+-]+",
     re.DOTALL,
 )
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
 
 
 def parse_toml(text: str, file_name: str) -> dict[str, Any]:
@@ -70,11 +67,6 @@ def _check_limits(text: str, file_name: str) -> None:
         if problem is not None:
             line = text.count("\n", 0, token.start()) + 1
             raise InputError(f"{file_name}:{line}: {problem}")
-
-
-def describe_value(value: Any) -> str:
-    """Return a value for an error message, shortened if it is long."""
-    return _REPR.repr(value)
 
 
 def is_whole(value: Any) -> bool:

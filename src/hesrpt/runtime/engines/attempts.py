@@ -35,8 +35,3 @@ def describe_end(status: int | None) -> str:
         return f"ended by signal {-code}, {signal.Signals(-code).name}"
     except ValueError:  # a real-time signal has no name
         return f"ended by signal {-code}"
-
-
-def describe_timeout(timeout: float | None) -> str:
-    """Describe that an item took too long."""
-    return f"took longer than its time limit ({timeout:g} s)"

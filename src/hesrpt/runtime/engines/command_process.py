@@ -9,9 +9,10 @@ import time
 from collections.abc import Sequence
 from math import inf
 
-from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
+from hesrpt.runtime.engines.attempts import Attempt, describe_end
 from hesrpt.runtime.engines.channel import close_all
 from hesrpt.runtime.engines.engine import CommandTask
+from hesrpt.runtime.engines.error_details import NO_DETAILS, create_timeout_report
 from hesrpt.runtime.engines.output import add_last_lines, finish_log, open_output
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
@@ -43,6 +44,7 @@ class CommandProcess:
         self.pid: int | None = None  # not known at first
         self.is_ending = False  # whether it is to be killed
         self.error: str | None = None  # why it is to be killed
+        self.details = NO_DETAILS  # of this error
         self.started = time.monotonic()
         task = self.task
         try:
@@ -79,7 +81,8 @@ class CommandProcess:
 
     def expire(self) -> None:
         """Record why the command is killed at its deadline."""
-        self.error = describe_timeout(self.task.timeout)
+        assert self.task.timeout is not None
+        self.error, self.details = create_timeout_report(self.task.timeout)
 
     def describe_failure(self, report: GoneReport) -> str | None:
         """Return why the command failed, with the last lines of its output; None if it did not."""

@@ -16,7 +16,9 @@ from typing import Any, Protocol, TypeAlias
 import cloudpickle
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.runtime.engines.pickling import dump
+from hesrpt.runtime.text import describe_value
 
 
 def read_steady_clock() -> float:
@@ -29,7 +31,8 @@ def pickle_value(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pi
     try:
         return dump(value, pickler)
     except Exception as error:
-        raise InputError(f"{value!r} cannot be sent to another process: {error}") from error
+        subject = describe_value(value)
+        raise InputError(f"{subject} cannot be sent to another process: {error}") from error
 
 
 _function_numbers = count()
@@ -89,6 +92,7 @@ class Outcome:
     _: KW_ONLY
     result: bytes = b""
     error: str | None = None
+    details: ErrorDetails = NO_DETAILS  # of the error
     reference: Any = None
     is_lost: bool = False
     was_started: bool = True  # False for a lost item that certainly never ran

@@ -273,7 +273,7 @@ class LocalEngine:
             self._lose(process.attempts[0])
         else:
             error, seconds = process.describe_failure(report), process.measure_seconds(report)
-            self._report(process.attempts[0], seconds, error=error)
+            self._report(process.attempts[0], seconds, error=error, details=process.details)
 
     def _report_gone_worker(self, worker: WorkerProcess, report: GoneReport | None) -> None:
         error = None if report is None else worker.describe_failure(report)
@@ -282,7 +282,7 @@ class LocalEngine:
             if error is None:
                 self._lose(attempt)
             else:
-                self._report(attempt, error=error)
+                self._report(attempt, error=error, details=worker.details)
         for attempt in unstarted:
             if error is None or self._table.can_start_workers:
                 self._lose(attempt, was_started=False)
@@ -290,8 +290,8 @@ class LocalEngine:
                 self._report(attempt, error=error)
 
     def _report_replies(self, replies: list[Reply]) -> None:
-        for attempt, seconds, error, result in replies:
-            self._report(attempt, seconds, error=error, result=result)
+        for attempt, seconds, error, details, result in replies:
+            self._report(attempt, seconds, error=error, details=details, result=result)
 
     def _lose(self, attempt: Attempt, was_started: bool = True) -> None:
         self._report(attempt, is_lost=True, was_started=was_started)

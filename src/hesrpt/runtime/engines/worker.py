@@ -29,9 +29,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import cloudpickle
 
 from hesrpt.runtime.engines.channel import Channel, Message, close_all
+from hesrpt.runtime.engines.error_details import (
+    NO_DETAILS,
+    ErrorDetails,
+    dump_result,
+    report_exception,
+)
 from hesrpt.runtime.engines.output import redirect_output
-from hesrpt.runtime.engines.pickling import dump
 from hesrpt.runtime.engines.processes import list_children, set_process_name
+from hesrpt.runtime.text import describe_value
 
 T = TypeVar("T")
 
@@ -49,7 +55,8 @@ class CallReport(NamedTuple, Generic[T]):
 
     seconds: float
     result: T | None
-    error: str | None
+    error: str | None = None
+    details: ErrorDetails = NO_DETAILS
 
 
 def run_worker() -> None:
@@ -105,17 +112,14 @@ class Worker:
     def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
         def work() -> bytes:
             try:
-                result = self._get_function(function)(cloudpickle.loads(argument))
-                try:
-                    return dump(result)
-                except Exception as error:
-                    error.add_note("(The item has ended, but its result cannot be pickled.)")
-                    raise
+                return dump_result(self._get_function(function)(cloudpickle.loads(argument)))
             finally:
                 if os.getpid() != self.pid:
                     os._exit(0)  # the item forked, and this is the child
 
-        seconds, result, error = run_and_report(work, log)
+        seconds, result, error, details = run_and_report(
+            work, log, lambda: describe_value(cloudpickle.loads(argument))
+        )
         if error is not None:
             # The item may run again elsewhere; it must not meet what it has started.
             is_last = self._has_left_processes()
@@ -127,7 +131,8 @@ class Worker:
                 _run_exit_functions()  # before the reply, so that they are done when it arrives
         if _identify_files() != self.files:
             os._exit(1)  # the item closed our files, and maybe opened others
-        self.channel.send(("ended", seconds, error, is_last), result or b"")
+        failure = None if error is None else (error, *details)
+        self.channel.send(("ended", seconds, failure, is_last), result or b"")
         while is_last:
             time.sleep(60)  # until the scheduler kills this process with its children
 
@@ -164,26 +169,26 @@ def _identify_files() -> list[int]:
         return []
 
 
-def run_and_report(work: Callable[[], T], log: str | Path | None) -> CallReport[T]:
-    """Call ``work`` with its output redirected to a log, and time it."""
+def run_and_report(
+    work: Callable[[], T], log: str | Path | None, describe_item: Callable[[], str]
+) -> CallReport[T]:
+    """Call ``work`` with its output redirected to a log, and time it.
+
+    If it fails, the report says which item it was.
+    """
     start = _read_clock()
     try:
         with redirect_output(log):
             try:
                 result = work()
-                return CallReport(_read_clock() - start, result, None)
+                return CallReport(_read_clock() - start, result)
             except BaseException as error:  # even sys.exit(): an item must not end its worker
                 seconds = _read_clock() - start
                 if log is not None:
                     traceback.print_exc()
-                return CallReport(seconds, None, _describe_error(error))
+                item = ""
+                with contextlib.suppress(BaseException):  # this runs the user's code
+                    item = describe_item()
+                return CallReport(seconds, None, *report_exception(error, item))
     except OSError as error:
         return CallReport(0.0, None, f"its output cannot be written: {error}")
-
-
-def _describe_error(error: BaseException) -> str:
-    """Return an error and the last lines of its traceback, without the frames of this module."""
-    summary = "".join(traceback.format_exception_only(error)).strip()
-    frames = traceback.extract_tb(error.__traceback__)[2:]
-    location = "".join(traceback.format_list(frames[-5:])).rstrip()
-    return f"{summary}\n{location}" if location else summary

@@ -12,11 +12,17 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hesrpt.runtime.engines.attempts import Attempt, describe_end, describe_timeout
+from hesrpt.runtime.engines.attempts import Attempt, describe_end
 from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.engine import PackedFunction, PythonTask
+from hesrpt.runtime.engines.error_details import (
+    NO_DETAILS,
+    ErrorDetails,
+    ErrorReport,
+    create_timeout_report,
+)
 from hesrpt.runtime.engines.launching import build_python_command
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
@@ -36,6 +42,7 @@ class Reply(NamedTuple):
     attempt: Attempt
     seconds: float
     error: str | None
+    details: ErrorDetails
     result: bytes
 
 
@@ -53,6 +60,7 @@ class WorkerProcess:
         self.has_to_end = False  # whether it has sent its last reply
         self.is_ending = False  # whether it is being killed
         self.error: str | None = None  # why it is to be killed while it runs an item
+        self.details = NO_DETAILS  # of this error
         self._exit_by = inf  # when to kill it, if it has closed its connection
         self._has_left = False  # whether it went on without its connection, and was killed
         self._functions: set[int] = set()  # the numbers of those it has
@@ -120,7 +128,9 @@ class WorkerProcess:
         elif not self.is_ready:
             self.is_late = True
         else:
-            self.error = describe_timeout(self.attempts[0].task.timeout)
+            timeout = self.attempts[0].task.timeout
+            assert timeout is not None
+            self.error, self.details = create_timeout_report(timeout)
 
     def give(self, attempts: Sequence[Attempt]) -> None:
         """Give the worker attempts, to run one after another."""
@@ -172,13 +182,14 @@ class WorkerProcess:
             if kind == "ready":
                 self.is_ready = True
                 continue
-            seconds, error, is_last = values
+            seconds, failure, is_last = values
             self.has_to_end = is_last
+            error, details = (None, NO_DETAILS) if failure is None else _read_failure(failure)
             if is_last and error is not None:
-                self.error = error
+                self.error, self.details = error, details
                 break
             self._is_slow = False
-            replies.append(Reply(self.attempts.popleft(), seconds, error, body))
+            replies.append(Reply(self.attempts.popleft(), seconds, error, details, body))
         if self.channel.is_garbled and self.error is None:
             self.error = "something was written to the connection of its worker"
             self.has_to_end = True
@@ -213,3 +224,9 @@ def _duplicate(fd: int) -> int:
         return os.dup(fd)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
+
+
+def _read_failure(failure: tuple[Any, ...]) -> ErrorReport:
+    """Return what a worker has sent about an error."""
+    error, *details = failure
+    return ErrorReport(error, ErrorDetails(*details))

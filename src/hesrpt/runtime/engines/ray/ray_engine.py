@@ -26,6 +26,7 @@ from hesrpt.runtime.engines.engine import (
     pickle_value,
     read_steady_clock,
 )
+from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
 from hesrpt.runtime.engines.ray.actors import Actor, Batch, Reply
 from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connected
 from hesrpt.runtime.engines.ray.fleet import Fleet
@@ -268,6 +269,7 @@ class RayEngine:
                 report.seconds,
                 result=report.result,
                 error=report.error,
+                details=report.details,
                 reference=batch.references[place] if has_reference else None,
             )
 
@@ -299,8 +301,8 @@ class RayEngine:
         for actor in list(self.fleet.actors):
             if actor.batch is not None and actor.batch.deadline <= now:
                 self.fleet.kill(actor)
-                error = f"took longer than its time limit ({actor.batch.compute_time_limit():g} s)"
-                yield from self._fail(actor.batch, error)
+                timeout = actor.batch.compute_time_limit()
+                yield from self._fail(actor.batch, *create_timeout_report(timeout))
 
     def _return_too_wide(self) -> Iterator[Outcome]:
         """Return waiting commands that no longer fit on any node; they restart on fewer servers."""
@@ -311,13 +313,15 @@ class RayEngine:
 
     # --- outcomes of whole batches ------------------------------------------------------------
 
-    def _fail(self, batch: Batch, error: str) -> Iterator[Outcome]:
+    def _fail(
+        self, batch: Batch, error: str, details: ErrorDetails = NO_DETAILS
+    ) -> Iterator[Outcome]:
         """Fail an item. In a larger batch the culprit is unknown, so all items run again alone."""
         if len(batch.tasks) > 1:
             yield from self._lose(batch)
         for item in self._list_pending_items(batch):
             del self._batches[batch.job, item]
-            yield Outcome(batch.job, item, 0.0, error=error)
+            yield Outcome(batch.job, item, 0.0, error=error, details=details)
 
     def _lose_all(self, batches: Iterable[Batch]) -> list[Outcome]:
         return [outcome for batch in batches for outcome in self._lose(batch)]

@@ -20,10 +20,12 @@ from hesrpt.runtime.engines import worker
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
 from hesrpt.runtime.engines.engine import CommandTask
+from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, dump_result
 from hesrpt.runtime.engines.output import read_end
 from hesrpt.runtime.engines.processes import build_environment, create_mark
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.text import describe_value
 
 # Of an item's output, at most this many bytes are sent back: the last ones.
 _OUTPUT_BYTES = 2**20
@@ -37,6 +39,7 @@ class ItemReport(NamedTuple):
     seconds: float
     result: bytes = b""
     error: str | None = None
+    details: ErrorDetails = NO_DETAILS
     output: bytes = b""
 
 
@@ -70,16 +73,17 @@ class Server:
         reports, results = [], []
         for pickled, argument in zip(is_pickled, arguments, strict=True):
             work = partial(self._call, function[0], argument, pickled, keep_results)
-            call, output = _run_with_output(work, with_output)
+            describe = partial(_describe_argument, argument, pickled)
+            call, output = _run_with_output(work, with_output, describe)
             result = b"" if keep_results else call.result or b""
-            reports.append(ItemReport(call.seconds, result, call.error, output))
+            reports.append(ItemReport(call.seconds, result, call.error, call.details, output))
             results.append(call.result)
         return (reports, *results) if keep_results else reports
 
     def _call(self, function: Any, argument: Any, is_pickled: bool, keep_result: bool) -> Any:
         value = cloudpickle.loads(argument) if is_pickled else argument
         result = self._fetch_function(function)(value)
-        return result if keep_result else cloudpickle.dumps(result)
+        return result if keep_result else dump_result(result)
 
     def _fetch_function(self, reference: Any) -> Callable[[Any], Any]:
         """Return the function behind a reference, fetching it the first time."""
@@ -113,7 +117,8 @@ class Server:
             error = f"{error} (on {os.uname().nodename})"
         output = read_end(command.output, _OUTPUT_BYTES) if with_output else b""
         command.close()
-        return ItemReport(command.measure_seconds(report), error=error, output=output)
+        seconds, details = command.measure_seconds(report), command.details
+        return ItemReport(seconds, error=error, details=details, output=output)
 
     def _wait_for_end(self, command: CommandProcess) -> GoneReport:
         """Wait until a command and all its descendants are gone."""
@@ -133,15 +138,19 @@ class Server:
                 supervision.kill(command.number)
 
 
+def _describe_argument(argument: Any, is_pickled: bool) -> str:
+    return describe_value(cloudpickle.loads(argument) if is_pickled else argument)
+
+
 def _run_with_output(
-    work: Callable[[], Any], with_output: bool
+    work: Callable[[], Any], with_output: bool, describe_item: Callable[[], str]
 ) -> tuple[worker.CallReport[Any], bytes]:
     """Call ``work``; return a report and, if ``with_output``, what it printed."""
     if not with_output:
-        return worker.run_and_report(work, None), b""
+        return worker.run_and_report(work, None, describe_item), b""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        report = worker.run_and_report(work, log)
+        report = worker.run_and_report(work, log, describe_item)
         if not log.exists():
             return report, b""
         with log.open("rb") as file:
