@@ -26,7 +26,9 @@ def test_map_infers_the_type_of_results(pool: Pool) -> None:
     job = pool.map(describe, [1, 2])
     assert_type(job, Job[str])
     assert_type(job.results(), list[str])
-    assert_type(job.iter_results(), Iterator[str])
+    assert_type(next(job.iter_results()), str)
+    assert_type(next(job.as_completed()), tuple[int, str])
+    assert_type(next(pool.as_completed([job])), Job[str])
     assert job.results() == ["number 1", "number 2"]
 
 

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import cloudpickle
 
 from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.callback_thread import CallbackThread
 from hesrpt.runtime.calls import Call, CallEnd, Caller
 from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.sources import SourceListener
-
-_LOG = logging.getLogger("hesrpt")
 
 T = TypeVar("T")
 
@@ -63,44 +61,20 @@ class CallFuture(Future[T]):
             )
 
 
-class FutureResolver:
+class FutureResolver(CallbackThread):
     """A thread that finishes futures. Their callbacks must not block the scheduler's thread."""
 
     def __init__(self) -> None:
-        self._steps: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="hesrpt-futures", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, unless it has been started."""
-        if self._thread.ident is None:
-            self._thread.start()
+        super().__init__("hesrpt-futures", "a callback of a future")
 
     def put(self, step: Callable[[], object]) -> None:
-        """Let the thread do something."""
-        self._steps.put(step)
+        """Let the thread finish a future, unless somebody else has."""
+        super().put(partial(_finish, step))
 
-    def stop(self) -> None:
-        """Let the thread end once it has done everything."""
-        self._steps.put(None)
 
-    def join(self) -> None:
-        """Wait until the thread has ended; a callback in this very thread need not wait."""
-        if self._thread.ident is not None and threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (step := self._steps.get()) is not None:
-            try:
-                step()
-            except InvalidStateError:
-                pass  # somebody else has finished the future
-            except BaseException as error:  # callbacks may raise anything
-                _LOG.error(
-                    "hesrpt: a callback of a future ended with %s",
-                    type(error).__name__,
-                    exc_info=True,
-                )
-            del step  # it may hold a large result
+def _finish(step: Callable[[], object]) -> None:
+    with suppress(InvalidStateError):
+        step()
 
 
 @dataclass(eq=False)

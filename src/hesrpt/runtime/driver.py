@@ -9,11 +9,14 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.call_source import CallSource
+from hesrpt.runtime.callback_thread import CallbackThread
 from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.live_job import LiveJob
@@ -21,7 +24,6 @@ from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import ItemResult
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
@@ -29,6 +31,19 @@ _STEP_SECONDS = 0.5
 _GATHER_SECONDS = 0.005
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
+
+
+#: What the thread calls to wake somebody.
+Wake: TypeAlias = Callable[[], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Somebody who wants to be woken when something about a job makes a condition true."""
+
+    job: LiveJob
+    is_ready: Callable[[], bool]
+    wake: Wake
 
 
 class Driver:
@@ -41,6 +56,8 @@ class Driver:
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.failure: BaseException | None = None
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._watches: dict[LiveJob, set[Watch]] = {}
+        self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
@@ -104,21 +121,23 @@ class Driver:
         if self.was_forked:
             self.raise_failure()
 
-    def read_results(self, job: LiveJob) -> Iterator[ItemResult]:
-        """Yield the results of a job in the order of its items."""
-        if self.journal is None:
-            if job.are_results_freed:
-                raise InputError(
-                    f"job {job.name!r}: its results were freed, because they had been read or "
-                    "yielded and nobody held the job"
-                )
-            yield from map(ItemResult._make, sorted(job.results.items()))
-            return
-        reader = Journal.read(self.journal.directory)  # the other connection is the thread's
-        try:
-            yield from reader.read_results(job.number)
-        finally:
-            reader.close()
+    def watch(self, job: LiveJob, is_ready: Callable[[], bool], wake: Wake) -> Watch | None:
+        """Call ``wake`` once, in the thread, when something about a job makes ``is_ready()`` true.
+
+        Returns None if it is true now. ``wake`` must be quick; a failing thread calls it too.
+        """
+        self.check_process()
+        with self.condition:
+            if is_ready() or self.failure is not None:
+                return None
+            watch = Watch(job, is_ready, wake)
+            self._watches.setdefault(job, set()).add(watch)
+            return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """Do not call what a watch would call, unless that has happened already."""
+        with self.condition:
+            self._remove_watches([watch])
 
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""
@@ -141,6 +160,7 @@ class Driver:
         self.engine.wake()
         self.join()
         self._end_jobs()
+        self.callbacks.join()
 
     def drain(self) -> None:
         """Let the thread end once all calls submitted to executors have ended; stop other jobs.
@@ -174,6 +194,24 @@ class Driver:
         """Seconds since the run began, not counting the time between two schedulers."""
         return self._run.now
 
+    # --- watches ----------------------------------------------------------------------------------
+
+    def _take_ready_watches(self, jobs: Iterable[LiveJob]) -> list[Watch]:
+        """Return and forget the watches of jobs whose conditions hold now."""
+        if not self._watches:
+            return []
+        watches = [watch for job in jobs for watch in self._watches.get(job, ())]
+        ready = [watch for watch in watches if watch.is_ready() or self.failure is not None]
+        self._remove_watches(ready)
+        return ready
+
+    def _remove_watches(self, watches: Iterable[Watch]) -> None:
+        for watch in watches:
+            if (others := self._watches.get(watch.job)) is not None:
+                others.discard(watch)
+                if not others:
+                    del self._watches[watch.job]
+
     # --- the thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -190,8 +228,11 @@ class Driver:
                 self.failure = error
                 for job in self.jobs.values():
                     job.source.close(f"the scheduler has failed: {error}")
+                watches = self._take_ready_watches(list(self._watches))
                 self.condition.notify_all()
+            _wake_all(watches)
         finally:
+            self.callbacks.stop()
             self._on_end(self)
 
     def _has_to_end(self) -> bool:
@@ -214,7 +255,9 @@ class Driver:
         """Cancel the jobs that have not ended."""
         with self.condition:
             self._run.cancel_all()
+            watches = self._take_ready_watches(list(self._watches))
             self.condition.notify_all()
+        _wake_all(watches)
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
@@ -227,8 +270,9 @@ class Driver:
             self._run.react(outcomes, messages)
         self._run.flush()  # other threads can go on meanwhile
         with self.condition:
-            self._run.publish(outcomes)
+            watches = self._take_ready_watches(self._run.publish(outcomes))
             self.condition.notify_all()
+        _wake_all(watches)
 
     def _receive_messages(self) -> list[Message]:
         """Return what other threads have sent."""
@@ -250,3 +294,9 @@ class Driver:
         self._run.flush()
         for job in jobs:
             job.is_recorded = True
+
+
+def _wake_all(watches: Iterable[Watch]) -> None:
+    """Wake those who watch, who may want the driver's condition."""
+    for watch in watches:
+        watch.wake()

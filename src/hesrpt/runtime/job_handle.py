@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
-
-import cloudpickle
+from collections.abc import AsyncIterator, Callable, Generator
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.async_waiting import wait_async
 from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.job_results import Errors, ResultStream
 from hesrpt.runtime.job_state import JobState
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.validation import check_positive
 
 T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
 
 
 class Job(Generic[T_co]):
@@ -89,26 +91,104 @@ class Job(Generic[T_co]):
         """Wait until the job has ended, for at most ``timeout`` seconds; return whether it has."""
         return self._driver.wait(lambda: self._live.has_ended, timeout)
 
-    def results(self, timeout: float | None = None) -> list[T_co]:
+    def results(self, timeout: float | None = None, *, errors: Errors = "raise") -> list[T_co]:
         """Wait for the job, and return its results in the order of its items.
 
-        Raises JobError if the job failed or was cancelled.
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for the job; after that, a TimeoutError is raised.
+        errors
+            If the job failed or was cancelled, "raise" raises a JobError. "return" returns what is
+            done, with an exception in the place of each other item: what the item raised or, if it
+            was not done, a JobError. If the job ended before all its items were read, the list ends
+            with the last item that did.
         """
-        return list(self.iter_results(timeout))
+        stream = self.iter_results(errors=errors)
+        self._wait(timeout)
+        if errors == "raise":
+            self._check_success()
+        return list(stream)
 
-    def iter_results(self, timeout: float | None = None) -> Iterator[T_co]:
-        """Wait for the job, and yield its results in the order of its items."""
-        self._wait_for_success(timeout)
-        if self._live.source.delivers_results:
-            raise InputError(f"job {self.name!r}: its results are in the futures of its executor")
-        if self._live.references:
-            for _, reference in sorted(self._live.references.items()):
-                yield self._driver.engine.fetch(reference)
-            self._mark_as_read()
-            return
-        for result in self._driver.read_results(self._live):
-            yield cloudpickle.loads(result.pickled)
-        self._mark_as_read()
+    def iter_results(
+        self, timeout: float | None = None, *, ordered: bool = True, errors: Errors = "raise"
+    ) -> ResultStream[T_co]:
+        """Yield results while the job runs, to ``for`` or to ``async for``.
+
+        A job never waits for those who read its results. With ``state=``, a result is yielded once
+        it is in the journal. Results of earlier runs are yielded too.
+
+        Parameters
+        ----------
+        timeout
+            A TimeoutError is raised if the next result is not there this many seconds after the
+            call of ``iter_results``.
+        ordered
+            True yields results in the order of the items: each as soon as its item and all items
+            before it have ended. False yields each as soon as its item has ended.
+        errors
+            If items have no result, because they failed or the job ended before, "raise" raises a
+            JobError: in their order, in the place of the first such item, so that results never
+            shift; otherwise after all results. "return" yields an exception for each such item.
+        """
+        return self._stream(timeout, ordered, errors, lambda item, result: result)
+
+    def as_completed(
+        self, timeout: float | None = None, *, errors: Errors = "raise"
+    ) -> ResultStream[tuple[int, T_co]]:
+        """Yield items as they end, each as its index and its result.
+
+        This is ``iter_results(ordered=False)`` for those who want to know which item it was.
+        """
+        return self._stream(timeout, False, errors, lambda item, result: (item, result))
+
+    def _stream(
+        self, timeout: float | None, ordered: bool, errors: Errors, shape: Callable[[int, Any], V]
+    ) -> ResultStream[V]:
+        return ResultStream(
+            self._live,
+            self._driver,
+            timeout=timeout,
+            ordered=ordered,
+            errors=errors,
+            shape=shape,
+            on_end=self._mark_as_read,
+        )
+
+    def __await__(self) -> Generator[Any, None, list[T_co]]:
+        """Wait for the job in an event loop of asyncio, and return what :meth:`results` returns.
+
+        If the task that waits is cancelled, the job goes on.
+        """
+        return self._get_results().__await__()
+
+    async def _get_results(self) -> list[T_co]:
+        stream = self.iter_results()
+        await wait_async(self._driver, self._live, lambda: self._live.has_ended)
+        self._check_success()
+        return [result async for result in stream]
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        """Yield results in the order of the items while the job runs, in an event loop."""
+        return self.iter_results()
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call a function with the job when it has ended; at once if it has.
+
+        The function runs in a thread of the pool, so it may take long, add jobs, and close the
+        pool. If it raises an exception, that is logged. Closing the pool waits for it. Until it has
+        been called, the job goes on even if nobody else holds it.
+        """
+        callbacks = self._driver.callbacks
+        call = partial(callback, self)
+        callbacks.start()
+        if (
+            self._driver.watch(
+                self._live, lambda: self._live.has_ended, lambda: callbacks.put(call)
+            )
+            is None
+        ):
+            callbacks.call_now(call)
 
     def refs(self, timeout: float | None = None) -> list[Any]:
         """Wait for the job, and return references to its results, which stay in the cluster.
@@ -117,7 +197,8 @@ class Job(Generic[T_co]):
         ``pool.map`` accepts them as items. The job must have been added with
         ``pool.map(..., keep=True)``. A result is lost if the node that holds it dies.
         """
-        self._wait_for_success(timeout)
+        self._wait(timeout)
+        self._check_success()
         if self._live.done and not self._live.references:
             raise InputError(
                 f"job {self.name!r}: its results were not kept in the cluster; use "
@@ -132,10 +213,14 @@ class Job(Generic[T_co]):
         if (handles := self._handles()) is not None:
             handles.release(self._live)
 
-    def _wait_for_success(self, timeout: float | None) -> None:
+    def _wait(self, timeout: float | None) -> None:
         if not self.wait(timeout):
             raise TimeoutError(f"job {self.name!r} has not ended after {timeout:g} s")
+
+    def _check_success(self) -> None:
+        """Raise an error if the job failed or was cancelled."""
         if self._live.error is not None:
+            self._mark_as_read()
             raise self._live.create_error()
 
     def cancel(self) -> None:
@@ -188,6 +273,12 @@ class JobHandles:
         if handle is None:
             handle = self._handles[job] = Job(self._lease, job, self)
         return handle
+
+    def get_live_job(self, handle: Job[Any]) -> LiveJob:
+        """Return the job of a handle, which must be one of this pool."""
+        if not isinstance(handle, Job) or handle._lease is not self._lease:
+            raise InputError(f"must be jobs of this pool, got {handle!r}", argument="jobs")
+        return handle._live
 
     def take(self, job: LiveJob) -> Job[Any]:
         """Return the handle of a job, and forget it."""

@@ -65,6 +65,7 @@ def _end_all() -> None:
         for driver in drivers:
             driver.close()
     for driver in drivers:
+        driver.callbacks.join()
         for job in list(driver.jobs.values()):
             if isinstance(job.source, CallSource):
                 job.source.resolver.join()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.completions import Completions
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
@@ -45,6 +46,7 @@ class LiveJob:
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
     are_results_freed: bool = False
+    completions: Completions = field(default_factory=Completions)  # what users may see of items
     durations: ItemDurations = field(default_factory=ItemDurations)
 
     @classmethod
@@ -109,6 +111,7 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         ):
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
+            self.completions.add_matches(self.matches)
 
     def check_pausable(self, engine: Engine) -> None:
         """Raise an error if the job can neither be suspended nor stopped and started again."""

@@ -38,6 +38,7 @@ from hesrpt.runtime.events import (
     WeightChanged,
 )
 from hesrpt.runtime.failures import describe_item
+from hesrpt.runtime.identity.earlier_items import Matches
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobsSubmitted,
@@ -98,6 +99,7 @@ class LiveRun:
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
         self._ends: list[_JobEnd] = []  # not yet in the journal
+        self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs; neither
         self._had_servers_at = engine.now()
 
     @property
@@ -147,13 +149,31 @@ class LiveRun:
         """Write to the journal what was recorded up to now, which may take long."""
         self.recorder.flush(self.now)
 
-    def publish(self, outcomes: Sequence[Outcome]) -> None:
-        """Let other threads see outcomes and ends of jobs, now that the journal has them."""
+    def publish(self, outcomes: Sequence[Outcome]) -> set[LiveJob]:
+        """Let other threads see outcomes and ends of jobs, now that the journal has them.
+
+        Returns the jobs that have changed.
+        """
+        changed = set()
         for outcome in outcomes:
-            self.jobs[outcome.job].unwritten = 0
+            job = self.jobs[outcome.job]
+            changed.add(job)
+            job.unwritten = 0
+            if job.source.delivers_results:
+                continue
+            if outcome.error is None and not outcome.is_lost:
+                job.completions.add_done(outcome.item)
+            elif outcome.item in job.failures:
+                job.completions.add_failed(outcome.item)
+        for job, matches in self._matched:
+            changed.add(job)
+            job.completions.add_matches(matches)
+        self._matched.clear()
         for end in self._ends:
+            changed.add(end.job)
             end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
         self._ends.clear()
+        return changed
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""
@@ -197,6 +217,7 @@ class LiveRun:
         match message:
             case JobsSubmitted():
                 for job in message.jobs:
+                    self._matched.append((job, job.matches))
                     job.source.open(SourceProgress(job, self._send))
                 return [
                     JobArrived(self.now, job.spec, tuple(job.matches.done)) for job in message.jobs
@@ -204,6 +225,8 @@ class LiveRun:
             case SourceAdvanced():
                 job, (items, matches) = message.progress.job, message.progress.take()
                 job.done += sum(map(len, matches.done))
+                if matches.done:
+                    self._matched.append((job, matches))
                 self.recorder.move_items(job.number, matches.moved)
                 return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
             case SourceExhausted():
@@ -272,8 +295,6 @@ class LiveRun:
                 job.source.drop_item(command.item, command.error)
             case Finish():
                 end = _JobEnd(job, job.choose_end(self.now, command.error), command.error)
-                if command.error is not None:
-                    job.free_results()  # nobody can get them
                 self._ends.append(end)
                 job.source.close()
                 self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())

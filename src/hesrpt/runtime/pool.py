@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args, overload
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
@@ -271,19 +272,59 @@ class Pool:
         """All jobs, in the order in which they were added."""
         return [self._handles.get(job) for job in list(self._driver.jobs.values())]
 
-    def as_completed(self, timeout: float | None = None) -> Iterator[Job[Any]]:
-        """Yield jobs as they end, including jobs that are added meanwhile."""
+    @overload
+    def as_completed(
+        self, jobs: None = None, timeout: float | None = None
+    ) -> Iterator[Job[Any]]: ...
+
+    @overload
+    def as_completed(
+        self, jobs: Iterable[Job[T]], timeout: float | None = None
+    ) -> Iterator[Job[T]]: ...
+
+    def as_completed(
+        self, jobs: Iterable[Job[Any]] | None = None, timeout: float | None = None
+    ) -> Iterator[Job[Any]]:
+        """Yield jobs as they end.
+
+        Parameters
+        ----------
+        jobs
+            The jobs to wait for, each of which is yielded once. Default: all jobs that no earlier
+            call has yielded, including those that are added meanwhile.
+        timeout
+            A TimeoutError is raised if the next job has not ended this many seconds after the call
+            of ``as_completed``.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        given = None
+        if jobs is not None:
+            given = {self._handles.get_live_job(job): job for job in jobs}
+        return self._yield_as_completed(given, timeout, deadline)
+
+    def _yield_as_completed(
+        self,
+        given: dict[LiveJob, Job[Any]] | None,
+        timeout: float | None,
+        deadline: float | None,
+    ) -> Iterator[Job[Any]]:
         while True:
-            jobs = list(self._driver.jobs.values())
-            waiting = [job for job in jobs if job.name not in self._yielded]
+            waiting = list(given) if given is not None else self._list_unyielded()
             if not waiting:
                 return
-            if not self._driver.wait(partial(_any_ended, waiting), timeout):
-                raise TimeoutError(f"no job has ended after {timeout:g} s")
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not self._driver.wait(partial(_any_ended, waiting), remaining):
+                raise TimeoutError(f"{len(waiting)} jobs have not ended after {timeout:g} s")
             ended = [job for job in waiting if job.has_ended]
             for job in sorted(ended, key=lambda job: job.ended or 0.0):
-                self._yielded.add(job.name)
-                yield self._handles.take(job)
+                if given is not None:
+                    yield given.pop(job)
+                elif job.name not in self._yielded:  # nor has another iterator meanwhile
+                    self._yielded.add(job.name)
+                    yield self._handles.take(job)
+
+    def _list_unyielded(self) -> list[LiveJob]:
+        return [job for job in list(self._driver.jobs.values()) if job.name not in self._yielded]
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all jobs have ended, for at most ``timeout`` seconds.
@@ -350,9 +391,17 @@ class Pool:
                 for job in list(self._driver.jobs.values()):
                     if isinstance(job.source, CallSource):
                         job.source.shutdown()
-                self.wait()
+                self._wait_for_callbacks()
         finally:
             self.close()
+
+    def _wait_for_callbacks(self) -> None:
+        """Wait until all jobs have ended, with their callbacks and the jobs that these add."""
+        count = -1
+        while count != len(self._driver.jobs):
+            count = len(self._driver.jobs)
+            self.wait()
+            self._driver.callbacks.wait_until_idle()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -18,7 +18,6 @@ from hesrpt.runtime.storage.journal_entries import (
     FailedAttempt,
     FinishedItem,
     Holding,
-    ItemResult,
     JobRecord,
     MovedItem,
 )
@@ -51,7 +50,8 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     assert (first.name, first.state, first.spec.weight) == ("b", "waiting", 2.0)
     assert (first.done, first.failures, first.item_seconds) == (2, 1, 0.75)
     assert (second.name, second.done, second.failures) == ("a", 0, 0)
-    assert [result.pickled for result in journal.read_results(1)] == [b"zero", b"one"]
+    results = journal.read_results(1, (b"A", b"C"), range(2))
+    assert [result.pickled for result in results] == [b"zero", b"one"]
     assert dict(journal.read_done_items(1)) == {b"A": 0, b"B": 1}
     assert journal.read_holdings() == [Holding(1.5, 1, 4)]
     assert journal.get_value("policy") == "equi"
@@ -65,7 +65,11 @@ def test_results_of_items_that_have_gone_are_kept_but_not_shown(journal: Journal
     journal.write(Changes(moved_items=moves))
     assert dict(journal.read_done_items(1)) == {b"A": 1, b"B": NO_POSITION, b"C": 0}
     assert journal.read_records()[0].done == 2
-    assert list(journal.read_results(1)) == [ItemResult(0, b"2"), ItemResult(1, b"0")]
+    (last,), (first,) = (
+        journal.read_results(1, (key, key + b"\0"), range(position, position + 1))
+        for key, position in [(b"C", 0), (b"A", 1)]
+    )
+    assert (last.pickled, first.pickled) == (b"2", b"0")
 
 
 def test_job_to_redo_loses_its_items_and_failures_only(journal: Journal) -> None:

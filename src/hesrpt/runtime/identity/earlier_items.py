@@ -32,6 +32,11 @@ def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
     return run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big") + fingerprint
 
 
+def create_key_range(run: int, positions: range) -> tuple[bytes, bytes]:
+    """Return the bounds of the keys of items that were done in a run at consecutive positions."""
+    return create_key(b"", run, positions.start), create_key(b"", run, positions.stop)
+
+
 def get_log_name(key: bytes) -> LogName:
     """Return which log has the output of a finished item."""
     run, position = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
@@ -43,6 +48,56 @@ class Match(NamedTuple):
 
     key: bytes
     has_moved: bool  # whether its item was at another position
+    run: int  # that computed it
+    number: int  # the position that its item had in that run
+
+
+class Place(NamedTuple):
+    """Where the journal has the results of consecutive items."""
+
+    run: int  # that computed them
+    positions: range  # that the items had in that run
+
+
+class Places:
+    """Where the journal has the results of items that were done in earlier runs.
+
+    Items that are consecutive, and were so when they were done, share an entry of 28 bytes.
+    """
+
+    def __init__(self) -> None:
+        self._starts, self._lengths = array("q"), array("q")
+        self._runs, self._numbers = array("I"), array("q")
+
+    def add(self, position: int, run: int, number: int, length: int = 1) -> None:
+        """Add consecutive items, whose positions are higher than those added before."""
+        if self._starts:
+            previous = self._lengths[-1]
+            if (
+                self._starts[-1] + previous == position
+                and self._numbers[-1] + previous == number
+                and self._runs[-1] == run
+            ):
+                self._lengths[-1] += length
+                return
+        self._lengths.append(length)
+        self._runs.append(run)
+        self._numbers.append(number)
+        self._starts.append(position)  # last: who finds it may read the others
+
+    def extend(self, other: Places) -> None:
+        """Add the items of others, whose positions are higher."""
+        columns = (other._starts, other._runs, other._numbers, other._lengths)
+        for position, run, number, length in zip(*columns, strict=True):
+            self.add(position, run, number, length)
+
+    def find(self, items: range) -> Place:
+        """Return where the first items of a range are: as many as the journal has in sequence."""
+        entry = bisect_right(self._starts, items.start) - 1
+        offset = items.start - self._starts[entry]
+        start = self._numbers[entry] + offset
+        length = min(self._lengths[entry] - offset, len(items))
+        return Place(self._runs[entry], range(start, start + length))
 
 
 @dataclass
@@ -51,11 +106,13 @@ class Matches:
 
     done: list[range] = field(default_factory=list)  # the positions of these items
     moved: list[tuple[bytes, int]] = field(default_factory=list)  # keys and new positions
+    places: Places = field(default_factory=Places)
 
     def add(self, match: Match, position: int) -> None:
         """Add the result of an item whose position is higher than those added before."""
         if match.has_moved:
             self.moved.append((match.key, position))
+        self.places.add(position, match.run, match.number)
         if self.done and self.done[-1].stop == position:
             self.done[-1] = range(self.done[-1].start, position + 1)
         else:
@@ -89,7 +146,12 @@ class EarlierItems:
         if found is None:
             return None
         self._is_matched[found] = True
-        return Match(self._get_key(found), self._positions[found] != position)
+        return Match(
+            self._get_key(found),
+            self._positions[found] != position,
+            self._runs[found],
+            self._numbers[found],
+        )
 
     def match_all(self, fingerprints: Iterable[bytes]) -> Matches:
         """Return the results of all items of a job."""

@@ -16,8 +16,8 @@ from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
     Changes,
     Holding,
-    ItemResult,
     JobRecord,
+    StoredResult,
 )
 from hesrpt.runtime.storage.journal_items import ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
@@ -183,9 +183,15 @@ class Journal:
         """Yield the keys and positions of the finished items that a job still has."""
         return self._items.read_keys(number)
 
-    def read_results(self, number: int) -> Iterator[ItemResult]:
-        """Yield the results of a job in the order of its items."""
-        return self._items.read_results(number)
+    def read_results(
+        self, number: int, keys: tuple[bytes, bytes], positions: range
+    ) -> list[StoredResult]:
+        """Return the results of consecutive items, which have the keys between two bounds."""
+        return self._items.read_results(number, keys, positions)
+
+    def load(self, number: int, stored: StoredResult) -> bytes:
+        """Return a result, from its file if it is large."""
+        return self._items.load(number, stored)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""

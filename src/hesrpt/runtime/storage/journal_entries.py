@@ -103,11 +103,13 @@ class Submission(NamedTuple):
     spec: JobSpec
 
 
-class ItemResult(NamedTuple):
-    """The pickled result of an item."""
+class StoredResult(NamedTuple):
+    """The result of an item in the journal."""
 
     position: int
-    pickled: bytes
+    key: bytes
+    digest: bytes
+    pickled: bytes | None  # None: it is in a file
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_database import Database
-from hesrpt.runtime.storage.journal_entries import Changes, FinishedItem, ItemResult
+from hesrpt.runtime.storage.journal_entries import Changes, FinishedItem, StoredResult
 from hesrpt.runtime.storage.journal_jobs import JobTable
 from hesrpt.runtime.storage.journal_rows import (
     ITEM_COLUMNS,
@@ -23,9 +23,6 @@ from hesrpt.runtime.storage.journal_rows import (
 from hesrpt.runtime.storage.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_result_name
 
 _SELECT_ITEM = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
-
-# How many results to read from the database at once; each has at most MAX_BYTES_IN_DATABASE.
-_CHUNK_ITEMS = 32
 
 _LOG = logging.getLogger("hesrpt")
 
@@ -106,57 +103,51 @@ class ItemTable:
         query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
         return self._database.iterate(query, number)
 
-    def read_results(self, number: int) -> Iterator[ItemResult]:
-        """Yield the results of a job in the order of its items.
+    def read_results(
+        self, number: int, keys: tuple[bytes, bytes], positions: range
+    ) -> list[StoredResult]:
+        """Return the results of consecutive items, which have the keys between two bounds.
 
         Raise an error if one is damaged or missing, and let the next resume do its item again.
         """
-        record = self._jobs.read_record(number)
-        name = record.name
-        keys: dict[int, bytes] = {}
-        for key, position in list(self.read_keys(number)):
-            if position in keys:
-                self._discard(number, [key, keys[position]])
-                raise self._create_error(name, position, "has two results")
-            keys[position] = key
-        items = range(len(keys) if record.items is None else record.items)
-        for start in items[::_CHUNK_ITEMS]:
-            chunk = items[start : start + _CHUNK_ITEMS]
-            found = self._read_rows(number, [keys[item] for item in chunk if item in keys])
-            for position in chunk:
-                if position not in keys:
-                    self._discard(number, [])
-                    raise self._create_error(name, position, "has no result")
-                row = found.pop(keys[position], None)
-                if row is None or not is_intact(row[:-1]) or row[2] != position:
-                    self._discard(number, [keys[position]])
-                    raise self._create_error(name, position, "has a damaged entry")
-                yield ItemResult(position, self._get_result(row, name))
+        query = (
+            f"SELECT {ITEM_COLUMNS}, result FROM items WHERE job = ? AND key >= ? AND key < ? "
+            "ORDER BY key"
+        )
+        rows = {row[2]: row for row in self._database.select(query, number, *keys)}
+        results = []
+        for position in positions:
+            if (row := rows.get(position)) is None:
+                raise self._create_error(number, [], position, "has no result")
+            _, key, _, _, _, digest, _, result = row
+            if not is_intact(row[:-1]):
+                raise self._create_error(number, [key], position, "has a damaged entry")
+            if not (result is None or (type(result) is bytes and compute_digest(result) == digest)):
+                raise self._create_error(number, [key], position, "has a damaged result")
+            results.append(StoredResult(position, key, digest, result))
+        return results
 
-    def _read_rows(self, number: int, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """Return rows with their results."""
-        places = ", ".join("?" * len(keys))
-        query = f"SELECT {ITEM_COLUMNS}, result FROM items WHERE job = ? AND key IN ({places})"
-        return {row[1]: row for row in self._database.iterate(query, number, *keys)}
-
-    def _get_result(self, row: Row, name: str) -> bytes:
-        number, key, position, _, _, digest, _, result = row
-        if isinstance(result, bytes) and compute_digest(result) == digest:
-            return result
-        if result is not None:
-            self._discard(number, [key])
-            raise self._create_error(name, position, "has a damaged result")
-        file = get_result_name(number, key, digest)
+    def load(self, number: int, stored: StoredResult) -> bytes:
+        """Return a result, from its file if it is large."""
+        if stored.pickled is not None:
+            return stored.pickled
+        file = get_result_name(number, stored.key, stored.digest)
         content = self.files.read(file)
-        if content is not None and compute_digest(content) == digest:
+        if content is not None and compute_digest(content) == stored.digest:
             return content
-        self._discard(number, [key])
+        name = self._jobs.read_record(number).name
+        self._discard(number, [stored.key])
         raise StateError(
-            f"{self.files.get_path(file)}: the result of item {position} of job {name!r} is "
+            f"{self.files.get_path(file)}: the result of item {stored.position} of job {name!r} is "
             f"{'missing' if content is None else 'damaged'}; resume the run to do the item again"
         )
 
-    def _create_error(self, name: str, position: int, problem: str) -> StateError:
+    def _create_error(
+        self, number: int, keys: Sequence[bytes], position: int, problem: str
+    ) -> StateError:
+        """Discard damaged items of a job; return the error that says so."""
+        name = self._jobs.read_record(number).name
+        self._discard(number, keys)
         return StateError(
             f"{self._database.path}: item {position} of job {name!r} {problem}; resume the run to "
             "do the item again"

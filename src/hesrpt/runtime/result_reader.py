@@ -1,0 +1,107 @@
+"""Reads the results of items: from memory, from the journal, or from a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pickle import UnpicklingError
+from typing import Any
+
+import cloudpickle
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.completions import ItemState
+from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.identity.earlier_items import Place, create_key_range
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import StoredResult
+
+
+class ResultReader:
+    """Reads results of items that are done. It has the journal open only between reads."""
+
+    def __init__(self, job: LiveJob, driver: Driver) -> None:
+        self._journal: Journal | None = None
+        self._stored: dict[int, StoredResult] = {}  # read and not yet returned
+        self._job, self._driver = job, driver
+        if job.source.delivers_results:
+            raise InputError(f"job {job.name!r}: its results are in the futures of its executor")
+        if job.are_results_freed and driver.journal is None:
+            raise InputError(
+                f"job {job.name!r}: its results were freed, because they had been read or yielded "
+                "and nobody held the job"
+            )
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal; the next read opens it again."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether :meth:`prepare` reads from a disk."""
+        return self._driver.journal is not None
+
+    def prepare(self, items: Iterable[int]) -> None:
+        """Read the results of items together, unless they are in memory or large."""
+        if self._driver.journal is None:
+            return
+        if self._journal is None:  # the other connection is the thread's
+            self._journal = Journal.read(self._driver.journal.directory)
+        for positions, is_from_earlier in _group(self._job, sorted(items)):
+            while positions:
+                place = Place(self._job.spec.resumed, positions)
+                if is_from_earlier:
+                    place = self._job.completions.places.find(positions)
+                count = len(place.positions)
+                for stored in self._journal.read_results(
+                    self._job.number, create_key_range(*place), positions[:count]
+                ):
+                    self._stored[stored.position] = stored
+                positions = positions[count:]
+
+    def is_prepared(self, item: int) -> bool:
+        """Return whether :meth:`read` need not wait for a disk or a cluster."""
+        if self._driver.journal is None:
+            return item not in self._job.references
+        return self._stored[item].pickled is not None
+
+    def read(self, item: int) -> Any:
+        """Return the result of an item; those in the journal must have been prepared."""
+        if item in self._job.references:
+            return self._driver.engine.fetch(self._job.references[item])
+        if self._driver.journal is None:
+            pickled = self._job.results[item]
+        else:
+            assert self._journal is not None
+            pickled = self._journal.load(self._job.number, self._stored[item])
+        try:
+            return cloudpickle.loads(pickled)
+        except Exception as error:  # unpickling runs the user's code
+            raise UnpicklingError(
+                f"job {self._job.name!r}: the result of item {item} cannot be unpickled: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def forget(self, item: int) -> None:
+        """Forget a result that has been read."""
+        self._stored.pop(item, None)
+
+
+def _group(job: LiveJob, items: list[int]) -> Iterator[tuple[range, bool]]:
+    """Yield consecutive items that are done, and whether that was in earlier runs."""
+    start = 0
+    for stop in range(1, len(items) + 1):
+        state = job.completions.get_state(items[start])
+        if (
+            stop < len(items)
+            and items[stop] == items[start] + stop - start
+            and job.completions.get_state(items[stop]) == state
+        ):
+            continue
+        yield range(items[start], items[stop - 1] + 1), state == ItemState.DONE_BEFORE
+        start = stop
