@@ -42,6 +42,10 @@ ROOMS = [
 # Imports that point outwards, and why each is allowed.
 ALLOWED = {
     ("hesrpt.schedule", "hesrpt.plotting"): "schedule.plot() is a shortcut, and loads it on demand",
+    (
+        "hesrpt.simulator.comparison",
+        "hesrpt.plotting",
+    ): "comparison.plot() is a shortcut, and loads it on demand",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.paper_figures", "hesrpt.paper.evaluation"): "only to annotate arguments",
     (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.shell import call
 
-from hesrpt import PowerLaw, Workload, simulate
+from hesrpt import PowerLaw, Workload, compare, simulate
 
 
 def test_simulate_prints_metrics(tmp_path: Path) -> None:
@@ -34,6 +34,10 @@ def test_compare_prints_a_row_for_each_policy(tmp_path: Path) -> None:
     done = call("compare", *options.split(), "--policies", policies, cwd=tmp_path)
     assert [line.split()[0] for line in done.stdout.splitlines()[3:6]] == ["hesrpt", "equi", "srpt"]
     assert "±" in done.stdout
+    replications = [Workload.pareto(50, seed=seed, speedup=PowerLaw(0.5)) for seed in range(3)]
+    compared = compare(replications, 100)
+    for other in ("equi", "srpt"):
+        assert f"\n{compared.difference('hesrpt', other)}\n" in done.stdout
     assert all(line == line.rstrip() for line in done.stdout.splitlines())
     assert (tmp_path / "out.png").stat().st_size > 10_000
     assert (tmp_path / "out.csv").read_text().startswith("policy,replication,metric,value")
@@ -45,6 +49,13 @@ def test_compare_prints_json(tmp_path: Path) -> None:
     printed = json.loads(call("compare", *options.split(), cwd=tmp_path).stdout)
     assert printed["best"] == "hesrpt"
     assert [row["policy"] for row in printed["policies"]] == ["hesrpt", "equi", "srpt"]
+    (to_equi, to_srpt) = printed["differences"]
+    assert (to_equi["policy"], to_equi["other"], to_srpt["other"]) == ("hesrpt", "equi", "srpt")
+    assert to_equi["percentage"] < 0
+    assert to_equi["half_width"] is to_equi["clear"] is None  # a single replication
+    options += " --replications 3"
+    printed = json.loads(call("compare", *options.split(), cwd=tmp_path).stdout)
+    assert printed["differences"][1]["clear"] is True
 
 
 def test_compare_shows_the_distance_to_the_bound(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from hesrpt import Amdahl, InputError, PowerLaw, Speedup, Workload, compare, plan, simulate
-from hesrpt.arrays import FloatArray
 from hesrpt.plotting import (
     check_figure_path,
     draw_comparison,
@@ -98,26 +97,35 @@ def test_long_names_are_cut_off() -> None:
 # --- comparisons ------------------------------------------------------------------------------
 
 
-def test_comparison_shows_ratios_with_their_range_over_the_replications() -> None:
+def test_comparison_shows_ratios_with_their_intervals() -> None:
     replications = [Workload.pareto(30, seed=seed, speedup=PowerLaw(0.5)) for seed in range(4)]
     comparison = compare(replications, 64, ["hesrpt", "equi", "srpt"])
     left, right = draw_comparison(comparison).axes
-    means: dict[str, FloatArray] = {
-        policy: np.array([run.mean_flow_time for run in comparison.simulations[policy]])
-        for policy in comparison
-    }
     assert [label.get_text() for label in left.get_yticklabels()] == ["heSRPT", "EQUI", "SRPT"]
     for place, policy in enumerate(comparison):
-        dot, ranges = left.containers[place][0], left.containers[place][2][0]
-        ratio = means[policy].mean() / means["hesrpt"].mean()
-        by_replication = means[policy] / means["hesrpt"]
+        dot, line = left.containers[place][0], left.containers[place][2][0]
+        difference = comparison.difference(policy, "hesrpt")
+        ratio, half_width = difference.percentage / 100 + 1, difference.percentage_half_width / 100
         assert dot.get_xdata()[0] == pytest.approx(ratio)
-        assert ranges.get_segments()[0][:, 0] == pytest.approx(
-            [by_replication.min(), by_replication.max()]
+        assert line.get_segments()[0][:, 0] == pytest.approx(
+            [ratio - half_width, ratio + half_width]
         )
         assert dot.get_color() == POLICIES[policy].colour
     assert len(right.get_lines()) == 3
-    assert "range over 4 replications" in left.get_xlabel()
+    assert "95% intervals, 4 replications" in left.get_xlabel()
+
+
+def test_comparison_with_a_bound_shows_what_is_out_of_reach(tmp_path: Path) -> None:
+    stream = Workload.poisson(20, 12, seed=1, speedup=PowerLaw(0.7))
+    comparison = compare(stream, 8, ["hesrpt", "equi"], bound=True)
+    figure = comparison.plot(tmp_path / "compared.png")
+    assert (tmp_path / "compared.png").stat().st_size > 10_000
+    (area,) = figure.axes[0].patches
+    above = comparison.above_bound(comparison.best)
+    assert above is not None
+    assert area.get_extents().x1 == pytest.approx(
+        figure.axes[0].transData.transform((1 / (1 + above), 0))[0]
+    )
 
 
 def test_legend_of_many_policies_reads_line_by_line() -> None:

@@ -22,6 +22,7 @@ from hesrpt import (
 )
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import Knee, PolicyLike, State
+from hesrpt.simulator.intervals import estimate_difference
 
 BATCH = Workload.pareto(50, seed=1, speedup=PowerLaw(0.5))
 
@@ -68,6 +69,105 @@ def test_confidence_intervals_over_replications() -> None:
     assert (mean - half_width, mean + half_width) == pytest.approx(expected)
     assert compared.replications == 6
     assert np.isnan(compare(streams[0], 10, ["equi"]).interval("equi", "makespan").half_width)
+
+
+STREAMS = [Workload.poisson(45, 300, seed=s, speedup=PowerLaw(0.9)) for s in range(5)]
+
+
+def test_difference_is_paired() -> None:
+    compared = compare(STREAMS, 64, ["adaptive", "equi"])
+    means = [
+        np.array([run.mean_flow_time for run in runs]) for runs in compared.simulations.values()
+    ]
+    difference = compared.difference("adaptive", "equi")
+    expected = stats.t.interval(
+        0.95, 4, np.mean(means[0] - means[1]), stats.sem(means[0] - means[1])
+    )
+    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+    assert (low, high) == pytest.approx(expected)
+    assert difference.percentage == pytest.approx(100 * (means[0].mean() / means[1].mean() - 1))
+    assert difference.is_clear
+    # The interval of either policy alone is wider.
+    assert difference.half_width < compared.interval("adaptive", "mean_flow_time").half_width
+    back = compared.difference("equi", "adaptive")
+    assert back.mean == -difference.mean
+    assert [(each.policy, each.other) for each in compared.differences()] == [("adaptive", "equi")]
+
+
+def test_interval_of_a_percentage_covers_the_truth() -> None:
+    """Of 95% intervals, 95% contain the ratio of the true means: here 400 times, with 4 s.e."""
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(400):
+        others = rng.gamma(9.0, size=8)  # hard streams are hard for both policies
+        values = 0.9 * others * rng.normal(1, 0.1, size=8)
+        found = estimate_difference("a", "b", "mean_flow_time", values, others, 0.95)
+        covered += abs(found.percentage - -10) < found.percentage_half_width
+    assert abs(covered / 400 - 0.95) < 4 * (0.95 * 0.05 / 400) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("values", "others", "metric", "text"),
+    [
+        ([0.95, 1.9], [1.0, 2.0], "mean_flow_time", "a is 5.0% ± 0.0% better than b"),
+        ([1.1, 2.1, 3.2], [1, 2, 3], "mean_flow_time", "a is 6.7% ± 4.1% worse than b"),
+        (
+            [1.1, 1.8, 3.2],
+            [1, 2, 3],
+            "mean_flow_time",
+            "no clear difference between a and b (1.7% ± 25.4% worse)",
+        ),
+        ([0.5], [1.0], "mean_flow_time", "a is 50.0% better than b (one replication: no interval)"),
+        ([1.0], [1.0], "mean_flow_time", "no difference between a and b"),
+        (
+            [1.0, 2.0],
+            [1.0, 2.0],
+            "makespan",
+            "no difference between the makespan of a and that of b",
+        ),
+        (
+            [3.3, 3.0, 3.1],
+            [1, 1, 1],
+            "p99_slowdown",
+            "the p99 slowdown of a is 213.3% ± 37.9% higher than that of b",
+        ),
+        (
+            [0.9, 0.95],
+            [1.0, 1.0],
+            "mean_flow_time",
+            "no clear difference between a and b (7.5% ± 31.8% better)",
+        ),
+        ([0.9966, 0.9974, 0.997], [1, 1, 1], "mean_flow_time", "a is 0.3% ± 0.1% better than b"),
+        (
+            [0.9976, 0.9974, 0.9989],
+            [1, 1, 1],
+            "mean_flow_time",
+            "a is 0.203% ± 0.202% better than b",
+        ),
+    ],
+)
+def test_differences_in_words(
+    values: list[float], others: list[float], metric: str, text: str
+) -> None:
+    found = estimate_difference("a", "b", metric, np.array(values), np.array(others), 0.95)
+    assert str(found) == text
+
+
+def test_repr_has_intervals() -> None:
+    lines = repr(compare(STREAMS, 64, ["adaptive", "equi"], confidence=0.9)).splitlines()
+    assert lines[0] == "<Comparison of 2 policies, 5 replications, 90% intervals:"
+    mean, half_width = compare(STREAMS, 64, ["equi"], confidence=0.9).interval(
+        "equi", "mean_flow_time"
+    )
+    assert f"mean flow time {mean:.6g} ± {half_width:.2g} " in lines[2]
+
+
+def test_unknown_names_are_rejected() -> None:
+    compared = compare(BATCH, 10, ["equi"])
+    with pytest.raises(InputError, match="no policy named 'srpt'; compared were equi"):
+        compared.difference("srpt", "equi")
+    with pytest.raises(InputError, match="no metric named 'flow'; choose from mean_flow_time, "):
+        compared.interval("equi", "flow")
 
 
 def test_frames_and_files(tmp_path: Path) -> None:

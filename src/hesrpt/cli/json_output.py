@@ -7,6 +7,7 @@ from typing import Any
 from hesrpt._version import __version__
 from hesrpt.optimal.planner import Plan
 from hesrpt.simulator import Comparison, Simulation
+from hesrpt.simulator.intervals import Difference
 
 # A plan's phases are left out if they would hold more numbers than this.
 _MAX_NUMBERS = 2_000_000
@@ -88,4 +89,19 @@ def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
         "best": comparison.best,
         "lower_bound": comparison.lower_bound,
         "policies": comparison.rows(),
+        "differences": [_difference_as_json(each) for each in comparison.differences()],
+    }
+
+
+def _difference_as_json(difference: Difference) -> dict[str, Any]:
+    """Return a difference as JSON values; without an interval, the half widths are null."""
+    has_interval = difference.replications > 1
+    return {
+        "policy": difference.policy,
+        "other": difference.other,
+        "mean": difference.mean,
+        "half_width": difference.half_width if has_interval else None,
+        "percentage": difference.percentage,
+        "percentage_half_width": difference.percentage_half_width if has_interval else None,
+        "clear": difference.is_clear if has_interval else None,
     }

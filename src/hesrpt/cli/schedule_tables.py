@@ -158,7 +158,10 @@ def print_comparison(comparison: Comparison) -> None:
             f"{comparison.best} is at most {distance} above the best possible"
         )
     if replications > 1:
-        console.print(f"± is the {comparison.confidence:.0%} confidence interval of the mean")
+        console.print()
+        for difference in comparison.differences():
+            console.print(literal(str(difference)))
+        console.print(f"± is half the width of the {comparison.confidence:.0%} confidence interval")
 
 
 def _format_gap(gap: float) -> str:

@@ -38,24 +38,23 @@ def draw_comparison(comparison: Comparison) -> Figure:
 
 
 def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
-    """Draw a dot for each policy, with a line that spans its ratios in all replications."""
-    means = {
-        policy: np.array([run.mean_flow_time for run in runs])
-        for policy, runs in comparison.simulations.items()
-    }
-    best = means[comparison.best]
-    styles = get_styles(comparison)
-    for place, (policy, times) in enumerate(means.items()):
-        by_replication: FloatArray = times / best
-        ratio = float(times.mean() / best.mean())
-        low, high = float(by_replication.min()), float(by_replication.max())
+    """Draw a dot for each policy with the interval of its ratio, and the bound if there is one."""
+    best, styles = comparison.best, get_styles(comparison)
+    left, right = 1.0, 1.0
+    for place, policy in enumerate(comparison):
+        difference = comparison.difference(policy, best)
+        ratio = 1 + difference.percentage / 100
+        half_width = difference.percentage_half_width / 100 if comparison.replications > 1 else 0.0
+        # On a logarithmic axis a line must not reach 0.
+        low, high = max(ratio - half_width, ratio / 10), ratio + half_width
+        left, right = min(left, low), max(right, high)
         axes.errorbar(
             ratio,
             place,
-            xerr=[[max(ratio - low, 0.0)], [max(high - ratio, 0.0)]],
+            xerr=[[ratio - low], [high - ratio]],
             fmt="o",
             color=styles[policy].colour,
-            capsize=3 if comparison.replications > 1 else 0,
+            capsize=3 if half_width > 0 else 0,
             markersize=5,
         )
         axes.annotate(
@@ -66,19 +65,24 @@ def _draw_ratios(axes: Axes, comparison: Comparison) -> None:
             va="center",
             fontsize=8,
         )
-    use_log_scale(axes, "x")
-    highest = max(float((times / best).max()) for times in means.values())
-    lowest = min(float((times / best).min()) for times in means.values())
-    room = max(highest / lowest, 1.25)
-    # Leave room for the numbers to the right of the dots.
-    axes.set_xlim(lowest / room**0.06, highest * room**0.2)
-    axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
-    axes.set_yticks(range(len(means)), [styles[policy].title for policy in means])
-    axes.set_ylim(len(means) - 0.5, -0.7)
-    axes.grid(visible=False, axis="y")
     label = "mean flow time relative to the best"
     if comparison.replications > 1:
-        label += f"\n(line: range over {comparison.replications} replications)"
+        label += (
+            f"\n({comparison.confidence:.0%} intervals, {comparison.replications} replications)"
+        )
+    if (above := comparison.above_bound(best)) is not None:
+        bound = 1 / (1 + above)
+        left = min(left, bound)
+        axes.axvspan(0.01 * bound, bound, color=REFERENCE_COLOUR, alpha=0.12, linewidth=0)
+        label += "\n(grey: out of reach of any schedule)"
+    use_log_scale(axes, "x")
+    room = max(right / left, 1.25)
+    # Leave room for the numbers to the right of the dots.
+    axes.set_xlim(left / room**0.06, right * room**0.2)
+    axes.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(comparison)), [styles[policy].title for policy in comparison])
+    axes.set_ylim(len(comparison) - 0.5, -0.7)
+    axes.grid(visible=False, axis="y")
     axes.set_xlabel(label)
 
 

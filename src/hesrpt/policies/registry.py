@@ -54,7 +54,7 @@ POLICIES: dict[str, PolicyEntry] = {
     "hesrpt-weighted": PolicyEntry(
         "hesrpt:HeSrpt", "heSRPT with weights", "#332288", "D", parameters=_WITH_WEIGHTS
     ),
-    "adaptive": PolicyEntry("adaptive:Adaptive", "adaptive", "#117733", ">"),
+    "adaptive": PolicyEntry("adaptive:Adaptive", "adaptive", "#C1003F", ">"),
     "optimal": PolicyEntry("optimal:Optimal", "optimal for a batch", "#000000", "*", "--"),
     "equi": PolicyEntry("equi:Equi", "EQUI", "#E69F00", "^"),
     "srpt": PolicyEntry("srpt:Srpt", "SRPT", "#009E73", "s"),
