@@ -34,9 +34,9 @@ from chaos.processes import Process, find_forks_of_script, find_marked, find_rec
 from chaos.scheduler import Scheduler, hold_database_lock
 from chaos.small_disk import SmallDisk
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.batch_run import submit_jobs
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.requests import submit_jobs
 
 # A trial in which the scheduler ends by itself this often, with an error, is given up.
 _MAX_FAILED_RUNS = 4

@@ -32,16 +32,16 @@ from support.runtime_model import (
     ModelJob,
     Request,
     double,
-    get_tag,
 )
 from support.stepping import (
     finish,
 )
 
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.batch_run import submit_jobs
 from hesrpt.runtime.job_registry import OnChange
 from hesrpt.runtime.jobs import Resizing
+from hesrpt.runtime.requests import request_change, submit_jobs
+from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.storage.state_directory import get_database_path
 
 
@@ -280,18 +280,34 @@ class RuntimeMachine(ComparedRun):
             submit_jobs(self.state, [request.create_spec()])
         self.submitted[tag] = request
 
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(["pause", "pause", "resume", "resume", "weight", "cancel"]),
+        kill_at=st.sampled_from([None, None, 0, 1, 2, 3]),
+    )
+    def request_change(self, data: st.DataObject, kind: RequestKind, kill_at: int | None) -> None:
+        """Another process changes a job, whether or not a scheduler runs."""
+        if not get_database_path(self.state).exists() or not self.jobs:
+            return
+        name = data.draw(st.sampled_from(sorted(self.jobs)))
+        weight = float(data.draw(st.integers(2, 5)))
+        with self.faults.suspend(), suppress(InputError):  # it may not be in the journal yet
+            (result,) = request_change(
+                self.state, kind, [name], weight=weight if kind == "weight" else None, timeout=0
+            )
+            if result.request is not None:
+                self.changes[result.request] = kind, name, weight
+        if self.is_alive:
+            self.switch.points_left = kill_at
+            self.take_requests()
+
     @precondition(lambda self: self.is_alive)
     @rule()
-    def take_submissions(self) -> None:
-        jobs = self.inbox.take()
-        assert self.inbox.take() == []  # nothing is taken twice
-        requests = [self.submitted[get_tag(job.spec)] for job in jobs]
-        self.add_live_jobs(jobs, requests)
-        if self.is_alive:
-            self.requests += [
-                replace(request, name=self.names[request.serial]) for request in requests
-            ]
+    def take_requests(self) -> None:
+        self.engine.step(seconds=1.0)
         self.settle()
+        if self.is_alive:
+            assert self.changes == {}
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -325,7 +341,10 @@ class RuntimeMachine(ComparedRun):
             self.change_servers(2)
         for executor in self.executors:
             executor.executor.shutdown(wait=False)
-        self.take_submissions()
+        self.take_requests()
+        for job in self.jobs.values():
+            job.handle.resume()
+        self.paused.clear()
         for _ in range(200):
             for job in self.jobs.values():
                 if job.source is not None and not job.handle.has_ended:

@@ -61,7 +61,9 @@ class ComparedRun(ModelledRun):
             held = self.pool.snapshot().held
             for name, job in self.jobs.items():
                 if not job.handle.has_ended:
-                    assert job.handle.state == ("running" if held.get(name) else "waiting")
+                    running = "paused" if name in self.paused else "running"
+                    waiting = "paused" if name in self.paused else "waiting"
+                    assert job.handle.state == (running if held.get(name) else waiting)
 
     @invariant()
     def nothing_waits_while_servers_are_free(self) -> None:
@@ -71,7 +73,7 @@ class ComparedRun(ModelledRun):
         if sum(held.values()) >= self.servers:
             return
         for job in self.jobs.values():
-            if job.end is None:
+            if job.end is None and job.name not in self.paused:
                 running = sum(name == job.name for name, _ in self.engine.running)
                 startable = len(set(range(job.offered)) - job.done) - running
                 assert startable <= 0, f"{startable} items of {job.name!r} wait for no reason"
@@ -87,6 +89,9 @@ class ComparedRun(ModelledRun):
                 assert record.has_ended == job.handle.has_ended, (record, job)
                 assert not record.has_ended or record.state == job.handle.state, (record, job)
                 assert record.error == job.handle.error
+                if not record.has_ended:
+                    assert record.spec.is_paused == (job.name in self.paused)
+                    assert record.spec.weight == self.weights.get(job.name, 1.0)
                 assert record.ended is None or record.ended >= record.arrived
                 assert record.done >= job.handle.done, job
                 assert record.done <= sum(map(len, self.durable[job.name].values())), job

@@ -20,13 +20,12 @@ from hypothesis.stateful import (
 
 from hesrpt import Pool
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.batch_run import Inbox
 from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.job_registry import OnChange
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import CANCELLED_ON_REQUEST, JobRecord
 from support.runtime_model import (
     FUNCTIONS,
     ModelExecutor,
@@ -82,6 +81,9 @@ class ModelledRun(RuleBasedStateMachine):
         self.submitted: dict[str, Request] = {}  # by tag
         self.records: dict[str, JobRecord] = {}  # when the scheduler died
         self.requests: list[Request] = []  # in the order in which the script adds them
+        self.changes: dict[int, tuple[str, str, float]] = {}  # requested by other processes
+        self.paused: set[str] = set()  # jobs that other processes have paused
+        self.weights: dict[str, float] = {}  # that other processes have set
         self.is_alive = False
         self.serial = 0
         self.time = time.time()
@@ -109,8 +111,6 @@ class ModelledRun(RuleBasedStateMachine):
         except Killed:
             return
         self.is_alive, self.held = True, 0
-        self.stack.callback((reader := Journal.read(self.state)).close)
-        self.inbox = Inbox(reader.submissions)
 
     # --- adding jobs ----------------------------------------------------------------------------
 
@@ -144,6 +144,9 @@ class ModelledRun(RuleBasedStateMachine):
             self.redone.add(handle.name)
             durable = {}
         job.done = find_done(request.items, durable)
+        record = self.records.get(handle.name)
+        if record is not None and record.error == CANCELLED_ON_REQUEST:
+            job.failed = "cancelled"
         return job
 
     def has_changed(self, request: Request, name: str) -> bool:
@@ -261,10 +264,15 @@ class ModelledRun(RuleBasedStateMachine):
                 name: len(list(journal.read_done_items(record.number)))
                 for name, record in self.records.items()
             }
-            waiting = {get_tag(submission.spec) for submission in journal.submissions.read()}
+            requests = journal.requests.read()
+            waiting = {get_tag(request.spec) for request in requests if request.spec is not None}
         self.check_reported(counts)
         self.adopt_results(counts)
         self.adopt_submissions(waiting)
+        self.adopt_changes()
+        for name, record in self.records.items():
+            if record.has_ended:
+                self.paused.discard(name)
 
     def check_reported(self, counts: Mapping[str, int]) -> None:
         """Check that what the user was told is in the journal, given its counts of results."""
@@ -305,10 +313,38 @@ class ModelledRun(RuleBasedStateMachine):
             if not was_recorded or request.tag in waiting:
                 self.names.pop(request.serial, None)  # it may get another name
 
+    def adopt_new_jobs(self) -> None:
+        """Add the submissions to the model that the scheduler has taken."""
+        for handle in self.pool.jobs:
+            tag = get_tag(handle._live.spec)
+            if handle.name not in self.jobs and tag:
+                request = replace(self.submitted[tag], name=handle.name)
+                self.add_to_model(request, handle, None)
+                self.requests.append(request)
+
+    def adopt_changes(self) -> None:
+        """Change the model as other processes have requested, if the scheduler has obeyed."""
+        if not self.changes:
+            return
+        with self.faults.suspend(), closing(Journal.read(self.state)) as journal:
+            records = {record.name: record for record in journal.read_records()}
+            waiting = {request.number for request in journal.requests.read()}
+        for number in sorted(self.changes.keys() - waiting):
+            kind, name, weight = self.changes.pop(number)
+            if kind == "cancel":
+                assert records[name].has_ended
+                if self.is_alive and self.jobs[name].end is None:
+                    self.jobs[name].failed = "cancelled"
+            elif not records[name].has_ended:  # otherwise it was refused, or the job has ended
+                if kind == "weight":
+                    self.weights[name] = weight
+                else:
+                    (self.paused.add if kind == "pause" else self.paused.discard)(name)
+
     def start_again(self, kill_at: int | None) -> None:
         """Resume the run, and let the script add its jobs again."""
         self.open_pool(resume=True, kill_at=kill_at)
-        for request in self.requests:
+        for request in tuple(self.requests):
             if not self.is_alive:
                 return
             if request.tag:
@@ -334,6 +370,8 @@ class ModelledRun(RuleBasedStateMachine):
         if self.engine.is_closed and self.is_alive:
             self.die()
         if self.is_alive:
+            self.adopt_new_jobs()
+            self.adopt_changes()
             for name in self.redone:
                 self.durable[name] = {}
             self.redone = set()

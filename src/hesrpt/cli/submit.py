@@ -17,8 +17,8 @@ def submit(
 ) -> None:
     """Add jobs to a run. If it is not running, they start when it is resumed."""
     from hesrpt.cli.run_tables import get_resume_command
-    from hesrpt.runtime.batch_run import submit_jobs
     from hesrpt.runtime.commands.jobs_file import read_jobs_file
+    from hesrpt.runtime.requests import submit_jobs
 
     specs = read_jobs_file(jobs).jobs
     start_now = submit_jobs(state, specs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -16,11 +17,12 @@ from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import REMOVED, Changes
-from hesrpt.runtime.storage.journal_submissions import SubmissionTable
 from hesrpt.runtime.storage.state_directory import StateExistsError
 
-# How often to look for submitted jobs and to update the display, in seconds.
+# How often to update the display, in seconds.
 _POLL_SECONDS = 0.25
+# How long to wait for the answer to a last request, in seconds.
+_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,49 +56,13 @@ def run_jobs(
         with _stop_on_sigterm():
             if options.state is None:
                 pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
-                _follow(pool, None, display)
             else:
                 with closing(Journal.read(options.state)) as journal:
-                    journal.submissions.open()
                     _add_jobs(pool, journal, specs, notify)
-                    _follow(pool, Inbox(journal.submissions), display)
+            _follow(pool, display)
     finally:
         pool.close()
     return pool
-
-
-def submit_jobs(directory: Path, specs: Sequence[JobSpec]) -> bool:
-    """Submit jobs to the run in a state directory; return whether they will start now.
-
-    Otherwise, they start when the run is resumed.
-    """
-    with closing(Journal.read(directory)) as journal:
-        return journal.submissions.add(specs) and journal.is_running
-
-
-class Inbox:
-    """The jobs that other processes submit to the state directory."""
-
-    def __init__(self, submissions: SubmissionTable) -> None:
-        self._submissions = submissions
-        self._taken: dict[int, LiveJob] = {}  # those that may still be in the journal
-
-    def take(self) -> list[LiveJob]:
-        """Return new jobs; the journal keeps them until they have been added to the run."""
-        # Read the journal after this: what it then holds under a number that is not in ``_taken``
-        # is certainly new.
-        self._taken = {n: job for n, job in self._taken.items() if not job.is_recorded}
-        new = {
-            number: LiveJob.from_command(spec, submission=number)
-            for number, spec in self._submissions.read()
-            if number not in self._taken
-        }
-        self._taken |= new
-        return list(new.values())
-
-    def close(self) -> bool:
-        """Take no more jobs; return False if there is one that has not been taken."""
-        return self._submissions.close()
 
 
 def _create_pool(options: RunOptions) -> Pool:
@@ -127,8 +93,8 @@ def _add_jobs(
     processes have submitted, and jobs that are no longer in the file are cancelled. Jobs that call
     Python functions are left to the script that added them.
     """
-    records = journal.read_records()
-    if not specs and not records and not journal.submissions.read():
+    records = pool.earlier_jobs
+    if not specs and not records and not journal.requests.read() and not pool.jobs:
         raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
     unfinished = [
         record
@@ -162,16 +128,15 @@ def _add_jobs(
             notify(f"{record.name}: is no longer in the jobs file, and is not run any more")
 
 
-def _follow(pool: Pool, inbox: Inbox | None, display: Callable[[Pool], None]) -> None:
-    """Wait until all jobs have ended, adding jobs that are submitted meanwhile."""
+def _follow(pool: Pool, display: Callable[[Pool], None]) -> None:
+    """Wait until all jobs have ended, including those that are submitted meanwhile."""
     while True:
         have_ended = pool.wait(timeout=_POLL_SECONDS)
-        submitted = [] if inbox is None else inbox.take()
-        if submitted:
-            pool.add_jobs(submitted)
         display(pool)
-        if have_ended and not submitted and (inbox is None or inbox.close()):
-            return
+        if have_ended:
+            if pool.stop_taking_requests():
+                return
+            time.sleep(_PAUSE_SECONDS)
 
 
 @contextmanager

@@ -9,19 +9,21 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.callback_thread import CallbackThread
 from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
-from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message
+from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message, RequestReceived
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
 
@@ -46,6 +48,10 @@ class Watch:
     wake: Wake
 
 
+class PoolClosedError(InputError):
+    """The pool takes no more jobs."""
+
+
 class Driver:
     """Runs jobs in its own thread until it is closed."""
 
@@ -59,12 +65,31 @@ class Driver:
         self._watches: dict[LiveJob, set[Watch]] = {}
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
+        self._inbox: Inbox | None = None
+        self._next_poll = 0.0
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
         self._thread = threading.Thread(target=self._work, name="hesrpt-driver", daemon=True)
 
     # --- called by other threads ----------------------------------------------------------------
+
+    def open_inbox(self, add_jobs: weakref.WeakMethod[AddJobs]) -> None:
+        """Take requests of other processes, if there is a journal; called before the start."""
+        if self.journal is not None:
+            self._inbox = Inbox(self.journal, add_jobs)
+
+    def close_inbox(self) -> bool:
+        """Take no more requests; return False if there is one that has not been answered."""
+        if self._inbox is None or not self._thread.is_alive():
+            return True
+        try:
+            return self._inbox.close()
+        except StateError:
+            with self.condition:  # the thread may have failed, and closed the journal
+                if not self.condition.wait_for(lambda: self.failure is not None, 1.0):
+                    raise
+            return True
 
     def start(self, on_end: Callable[[Driver], None]) -> None:
         """Start the thread, which calls ``on_end`` when it has ended."""
@@ -76,7 +101,7 @@ class Driver:
         with self.condition:
             self.raise_failure()
             if self._is_closing or self._is_draining:
-                raise InputError("the pool is closed")
+                raise PoolClosedError("the pool is closed")
             self.jobs |= {job.name: job for job in jobs}
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
@@ -261,11 +286,13 @@ class Driver:
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
-        outcomes = self.engine.wait_for_outcomes(_STEP_SECONDS)
+        timeout = _STEP_SECONDS if self._inbox is None else POLL_SECONDS
+        outcomes = self.engine.wait_for_outcomes(timeout)
         if not self._messages.empty() and self.core.observed == 0:
             time.sleep(_GATHER_SECONDS)
         messages = self._receive_messages()
-        self._record_arrivals(messages)
+        has_arrivals = self._record_arrivals(messages)
+        messages += self._take_requests(has_arrivals)
         with self.condition:
             self._run.react(outcomes, messages)
         self._run.flush()  # other threads can go on meanwhile
@@ -283,17 +310,32 @@ class Driver:
             except queue.Empty:
                 return messages
 
-    def _record_arrivals(self, messages: Sequence[Message]) -> None:
-        """Write the jobs that arrive to the journal, before any of them starts."""
+    def _record_arrivals(self, messages: Sequence[Message]) -> bool:
+        """Write the jobs that arrive to the journal, before any of them starts.
+
+        Return whether there are any.
+        """
         submissions = [each for each in messages if isinstance(each, JobsSubmitted)]
         jobs = [job for submission in submissions for job in submission.jobs]
         if not jobs:
-            return
+            return False
         with self.condition:
             self._run.add_jobs(jobs)
         self._run.flush()
-        for job in jobs:
-            job.is_recorded = True
+        return True
+
+    def _take_requests(self, has_arrivals: bool) -> list[RequestReceived]:
+        """Return what other processes have asked for, if it is time to look.
+
+        Requests may have waited for a job that arrives.
+        """
+        now = self.engine.now()
+        if self._inbox is None or (now < self._next_poll and not has_arrivals):
+            return []
+        self._next_poll = now + POLL_SECONDS
+        with self.condition:
+            jobs = list(self.jobs.values())
+        return self._inbox.take(jobs)
 
 
 def _wake_all(watches: Iterable[Watch]) -> None:

@@ -14,7 +14,7 @@ from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import JobRecord, Request
 from hesrpt.runtime.storage.logs import find_logs
 from hesrpt.schedule import Schedule
 
@@ -25,8 +25,26 @@ class RunStatus:
 
     is_running: bool
     jobs: Sequence[JobRecord]
-    submitted: Sequence[JobSpec] = ()  # the scheduler has not taken them yet
+    requests: Sequence[Request] = ()  # the scheduler has not obeyed them yet
     held: Mapping[int, int] = field(default_factory=dict)  # servers that jobs hold, by number
+
+    @property
+    def submitted(self) -> list[JobSpec]:
+        """The jobs that were submitted and that the scheduler has not taken yet."""
+        return [request.spec for request in self.requests if request.spec is not None]
+
+    @property
+    def changes(self) -> list[tuple[str, Request]]:
+        """The names of jobs, and what was requested to be done about them."""
+        by_number = {job.number: job.name for job in self.jobs}
+        by_submission = {job.spec.submission: job.name for job in self.jobs}
+        by_submission |= {each.number: each.spec.name for each in self.requests if each.spec}
+        changes = []
+        for request in self.requests:
+            name = by_number.get(request.job or 0) or by_submission.get(request.submission)
+            if request.spec is None and name is not None:
+                changes.append((name, request))
+        return changes
 
     def get_state(self, job: JobRecord) -> JobState:
         """Return the state of a job; without a scheduler, none holds servers."""
@@ -73,12 +91,12 @@ def read_status(directory: Path) -> RunStatus:
     """Return the state of all jobs of a run."""
     with closing(Journal.read(directory)) as journal:
         # A submission becomes a job between the two reads at worst, and is then shown as both.
-        submitted = [submission.spec for submission in journal.submissions.read()]
+        requests = journal.requests.read()
         return RunStatus(
             is_running=journal.is_running,
             held=journal.read_held(),
             jobs=journal.read_records(),
-            submitted=submitted,
+            requests=requests,
         )
 
 

@@ -14,6 +14,7 @@ from hesrpt.runtime.job_results import Errors, ResultStream
 from hesrpt.runtime.job_state import JobState
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.steering import check_pausable
 from hesrpt.validation import check_positive
 
 T_co = TypeVar("T_co", covariant=True)
@@ -244,7 +245,7 @@ class Job(Generic[T_co]):
         suspended with all its processes; if it resizes by restarting, it is stopped instead. With
         ``state=``, the job is still paused when the run is resumed.
         """
-        self._live.check_pausable(self._driver.engine)
+        check_pausable(self._live, self._driver.engine)
         self._driver.steer(self._live, lambda job: job.set_paused(True))
 
     def resume(self) -> None:

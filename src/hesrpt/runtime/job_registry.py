@@ -52,6 +52,10 @@ class JobRegistry:
         self._names = {record.name for record in records}
         self._last_number = 0 if journal is None else journal.read_last_number()
 
+    def list_records(self) -> list[JobRecord]:
+        """Return the jobs in the journal that have not been continued."""
+        return list(self._records.values())
+
     def register(self, jobs: Sequence[LiveJob]) -> None:
         """Give jobs unique names and numbers; resume those that are in the journal.
 

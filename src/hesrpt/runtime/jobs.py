@@ -41,7 +41,7 @@ class JobSpec:
     restart_cost: float = 10.0  # seconds lost when a command is restarted
     command: CommandTemplate | None = None  # None: the items call a Python function
     is_streamed: bool = False  # whether ItemsRead events announce the items
-    is_submitted: bool = False  # whether it came from another process: no jobs file changes it
+    submission: int | None = None  # the request of another process that added it
     resumed: int = 0  # how often the job was resumed
     is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
@@ -54,6 +54,11 @@ class JobSpec:
     def is_bag(self) -> bool:
         """Whether the job is a bag of items, rather than one command on several servers."""
         return self.resize is None
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether another process has submitted it, so that no jobs file changes it."""
+        return self.submission is not None
 
     def describe_item(self, item: int) -> str:
         """Return the number of an item; for a command also the item, if that says more."""

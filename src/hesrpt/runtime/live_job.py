@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hesrpt.errors import InputError, JobError
+from hesrpt.errors import JobError
 from hesrpt.runtime.completions import Completions
-from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
@@ -15,7 +14,7 @@ from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.sources import CommandSource, Source
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import CANCELLED_ON_REQUEST, Answer, JobRecord
 from hesrpt.speedups import PowerLaw
 
 
@@ -25,13 +24,12 @@ class LiveJob:
 
     spec: JobSpec
     source: Source
-    submission: int | None = None  # the number of the journal's submission that it came from
+    answer: Answer | None = None  # to the request that it came from, once it is recorded
     is_new: bool = False  # whether it is distinct from a job of the same name in the journal
     number: int = 0  # in order of arrival; 0 until it is known
     fingerprint: bytes = b""  # of its function or command
     record: JobRecord | None = None  # of an earlier run that it continues
     is_redone: bool = False  # whether the results of earlier runs do not count
-    is_recorded: bool = False  # whether it is in the journal, if there is one
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
@@ -54,10 +52,10 @@ class LiveJob:
         """Create the job of a command template."""
         assert spec.command is not None
         return cls(
-            spec=replace(spec, is_submitted=submission is not None),
+            spec=replace(spec, submission=submission),
             source=CommandSource(spec.command, pin_cores=spec.resize == "affinity"),
             fingerprint=fingerprint_command(spec.command),
-            submission=submission,
+            answer=None if submission is None else Answer(submission, False, ""),
             is_new=submission is not None,
         )
 
@@ -111,16 +109,10 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         ):
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
+        if record.error == CANCELLED_ON_REQUEST:
+            self.ended, self.error, self.items = record.ended, record.error, record.items
+        if self.has_ended:
             self.completions.add_matches(self.matches)
-
-    def check_pausable(self, engine: Engine) -> None:
-        """Raise an error if the job can neither be suspended nor stopped and started again."""
-        if self.spec.resize in (None, "restart") or engine.can_suspend:
-            return
-        raise InputError(
-            f"job {self.name!r}: cannot be paused, because this engine cannot suspend a command; "
-            'a command with resize = "restart" can be paused, and any job can be cancelled'
-        )
 
     def set_paused(self, is_paused: bool) -> None:
         """Pause the job, or let it go on."""

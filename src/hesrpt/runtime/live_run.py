@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.events import (
@@ -45,13 +46,21 @@ from hesrpt.runtime.messages import (
     JobSteered,
     JobStopped,
     Message,
+    RequestReceived,
     SourceAdvanced,
     SourceExhausted,
     SourceProgress,
 )
 from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.steering import obey
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import FailedAttempt, FinishedItem
+from hesrpt.runtime.storage.journal_entries import (
+    CANCELLED_ON_REQUEST,
+    Answer,
+    FailedAttempt,
+    FinishedItem,
+    Request,
+)
 from hesrpt.runtime.storage.logs import LogName, get_log_path
 from hesrpt.runtime.text import escape_undecodable
 
@@ -123,9 +132,7 @@ class LiveRun:
             if job.arrived is None:
                 job.arrived = self.now
             job.items = job.spec.items
-            self.recorder.add_job(
-                job.to_record(), submission=job.submission, is_redone=job.is_redone
-            )
+            self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
             self.recorder.move_items(job.number, job.matches.moved)
 
     def react(self, outcomes: Sequence[Outcome], messages: Sequence[Message]) -> None:
@@ -239,19 +246,28 @@ class LiveRun:
                 return [JobCancelled(self.now, message.job.name, error)]
             case JobSteered():
                 return self._steer(message.job)
+            case RequestReceived():
+                return self._obey(message.job, message.request)
 
     def _steer(self, job: LiveJob) -> list[Event]:
-        """Record that a job was steered; return the changes as events."""
-        if (active := self.core.jobs.get(job.name)) is None:
-            return []  # it has ended, or arrives in this step as it is now
+        """Record that a job was paused or resumed, or has another weight; return that as events."""
+        if job.has_ended:
+            return []
         self.recorder.update_job(job.to_record())
-        events: list[Event] = []
-        if job.spec.is_paused != active.is_paused:
-            event = JobPaused if job.spec.is_paused else JobContinued
-            events.append(event(self.now, job.name))
-        if job.spec.weight != active.spec.weight:
-            events.append(WeightChanged(self.now, job.name, job.spec.weight))
-        return events
+        event = JobPaused if job.spec.is_paused else JobContinued
+        return [event(self.now, job.name), WeightChanged(self.now, job.name, job.spec.weight)]
+
+    def _obey(self, job: LiveJob, request: Request) -> list[Event]:
+        """Do what another process has asked for, and record the answer; return it as events."""
+        try:
+            text = obey(job, request, self.engine)
+        except InputError as refusal:
+            self.recorder.answer(Answer(request.number, True, str(refusal)))
+            return []
+        self.recorder.answer(Answer(request.number, False, text))
+        if request.kind == "cancel":
+            return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
+        return self._steer(job)
 
     def _check_capacity(self) -> list[Event]:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()

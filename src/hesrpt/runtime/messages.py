@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from hesrpt.runtime.identity.earlier_items import Match, Matches
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal_entries import NO_POSITION
+from hesrpt.runtime.storage.journal_entries import NO_POSITION, Request
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,14 @@ class JobSteered:
 
 
 @dataclass(frozen=True)
+class RequestReceived:
+    """Another process has asked for something to be done about a job."""
+
+    job: LiveJob
+    request: Request
+
+
+@dataclass(frozen=True)
 class SourceAdvanced:
     """The source of a job has read items."""
 
@@ -49,7 +57,9 @@ class SourceExhausted:
     count_items: Callable[[], int]
 
 
-Message: TypeAlias = JobsSubmitted | JobStopped | JobSteered | SourceAdvanced | SourceExhausted
+Message: TypeAlias = (
+    JobsSubmitted | JobStopped | JobSteered | RequestReceived | SourceAdvanced | SourceExhausted
+)
 
 
 class ReadItems(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.core import Core
-from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
@@ -40,6 +41,9 @@ from hesrpt.validation import check_whole_number
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["Job", "JobError", "Pool", "Snapshot"]
+
+# How long to wait for the answer to a last request, in seconds.
+_PAUSE_SECONDS = 0.02
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -122,14 +126,15 @@ class Pool:
                 on_error.callback(journal.close)
             if journal is not None:
                 running_engine.claim(journal.directory)
+            self._journal = journal
+            self._adding = threading.Lock()
+            self._yielded: set[str] = set()  # jobs that as_completed has yielded
+            self._is_closed = False
             self._registry = JobRegistry(journal, on_change)
             self._driver = Driver(core, running_engine, journal)
+            self._driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(start_driver(self._driver))
             on_error.pop_all()
-        self._journal = journal
-        self._adding = threading.Lock()
-        self._yielded: set[str] = set()  # jobs that as_completed has yielded
-        self._is_closed = False
 
     def __repr__(self) -> str:
         jobs = self.jobs
@@ -252,7 +257,7 @@ class Pool:
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
         """Add several jobs at once; none starts before all of them are in the journal.
 
-        Commands with nothing left to do are left out.
+        Commands that are done already are left out.
         """
         with self._adding:
             self._check_open()
@@ -260,10 +265,20 @@ class Pool:
                 if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
             self._registry.register(jobs)
-            jobs = [job for job in jobs if job.spec.command is None or not job.has_ended]
+            jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
         return handles
+
+    def _add_submitted_jobs(self, jobs: Sequence[LiveJob]) -> None:
+        """Add jobs that another process has submitted, unless the pool is closed."""
+        with suppress(PoolClosedError):
+            self.add_jobs(jobs)
+
+    @property
+    def earlier_jobs(self) -> list[JobRecord]:
+        """The jobs of earlier schedulers on the state directory that were not added again."""
+        return self._registry.list_records()
 
     # --- following jobs -----------------------------------------------------------------------
 
@@ -367,6 +382,10 @@ class Pool:
 
     # --- closing ------------------------------------------------------------------------------
 
+    def stop_taking_requests(self) -> bool:
+        """Ignore further requests of other processes; return False if one is not answered yet."""
+        return self._driver.close_inbox()
+
     def close(self) -> None:
         """Stop the jobs that are still running, which cancels them, and end all worker processes.
 
@@ -392,6 +411,9 @@ class Pool:
                     if isinstance(job.source, CallSource):
                         job.source.shutdown()
                 self._wait_for_callbacks()
+                while not self.stop_taking_requests():
+                    time.sleep(_PAUSE_SECONDS)
+                    self._wait_for_callbacks()
         finally:
             self.close()
 
@@ -405,7 +427,7 @@ class Pool:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InputError("the pool is closed")
+            raise PoolClosedError("the pool is closed")
         self._driver.raise_failure()
 
 

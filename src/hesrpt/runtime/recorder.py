@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
+    Answer,
     Changes,
     FailedAttempt,
     FinishedItem,
@@ -29,14 +30,18 @@ class Recorder:
         self._held: Mapping[int, int] = {}
 
     def add_job(
-        self, record: JobRecord, *, submission: int | None = None, is_redone: bool = False
+        self, record: JobRecord, *, answer: Answer | None = None, is_redone: bool = False
     ) -> None:
-        """Record a job that has arrived, and the submission that it came from."""
+        """Record a job that has arrived, and the answer to the request that it came from."""
         self._changes.jobs.append(record)
         if is_redone:
             self._changes.jobs_to_redo.append(record.number)
-        if submission is not None:
-            self._changes.added_submissions.append(submission)
+        if answer is not None:
+            self.answer(answer)
+
+    def answer(self, answer: Answer) -> None:
+        """Record the answer to a request, in one transaction with what was done about it."""
+        self._changes.answers.append(answer)
 
     def move_items(self, job: int, moved: Iterable[tuple[bytes, int]]) -> None:
         """Record the keys and new positions of items that were done in an earlier run."""

@@ -14,12 +14,14 @@ from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     NO_POSITION,
+    Answer,
     Changes,
     FailedAttempt,
     FinishedItem,
     Holding,
     JobRecord,
     MovedItem,
+    Request,
 )
 
 
@@ -129,12 +131,13 @@ def test_resuming_releases_servers_and_cancels_calls(journal: Journal) -> None:
 def test_submissions_wait_until_their_jobs_are_added(journal: Journal) -> None:
     spec = JobSpec(name="more", items=3)
     reader = Journal.read(journal.directory)
-    assert not reader.submissions.add([spec, spec])
+    request = Request(kind="submit", spec=spec)
+    assert reader.requests.add([request, request]) == ([1, 2], False)
     reader.close()
-    first, second = journal.submissions.read()
+    first, second = journal.requests.read()
     assert first.spec == spec
-    journal.write(Changes(jobs=[create_record("more", 1)], added_submissions=[first.number]))
-    assert journal.submissions.read() == [second]
+    journal.write(Changes(jobs=[create_record("more", 1)], answers=[Answer(1, False, "")]))
+    assert journal.requests.read() == [second]
 
 
 def test_end_of_a_job_is_synchronised_with_the_disk(journal: Journal) -> None:

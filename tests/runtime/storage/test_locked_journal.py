@@ -17,9 +17,9 @@ from support.inline_engine import InlineEngine
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.runtime.batch_run import submit_jobs
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.requests import submit_jobs
 from hesrpt.runtime.storage import journal_database
 
 
@@ -77,7 +77,7 @@ def test_submitting_waits_for_a_locked_journal(tmp_path: Path) -> None:
         assert submitting.is_alive()
     submitting.join(60)
     with closing(sqlite3.connect(state / "state.db")) as connection:
-        assert connection.execute("SELECT COUNT(*) FROM submissions").fetchall() == [(1,)]
+        assert connection.execute("SELECT COUNT(*) FROM requests").fetchall() == [(1,)]
 
 
 def test_run_with_a_locked_journal_can_be_interrupted(tmp_path: Path) -> None:

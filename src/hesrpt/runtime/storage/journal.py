@@ -1,4 +1,4 @@
-"""The journal of a run: jobs, outcomes, servers held and submissions, in an SQLite database.
+"""The journal of a run: jobs, outcomes, servers held and requests, in an SQLite database.
 
 Results in the journal are unpickled, so no other user may write to the state directory.
 """
@@ -21,8 +21,8 @@ from hesrpt.runtime.storage.journal_entries import (
 )
 from hesrpt.runtime.storage.journal_items import ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
+from hesrpt.runtime.storage.journal_requests import RequestTable
 from hesrpt.runtime.storage.journal_rows import HOLDING_COLUMNS, create_holding_row, is_intact, seal
-from hesrpt.runtime.storage.journal_submissions import SubmissionTable
 from hesrpt.runtime.storage.state_directory import (
     DirectoryLock,
     check_state_directory,
@@ -43,7 +43,7 @@ class Journal:
         self._database = Database(directory)
         self._jobs = JobTable(self._database)
         self._items = ItemTable(self._database, self._jobs, directory)
-        self.submissions = SubmissionTable(self._database)
+        self.requests = RequestTable(self._database)
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
@@ -71,7 +71,7 @@ class Journal:
 
     @classmethod
     def read(cls, directory: str | Path) -> Journal:
-        """Open the journal of a run to inspect it, or to submit jobs to it."""
+        """Open the journal of a run to inspect it, or to make requests."""
         path = Path(directory)
         check_state_directory(path)
         return cls(path, None)
@@ -93,7 +93,7 @@ class Journal:
         self._items.remove_orphaned_files()
         self._discard_damaged("meta", "name", "name, value, checksum")
         self._discard_damaged("holdings", "number", HOLDING_COLUMNS)
-        self.submissions.reset()
+        self.requests.reset()
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
         times += [holding.time for holding in holdings]
@@ -136,7 +136,7 @@ class Journal:
             self._jobs.write(connection, changes.jobs)
             run_all = connection.executemany
             run_all("DELETE FROM failures WHERE job = ?", _wrap(changes.jobs_to_redo))
-            run_all("DELETE FROM submissions WHERE number = ?", _wrap(changes.added_submissions))
+            self.requests.answer(connection, changes.answers)
             run_all("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts)
             holdings = map(create_holding_row, changes.holdings)
             run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)

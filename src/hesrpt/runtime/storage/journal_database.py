@@ -17,7 +17,7 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 3
+_VERSION = 4
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
@@ -37,8 +37,13 @@ CREATE TABLE holdings (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, job INTEGER NOT NULL,
     servers INTEGER NOT NULL, checksum BLOB NOT NULL
 );
-CREATE TABLE submissions (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, spec TEXT NOT NULL, checksum BLOB NOT NULL
+CREATE TABLE requests (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, job INTEGER, submission INTEGER,
+    spec TEXT, weight REAL, checksum BLOB NOT NULL
+);
+CREATE TABLE answers (
+    request INTEGER PRIMARY KEY, is_refused INTEGER NOT NULL, text TEXT NOT NULL,
+    checksum BLOB NOT NULL
 );
 PRAGMA user_version = {_VERSION};
 """

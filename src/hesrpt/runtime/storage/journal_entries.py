@@ -1,9 +1,9 @@
-"""The entries of the journal as plain values: jobs, items, servers held, submissions."""
+"""The entries of the journal as plain values: jobs, items, servers held, requests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
@@ -11,6 +11,8 @@ from hesrpt.speedups import Speedup
 
 #: The error of a job that was not done when its jobs file was changed.
 REMOVED = "cancelled: it is no longer in the jobs file"
+#: The error of a job that another process has cancelled. Only a retry brings it back.
+CANCELLED_ON_REQUEST = "cancelled by hesrpt cancel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +98,28 @@ class Holding(NamedTuple):
     servers: int
 
 
-class Submission(NamedTuple):
-    """A job that another process has submitted to the run."""
+#: What another process can ask of a run.
+RequestKind: TypeAlias = Literal["submit", "cancel", "pause", "resume", "retry", "weight"]
 
-    number: int
-    spec: JobSpec
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What another process asks of a run: to add a job, or to change what becomes of one."""
+
+    kind: RequestKind
+    number: int = 0  # never used again; 0 until it is in the journal
+    spec: JobSpec | None = None  # of the job to add
+    job: int | None = None  # the number of the job to change
+    submission: int | None = None  # the request that added it, if it had no number yet
+    weight: float | None = None  # that the job is to have
+
+
+class Answer(NamedTuple):
+    """What the scheduler did about a request."""
+
+    request: int
+    is_refused: bool
+    text: str  # empty: nobody waits for it
 
 
 class StoredResult(NamedTuple):
@@ -121,7 +140,7 @@ class Changes:
 
     jobs: list[JobRecord] = field(default_factory=list)
     jobs_to_redo: list[int] = field(default_factory=list)
-    added_submissions: list[int] = field(default_factory=list)  # their jobs are in ``jobs``
+    answers: list[Answer] = field(default_factory=list)  # whose effects are among the changes
     moved_items: list[MovedItem] = field(default_factory=list)
     finished_items: list[FinishedItem] = field(default_factory=list)
     failed_attempts: list[FailedAttempt] = field(default_factory=list)

@@ -12,13 +12,14 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import StateError
-from hesrpt.runtime.batch_run import RunOptions, run_jobs, submit_jobs
+from hesrpt.runtime.batch_run import RunOptions, run_jobs
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.pool import Pool
+from hesrpt.runtime.requests import submit_jobs
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
+from hesrpt.runtime.storage.journal_entries import Answer, Changes, JobRecord, Request
 
 
 @pytest.fixture
@@ -44,11 +45,11 @@ def test_numbers_of_submissions_never_recur(tmp_path: Path, spec: JobSpec) -> No
     with closing(Journal.create(tmp_path / "s", 1, "hesrpt")) as journal:
         numbers = []
         for number in range(1, 4):
-            journal.submissions.add([spec])
-            (submission,) = journal.submissions.read()
+            journal.requests.add([Request(kind="submit", spec=spec)])
+            (submission,) = journal.requests.read()
             numbers.append(submission.number)
             record = JobRecord(spec=rename(spec, f"{number}"), number=number, arrived=0.0)
-            journal.write(Changes(jobs=[record], added_submissions=[submission.number]))
+            journal.write(Changes(jobs=[record], answers=[Answer(submission.number, False, "")]))
         assert numbers == [1, 2, 3]
 
 
@@ -98,31 +99,27 @@ def test_submitting_says_whether_a_scheduler_will_see_the_job(
 ) -> None:
     state = tmp_path / "s"
     with Pool(1, state=state):
-        assert not submit_jobs(state, [spec])  # a pool of a script takes no submissions
+        assert submit_jobs(state, [spec])  # the pool of a script takes it too
+    assert [job.state for job in read_status(state).jobs] == ["done"]
+    assert not submit_jobs(state, [rename(spec, "late")])
     with closing(Journal.resume(state)) as journal:
-        journal.submissions.open()
-        assert not journal.submissions.close()
-        (submission,) = journal.submissions.read()
-        journal.write(
-            Changes(
-                jobs=[JobRecord(spec=spec, number=1, arrived=0.0)],
-                added_submissions=[submission.number],
-            )
-        )
-        assert journal.submissions.close()
-        assert not submit_jobs(state, [rename(spec, "late")])
-        journal.submissions.open()
+        journal.requests.open()
+        assert not journal.requests.close()
+        (submission,) = journal.requests.read()
+        assert journal.requests.close(deferred=[submission.number])
+        assert not submit_jobs(state, [rename(spec, "too late")])
+        journal.requests.open()
         assert submit_jobs(state, [rename(spec, "in time")])
     assert not submit_jobs(state, [rename(spec, "later")])  # nobody holds the lock
     run_jobs([], RunOptions(servers=1, state=state, resume=True))
-    assert sorted(read_jobs_that_ran(spec)) == ["first", "in time", "late", "later"]
+    assert sorted(read_jobs_that_ran(spec)) == ["first", "in time", "late", "later", "too late"]
 
 
 def test_damaged_submission_is_reported_and_removed(tmp_path: Path, spec: JobSpec) -> None:
     with closing(Journal.create(tmp_path / "s", 1, "hesrpt")) as journal:
-        journal.submissions.add([spec, spec])
+        journal.requests.add([Request(kind="submit", spec=spec)] * 2)
         with closing(sqlite3.connect(tmp_path / "s" / "state.db")) as connection, connection:
-            connection.execute("UPDATE submissions SET spec = '{}' WHERE number = 1")
-        with pytest.raises(StateError, match=r"damaged and removed: submission 1; submit its jobs"):
-            journal.submissions.read()
-        assert [submission.number for submission in journal.submissions.read()] == [2]
+            connection.execute("UPDATE requests SET spec = '{}' WHERE number = 1")
+        with pytest.raises(StateError, match=r"damaged and removed: request 1; make it again"):
+            journal.requests.read()
+        assert [submission.number for submission in journal.requests.read()] == [2]

@@ -1,0 +1,78 @@
+"""The scheduler's side of requests: what other processes ask of a run, taken from the journal.
+
+A request stays in the journal until it is answered, in one transaction with what was done about it.
+So it is obeyed exactly once, even if the scheduler is killed between.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.messages import RequestReceived
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import Answer, Changes, JobRecord, Request
+
+#: How often to look for requests, in seconds.
+POLL_SECONDS = 0.25
+
+#: Adds jobs to a pool, unless that is closed.
+AddJobs = Callable[[Sequence[LiveJob]], None]
+
+
+class Inbox:
+    """Takes the requests to a run, in the driver's thread."""
+
+    def __init__(self, journal: Journal, add_jobs: weakref.WeakMethod[AddJobs]) -> None:
+        self._journal, self._add_jobs = journal, add_jobs
+        self._deferred: set[int] = set()  # requests about jobs that the run does not have yet
+        self._is_closed = False
+        journal.requests.open()
+
+    def take(self, jobs: Iterable[LiveJob]) -> list[RequestReceived]:
+        """Return the requests about jobs of this run, and add the jobs that were submitted."""
+        if self._is_closed or not (requests := self._journal.requests.read()):
+            return []
+        submitted = [
+            LiveJob.from_command(request.spec, submission=request.number)
+            for request in requests
+            if request.spec is not None
+        ]
+        received = []
+        by_number: dict[int | None, LiveJob] = {}
+        by_submission: dict[int | None, LiveJob] = {}
+        for job in jobs:
+            by_number[job.number], by_submission[job.spec.submission] = job, job
+        by_submission.pop(None, None)
+        for request in requests:
+            job_found = by_number.get(request.job) or by_submission.get(request.submission)
+            if job_found is not None:
+                received.append(RequestReceived(job_found, request))
+            elif request.spec is None and request.number not in self._deferred:
+                self._defer(request)
+        if submitted and (add_jobs := self._add_jobs()) is not None:
+            add_jobs(submitted)  # they are in the journal before this method is called again
+        return received
+
+    def _defer(self, request: Request) -> None:
+        """Keep a request about a job that is not in this run, unless it is too late for it."""
+        record = self._find_record(request)
+        if record is None or not record.has_ended or request.kind == "retry":
+            self._deferred.add(request.number)  # its script or jobs file may add it
+            return
+        answer = Answer(request.number, True, f"it is {record.state} already")
+        self._journal.write(Changes(answers=[answer]))
+
+    def _find_record(self, request: Request) -> JobRecord | None:
+        for record in self._journal.read_records():
+            if request.job == record.number or (
+                request.submission is not None and request.submission == record.spec.submission
+            ):
+                return record
+        return None
+
+    def close(self) -> bool:
+        """Take no more requests; return False if there is one that has not been answered."""
+        self._is_closed = self._is_closed or self._journal.requests.close(self._deferred)
+        return self._is_closed

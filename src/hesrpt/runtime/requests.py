@@ -1,0 +1,147 @@
+"""What other processes ask of a run in a state directory: to add jobs, and to change them.
+
+Requests are in the journal until a scheduler obeys them. If none is running, the next one does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import Answer, Request, RequestKind
+
+# How long to wait for the answers of a running scheduler, and how often to look, in seconds.
+_ANSWER_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+
+#: What a request will do to a job that no scheduler runs now.
+_PROMISES = {
+    "cancel": "will be cancelled",
+    "pause": "will be paused",
+    "resume": "will go on",
+    "retry": "its failed items will run again",
+    "weight": "will have weight {weight:g}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestResult:
+    """What became of a request about a job."""
+
+    job: str
+    text: str  # what was done or will be done, or why it was refused
+    is_refused: bool = False
+    is_answered: bool = True  # False: the next scheduler will obey it
+    request: int | None = None  # its number; None if there was nothing to ask for
+
+
+def submit_jobs(directory: Path, specs: Sequence[JobSpec]) -> bool:
+    """Submit jobs to the run in a state directory; return whether they will start now.
+
+    Otherwise, they start when the run is resumed.
+    """
+    with closing(Journal.read(directory)) as journal:
+        _, is_open = journal.requests.add([Request(kind="submit", spec=spec) for spec in specs])
+        return is_open and journal.is_running
+
+
+def request_change(
+    directory: Path,
+    kind: RequestKind,
+    names: Sequence[str],
+    *,
+    weight: float | None = None,
+    timeout: float = _ANSWER_SECONDS,
+) -> list[RequestResult]:
+    """Ask the run in a state directory to change jobs; without names, all that this applies to.
+
+    Wait for at most ``timeout`` seconds for the answers of a scheduler that is running.
+    """
+    with closing(Journal.read(directory)) as journal:
+        targets = _find_targets(journal, kind, names)
+        asked = [each for each in targets if each.refusal is None]
+        requests = [
+            Request(kind=kind, job=each.number, submission=each.submission, weight=weight)
+            for each in asked
+        ]
+        numbers, is_open = journal.requests.add(requests) if requests else ([], False)
+        answers: dict[int, Answer] = {}
+        if is_open:
+            answers = _wait_for_answers(journal, numbers, timeout)
+        given = dict(zip((each.name for each in asked), numbers, strict=True))
+    results = []
+    for target in targets:
+        number = given.get(target.name)
+        answer = answers.get(number or 0)
+        if target.refusal is not None:
+            result = RequestResult(job=target.name, text=target.refusal, is_refused=True)
+        elif answer is not None:
+            result = RequestResult(
+                job=target.name, text=answer.text, is_refused=answer.is_refused, request=number
+            )
+        else:
+            promise = _PROMISES[kind].format(weight=weight or 0.0)
+            result = RequestResult(job=target.name, text=promise, is_answered=False, request=number)
+        results.append(result)
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Target:
+    """A job that a request is about."""
+
+    name: str
+    number: int | None = None
+    submission: int | None = None  # of a job that the run has not added yet
+    refusal: str | None = None  # why the request makes no sense
+
+
+def _find_targets(journal: Journal, kind: RequestKind, names: Sequence[str]) -> list[_Target]:
+    # A submission becomes a job between the two reads at worst, and is then found as both.
+    submitted = [each for each in journal.requests.read() if each.spec is not None]
+    targets = {
+        request.spec.name: _Target(name=request.spec.name, submission=request.number)
+        for request in reversed(submitted)
+        if request.spec is not None
+    }
+    for record in journal.read_records():
+        refusal = _explain_refusal(kind, record.state, record.has_ended)
+        targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
+    if not names:
+        found = [target for target in targets.values() if target.refusal is None]
+        if not found:
+            raise InputError(f"{journal.directory}: there is no job to {_VERBS.get(kind, kind)}")
+        return found
+    unknown = [name for name in names if name not in targets]
+    if unknown:
+        known = ", ".join(targets) or "none"
+        raise InputError(
+            f"there is no job {unknown[0]!r} in {journal.directory}; jobs are: {known}"
+        )
+    return [targets[name] for name in dict.fromkeys(names)]
+
+
+_VERBS = {"weight": "change"}
+
+
+def _explain_refusal(kind: RequestKind, state: str, has_ended: bool) -> str | None:
+    if kind == "retry":
+        return "has no failed items" if state == "done" else None
+    return f"is {state} already" if has_ended else None
+
+
+def _wait_for_answers(
+    journal: Journal, numbers: Sequence[int], timeout: float
+) -> dict[int, Answer]:
+    deadline = time.monotonic() + timeout
+    while True:
+        answers = journal.requests.read_answers(numbers)
+        if len(answers) == len(numbers) or time.monotonic() > deadline or not journal.is_running:
+            return answers
+        time.sleep(_POLL_SECONDS)

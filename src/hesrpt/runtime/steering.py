@@ -1,0 +1,55 @@
+"""Doing what users ask of a job while it runs: pausing it, resuming it, changing its weight."""
+
+from __future__ import annotations
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal_entries import Request
+
+
+def check_pausable(job: LiveJob, engine: Engine) -> None:
+    """Raise an error if the job can neither be suspended nor stopped and started again."""
+    if job.spec.resize in (None, "restart") or engine.can_suspend:
+        return
+    raise InputError(
+        f"job {job.name!r}: cannot be paused, because this engine cannot suspend a command; "
+        'a command with resize = "restart" can be paused, and any job can be cancelled'
+    )
+
+
+def obey(job: LiveJob, request: Request, engine: Engine) -> str:
+    """Change a job as another process has asked; return what was done.
+
+    Ending it is left to the caller. Raises an InputError if the request must be refused.
+    """
+    if job.has_ended:
+        raise InputError(f"it is {job.state} already")
+    match request.kind:
+        case "cancel":
+            return "cancelled"
+        case "pause":
+            check_pausable(job, engine)
+            if job.spec.is_paused:
+                return "is paused already"
+            job.set_paused(True)
+            return _describe_pause(job)
+        case "resume":
+            if not job.spec.is_paused:
+                return "was not paused"
+            job.set_paused(False)
+            return "resumed"
+        case _:
+            assert request.weight is not None
+            job.set_weight(request.weight)
+            return f"now has weight {request.weight:g}"
+
+
+def _describe_pause(job: LiveJob) -> str:
+    if job.servers == 0:
+        return "paused"
+    if not job.spec.is_bag:
+        return "paused: its processes are " + (
+            "stopped" if job.spec.resize == "restart" else "suspended"
+        )
+    return "paused; items that are running end first"

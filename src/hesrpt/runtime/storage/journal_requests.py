@@ -1,0 +1,122 @@
+"""What other processes ask of a run, in the journal until its scheduler has done it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from hesrpt.errors import StateError
+from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.storage.journal_database import Database
+from hesrpt.runtime.storage.journal_entries import Answer, Request
+from hesrpt.runtime.storage.journal_rows import Row, is_intact, seal
+
+# Whether a scheduler will look for requests again, as a value in the journal.
+_IS_OPEN = "takes_requests"
+_COLUMNS = "kind, job, submission, spec, weight, checksum"
+
+
+class RequestTable:
+    """The requests to a run, whether its scheduler takes them, and its answers.
+
+    A scheduler stops taking them in the same transaction in which it finds that there are none.
+    So every request is either seen by the scheduler, or known to have come too late for it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # --- other processes ------------------------------------------------------------------------
+
+    def add(self, requests: Sequence[Request]) -> tuple[list[int], bool]:
+        """Add requests; return their numbers, and whether the latest scheduler took requests."""
+        numbers = []
+        with self._database.transaction(durable=True) as connection:
+            for request in requests:
+                query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+                numbers.append(connection.execute(query, _create_row(request)).lastrowid or 0)
+            found = connection.execute("SELECT * FROM meta WHERE name = ?", (_IS_OPEN,)).fetchall()
+        return numbers, found == [seal((_IS_OPEN, 1))]
+
+    def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:
+        """Return the answers to requests, by their numbers, as far as there are any."""
+        rows = self._database.select("SELECT request, is_refused, text, checksum FROM answers")
+        answers = [Answer(row[0], bool(row[1]), row[2]) for row in rows if is_intact(row)]
+        return {answer.request: answer for answer in answers if answer.request in numbers}
+
+    # --- the scheduler --------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Say that a scheduler takes requests from now on."""
+        self._set_open(True)
+
+    def close(self, deferred: Collection[int] = ()) -> bool:
+        """Say that the scheduler takes no more requests, unless there are any.
+
+        Return whether there were none, apart from the ``deferred`` ones.
+        """
+        return self._set_open(False, unless_others_than=deferred)
+
+    def reset(self) -> None:
+        """Say that no scheduler takes requests, and forget the answers of earlier ones."""
+        self._set_open(False)
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM answers")
+
+    def _set_open(
+        self, is_open: bool, *, unless_others_than: Collection[int] | None = None
+    ) -> bool:
+        with self._database.transaction() as connection:
+            if unless_others_than is not None:
+                found = connection.execute("SELECT number FROM requests").fetchall()
+                if any(number not in unless_others_than for (number,) in found):
+                    return False
+            row = seal((_IS_OPEN, int(is_open)))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
+        return True
+
+    def read(self) -> list[Request]:
+        """Return the requests that the scheduler has not answered.
+
+        Remove requests that are damaged, and raise an error.
+        """
+        query = f"SELECT number, {_COLUMNS} FROM requests ORDER BY number"
+        rows = self._database.select(query)
+        damaged = [number for number, *row in rows if not is_intact(row)]
+        if damaged:
+            with self._database.transaction() as connection:
+                _delete(connection, damaged)
+            numbers = ", ".join(map(str, damaged))
+            raise StateError(
+                f"{self._database.path}: damaged and removed: request {numbers}; make it again"
+            )
+        return [_create_request(row) for row in rows]
+
+    def answer(self, connection: sqlite3.Connection, answers: Sequence[Answer]) -> None:
+        """Remove requests that the scheduler has answered, and keep what it said."""
+        _delete(connection, [answer.request for answer in answers])
+        rows = [seal((number, int(refused), text)) for number, refused, text in answers if text]
+        connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+
+
+def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    connection.executemany("DELETE FROM requests WHERE number = ?", [(each,) for each in numbers])
+
+
+def _create_row(request: Request) -> Row:
+    spec = None if request.spec is None else request.spec.to_json()
+    weight = None if request.weight is None else float(request.weight)
+    return seal((request.kind, request.job, request.submission, spec, weight))
+
+
+def _create_request(row: Sequence[Any]) -> Request:
+    number, kind, job, submission, spec, weight, _ = row
+    return Request(
+        number=number,
+        kind=kind,
+        job=job,
+        submission=submission,
+        spec=None if spec is None else JobSpec.from_json(spec),
+        weight=weight,
+    )
