@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import compress
-
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies import (
     HeSrpt,
     Policy,
@@ -21,7 +19,8 @@ from hesrpt.policies import (
 )
 from hesrpt.runtime.jobs import ActiveJob
 from hesrpt.runtime.learning import ItemDurations
-from hesrpt.speedups import SpeedupVector
+from hesrpt.runtime.limited_sharing import Need, share_servers
+from hesrpt.speedups import Speedup, SpeedupVector
 
 # The assumed duration of an item, in seconds, before any item has finished.
 _DEFAULT_ITEM_SECONDS = 1.0
@@ -40,6 +39,7 @@ class Allocator:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
+        self._allocated_at = 0.0
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
@@ -66,14 +66,15 @@ class Allocator:
         """Set the planned servers of each job."""
         self._apply_policy(jobs, servers, time)
         _let_unknown_jobs_start(jobs, servers)
+        self._allocated_at = time
 
     def _apply_policy(self, all_jobs: list[ActiveJob], servers: int, time: float) -> None:
         for job in all_jobs:
-            job.planned = 0
+            job.planned, job.denied = 0, 0 if job.is_paused else job.denied
         running = [job for job in all_jobs if not job.is_paused]
         fixed = [job for job in running if keeps_width(job, time)]
         for job in fixed:
-            job.planned = job.observed
+            job.planned, job.denied = job.observed, 0
         free = servers - sum(job.planned for job in fixed)
         for job in fixed:
             (in_flight,) = job.in_flight.values()
@@ -82,26 +83,27 @@ class Allocator:
                 job.planned = needed
                 free -= needed
         jobs = [job for job in running if job not in fixed]
-        remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
-        while jobs:
-            plan = self._ask_policy(jobs, remaining, max(free, 0), time)
-            is_saturated = plan >= np.array([job.max_servers for job in jobs])
-            if not is_saturated.any():
-                for job, planned in zip(jobs, plan.tolist(), strict=True):
-                    job.planned = int(planned)
-                return
-            # Ask again without the saturated jobs, to share out the servers they cannot use.
-            for job in compress(jobs, is_saturated):
-                job.planned = min(job.max_servers, max(free, 0))
-                free -= job.planned
-            jobs, remaining = list(compress(jobs, ~is_saturated)), remaining[~is_saturated]
+        remaining, needs = np.empty(len(jobs)), []
+        for place, job in enumerate(jobs):
+            job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
+            work = self.estimate_remaining(job, time) - job.waited_work
+            remaining[place] = max(work, 1e-9)
+            needs.append(_describe_need(job, is_overdue=work <= 0))
+
+        def ask(places: IntArray, servers: int) -> IntArray:
+            asked = [jobs[place] for place in places.tolist()]
+            return self._ask_policy(asked, remaining[places], servers, time)
+
+        shares = share_servers(ask, needs, max(free, 0))
+        for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
+            job.planned, job.denied = int(planned), int(denied)
 
     def _ask_policy(
         self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
-    ) -> FloatArray:
+    ) -> IntArray:
         """Return the whole servers that the policy gives each job."""
         if servers == 0:
-            return np.zeros(len(jobs))
+            return np.zeros(len(jobs), dtype=np.int64)
         state = State(
             time=time,
             servers=float(servers),
@@ -111,10 +113,13 @@ class Allocator:
             sizes=remaining.copy(),
             arrivals=np.array([job.arrived for job in jobs]),
             weights=np.array([job.spec.weight for job in jobs]),
-            speedups=SpeedupVector.create(job.speedup for job in jobs),
+            speedups=SpeedupVector.create(
+                limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs
+            ),
         )
         decision = self._bind_policy(state)(state)
-        return round_fairly(np.asarray(decision, dtype=np.float64), float(servers))
+        rounded = round_fairly(np.asarray(decision, dtype=np.float64), float(servers))
+        return rounded.astype(np.int64)
 
     def _bind_policy(self, state: State) -> Policy:
         """Return the policy bound to the jobs that share servers now."""
@@ -132,6 +137,24 @@ class Allocator:
         if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
             return Rounded(policy)
         return policy
+
+
+def limit_speedup(speedup: Speedup, max_servers: int | None, servers: int) -> Speedup:
+    """Return the speedup of a job that cannot use more than ``max_servers`` of the servers."""
+    if max_servers is None or max_servers >= servers:
+        return speedup
+    return speedup.limited(float(max_servers))
+
+
+def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
+    promise = 0
+    if job.is_bag:
+        promise = 1
+    elif job.observed > 0 and job.spec.resize == "affinity":
+        promise = 2  # a running command cannot do without
+    return Need(
+        fewest=job.min_servers, most=job.max_servers, promise=promise, is_overdue=is_overdue
+    )
 
 
 def _estimate_command(job: ActiveJob, time: float) -> float:
@@ -160,7 +183,7 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
     ]
     for job in unknown[: servers // 2]:
         richest = max(jobs, key=lambda other: other.planned * other.is_bag)
-        if richest.planned < 2 or not richest.is_bag:
+        if richest.planned <= max(richest.min_servers, 1) or not richest.is_bag:
             return
         richest.planned -= 1
         job.planned = 1

@@ -135,7 +135,7 @@ class Core:
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
         match event:
             case ItemsRead():
-                had_too_few_items = job.max_servers <= job.planned
+                had_too_few_items = job.usable_items <= job.planned
                 job.items_read = event.items
                 job.add_done(event.done)
                 if job.items is not None and not job.is_exhausted:
@@ -250,8 +250,10 @@ class Core:
                 if job.is_paused:
                     yield self._pause_command(job, item, in_flight, time)
                 elif job.spec.resize == "affinity":
-                    job.set_servers(in_flight, max(job.planned, 1))
-                    yield Resize(job.name, item, in_flight.servers)
+                    width = max(job.planned, job.min_servers)
+                    if width < in_flight.servers:
+                        job.set_servers(in_flight, width)
+                        yield Resize(job.name, item, width)
                 elif job.spec.resize == "restart" and not keeps_width(job, time):
                     yield self._stop_to_restart(job, item, in_flight, time)
 
@@ -278,8 +280,7 @@ class Core:
                 ((item, in_flight),) = job.in_flight.items()
                 more = min(job.planned - in_flight.servers, free)
                 if in_flight.suspended_at is not None:
-                    if more < job.planned and job.spec.resize != "affinity":
-                        free = 0  # keep free servers until there are enough for the command
+                    if more < job.fewest_to_start:
                         continue
                     job.go_on(in_flight, more, time)
                     free -= more
@@ -293,12 +294,10 @@ class Core:
                     yield self._stop_to_restart(job, item, in_flight, time)
                     free -= job.planned
                     yield self._start_command(job, job.planned, time)
-            elif free >= job.planned or job.spec.resize == "affinity":
+            elif free >= job.fewest_to_start:
                 width = min(job.planned, free)
                 free -= width
                 yield self._start_command(job, width, time)
-            else:
-                free = 0  # keep free servers until there are enough for the command
 
         yield from self._queue_item(time)
 
@@ -315,7 +314,14 @@ class Core:
             return
         if self.observed < self.servers:
             return
-        candidates = [job for job in self.jobs.values() if job.is_bag and job.startable_items > 0]
+        # A queued item may take over the server of another job, so leave room for it.
+        candidates = [
+            job
+            for job in self.jobs.values()
+            if job.is_bag
+            and job.startable_items > 0
+            and job.observed < (job.spec.max_servers or inf)
+        ]
         if candidates:
             job = max(candidates, key=lambda job: job.planned - job.observed)
             start = self._start_items(job, time, 0, job.startable_items)
@@ -362,4 +368,5 @@ class Core:
         job.retry_queue.clear()
         job.add_in_flight(0, ItemInFlight(time, 1, width))
         job.resized_at = time
+        job.waited_work, job.denied = 0.0, 0
         return Start(job.name, 0, width)

@@ -35,6 +35,8 @@ class JobSpec:
     weight: float = 1.0
     given_weight: float | None = None  # the weight that was asked for, if it was changed since
     is_paused: bool = False  # whether it starts nothing until it is resumed
+    min_servers: int = 0  # a command gets at least so many or none; a bag, while it has items
+    max_servers: int | None = None  # None: no limit
     retries: int = 1
     on_error: OnError = "raise"  # when an item has failed too often
     resize: Resizing | None = None  # None: a bag of items
@@ -129,6 +131,8 @@ class ActiveJob:
     in_flight: dict[int, ItemInFlight] = field(default_factory=dict)
     durations: ItemDurations = field(default_factory=ItemDurations)
     planned: int = 0  # servers that the policy gives it
+    denied: int = 0  # servers that the policy would give it, but that are too few for it
+    waited_work: float = 0.0  # what it would have done on them, in seconds on one server
     observed: int = 0  # servers that it holds
     max_width: int = 0  # the most servers that one command can have
     # For a command that is resized by restarting it:
@@ -189,18 +193,45 @@ class ActiveJob:
         return 0 if self.is_paused else self.unstarted_items
 
     @property
+    def usable_items(self) -> int:
+        """How many items are in flight or can be started now."""
+        return len(self.in_flight) + self.startable_items
+
+    @property
     def max_servers(self) -> int:
         """The most servers that the job can use now."""
         if self.is_bag:
-            return len(self.in_flight) + self.startable_items
-        return 0 if self.is_paused else self.max_width
+            return self._limit(self.usable_items)
+        if self.is_paused or self.min_servers > self.max_width:
+            return 0
+        return self._limit(self.max_width)
 
     @property
     def max_servers_later(self) -> int:
         """The most servers that the job can use once all its known items have been read."""
-        if self.is_bag and not self.is_paused:
-            return len(self.in_flight) + self.waiting_items
-        return self.max_servers
+        if self.is_paused:
+            return self.max_servers
+        if self.is_bag:
+            return self._limit(len(self.in_flight) + self.waiting_items)
+        return max(self._limit(self.max_width), self.min_servers)
+
+    @property
+    def min_servers(self) -> int:
+        """The fewest servers with which the job can start or go on.
+
+        A bag can use any number, but should get at least so many while it has items.
+        """
+        if self.is_bag:
+            return min(self.spec.min_servers, self.max_servers)
+        return max(self.spec.min_servers, 1)
+
+    @property
+    def fewest_to_start(self) -> int:
+        """How many servers have to be free before a command starts or goes on."""
+        return self.min_servers if self.spec.resize == "affinity" else self.planned
+
+    def _limit(self, servers: int) -> int:
+        return servers if self.spec.max_servers is None else min(servers, self.spec.max_servers)
 
     @property
     def requested(self) -> int:

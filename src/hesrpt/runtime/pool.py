@@ -23,6 +23,7 @@ from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.job_handle import Job, JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
+from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
@@ -34,6 +35,7 @@ from hesrpt.runtime.python_jobs import (
     create_map_job,
 )
 from hesrpt.runtime.run_schedule import build_schedule
+from hesrpt.runtime.server_limits import check_server_limits
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
 from hesrpt.schedule import Schedule
@@ -161,6 +163,9 @@ class Pool:
         size: float | None = None,
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
+        servers: int | None = None,
+        min_servers: int | None = None,
+        max_servers: int | None = None,
         retries: int = 1,
         timeout: float | None = None,
         keep: bool = False,
@@ -182,6 +187,12 @@ class Pool:
             How the job speeds up with servers, or the p of k^p. Default: learned.
         weight
             What a second of the job's flow time costs, for policies that use weights.
+        servers
+            How many items should run at a time: sets both of the following.
+        min_servers
+            The job gets at least so many servers while it has items. Default: the policy decides.
+        max_servers
+            The most servers that the job gets. Default: no limit.
         retries
             How often an item that failed runs again before the job fails.
         timeout
@@ -203,6 +214,7 @@ class Pool:
             size=size,
             speedup=speedup,
             weight=weight,
+            limits=check_server_limits(servers, min_servers, max_servers),
             retries=retries,
             timeout=timeout,
             keep=keep,
@@ -217,6 +229,9 @@ class Pool:
         size: float | None = None,
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
+        servers: int | None = None,
+        min_servers: int | None = None,
+        max_servers: int | None = None,
         timeout: float | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
@@ -230,7 +245,7 @@ class Pool:
 
         Parameters
         ----------
-        name, size, speedup, weight
+        name, size, speedup, weight, servers, min_servers, max_servers
             As for :meth:`map`.
         timeout
             Seconds after which a call is stopped and counts as failed.
@@ -251,7 +266,10 @@ class Pool:
             initargs=initargs,
             max_tasks_per_child=max_tasks_per_child,
         )
-        job = create_executor_job(source, name=name, size=size, speedup=speedup, weight=weight)
+        limits = check_server_limits(servers, min_servers, max_servers)
+        job = create_executor_job(
+            source, name=name, size=size, speedup=speedup, weight=weight, limits=limits
+        )
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
@@ -261,13 +279,20 @@ class Pool:
         """
         with self._adding:
             self._check_open()
+            engine = self._driver.engine
             for job in jobs:
-                if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
+                if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
+            too_wide = {job: error for job in jobs if (error := _check_width(job.spec, engine))}
+            for job, error in too_wide.items():
+                if not job.spec.is_submitted:
+                    raise InputError(f"job {job.name!r}: {error}")
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
+            for job, error in too_wide.items():
+                self._driver.cancel(job, error)  # whoever submitted it is not here
         return handles
 
     def _add_submitted_jobs(self, jobs: Sequence[LiveJob]) -> None:
@@ -429,6 +454,14 @@ class Pool:
         if self._is_closed:
             raise PoolClosedError("the pool is closed")
         self._driver.raise_failure()
+
+
+def _check_width(spec: JobSpec, engine: Engine) -> str | None:
+    """Return why a job can never start, if it needs more servers than there can be."""
+    most = engine.max_capacity()
+    if spec.min_servers <= most:
+        return None
+    return f"it needs at least {spec.min_servers} servers, but there are only {most:g}"
 
 
 def _any_ended(jobs: list[LiveJob]) -> bool:

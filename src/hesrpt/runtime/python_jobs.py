@@ -13,6 +13,7 @@ from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.identity.fingerprints import fingerprint_function
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.server_limits import ServerLimits
 from hesrpt.runtime.sources import PythonSource, ReadAhead
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.validation import check_positive, check_whole_number
@@ -29,6 +30,7 @@ def create_map_job(
     size: float | None,
     speedup: SpeedupLike | float | None,
     weight: float,
+    limits: ServerLimits,
     retries: int,
     timeout: float | None,
     keep: bool,
@@ -47,6 +49,7 @@ def create_map_job(
         size=size,
         speedup=speedup,
         weight=weight,
+        limits=limits,
     )
     spec = replace(spec, retries=check_whole_number("retries", retries, minimum=0))
     time_limit = None if timeout is None else check_positive("timeout", timeout)
@@ -93,9 +96,12 @@ def create_executor_job(
     size: float | None,
     speedup: SpeedupLike | float | None,
     weight: float,
+    limits: ServerLimits,
 ) -> LiveJob:
     """Create a job whose items are calls."""
-    spec = _create_spec(name=name, items=None, size=size, speedup=speedup, weight=weight)
+    spec = _create_spec(
+        name=name, items=None, size=size, speedup=speedup, weight=weight, limits=limits
+    )
     return LiveJob(spec=replace(spec, retries=0, is_executor=True), source=source, is_new=True)
 
 
@@ -106,6 +112,7 @@ def _create_spec(
     size: float | None,
     speedup: SpeedupLike | float | None,
     weight: float,
+    limits: ServerLimits,
 ) -> JobSpec:
     if not isinstance(name, str) or not name:
         raise InputError(f"must be a non-empty string, got {name!r}", argument="name")
@@ -115,6 +122,7 @@ def _create_spec(
         size=None if size is None else check_positive("size", size),
         speedup=None if speedup is None else _to_speedup(speedup),
         weight=check_positive("weight", weight),
+        **limits._asdict(),
         is_streamed=True,
     )
 

@@ -19,6 +19,7 @@ from hesrpt.runtime.commands.toml_tables import (
     parse_toml,
 )
 from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.server_limits import ServerLimits, check_server_limits
 from hesrpt.runtime.text import describe_value
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import parse_duration
@@ -33,6 +34,9 @@ _JOB_KEYS = (
     "size",
     "p",
     "weight",
+    "servers",
+    "min_servers",
+    "max_servers",
     "retries",
     "timeout",
     "resize",
@@ -115,6 +119,7 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
     retries = table.get("retries", f"a whole number, at least 0 {_AT_MOST}", _to_whole_number(0), 1)
     timeout = _get_seconds(table, "timeout", None)
     restart_cost = _get_seconds(table, "restart_cost", 10.0)
+    limits = _get_limits(table)
     resizings = get_args(Resizing)
     resize: Resizing | None = table.get(
         "resize",
@@ -134,6 +139,8 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
     if items is None:
         if placeholders & {"item", "stem", "name", "index"}:
             raise table.create_error("command", "the command refers to items, but the job has none")
+        if limits == ServerLimits() and "servers" not in placeholders and resize == "never":
+            limits = ServerLimits(max_servers=1)  # nothing says that it could use more
     else:
         if "resize" in table.values:
             raise table.create_error(
@@ -152,10 +159,19 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
         speedup=None if p is None else PowerLaw(p),
         weight=weight,
         retries=retries,
+        **limits._asdict(),
         resize=resize,
         restart_cost=restart_cost,
         command=template,
     )
+
+
+def _get_limits(table: TomlTable) -> ServerLimits:
+    names = ("servers", "min_servers", "max_servers")
+    try:
+        return check_server_limits(*(table.values.get(name) for name in names))
+    except InputError as error:
+        raise table.create_error(error.argument or "servers", str(error)) from None
 
 
 def _get_seconds(table: TomlTable, key: str, default: T) -> float | T:

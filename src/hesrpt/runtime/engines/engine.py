@@ -122,6 +122,9 @@ class Engine(Protocol):
     def capacity(self) -> int:
         """Return the current number of servers."""
 
+    def max_capacity(self) -> float:
+        """Return the most servers that there can ever be; infinity if nothing limits them."""
+
     def widest_command(self) -> int:
         """Return the most servers that one command can have now."""
 

@@ -48,6 +48,9 @@ class FakeEngine:
     def capacity(self) -> int:
         return self.servers
 
+    def max_capacity(self) -> float:
+        return self.servers
+
     def widest_command(self) -> int:
         return self.servers
 

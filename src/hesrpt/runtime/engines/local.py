@@ -70,6 +70,9 @@ class LocalEngine:
     def capacity(self) -> int:
         return self.servers
 
+    def max_capacity(self) -> float:
+        return self.servers
+
     def widest_command(self) -> int:
         return self.servers
 

@@ -109,6 +109,9 @@ class RayEngine:
     def capacity(self) -> int:
         return self.fleet.capacity
 
+    def max_capacity(self) -> float:
+        return self.fleet.max_servers
+
     def widest_command(self) -> int:
         return self.fleet.widest
 
