@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +19,22 @@ from hesrpt.runtime.events import (
     JobCancelled,
     JobContinued,
     JobPaused,
+    Resize,
     Start,
     Stop,
     Tick,
 )
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.jobs import JobSpec, Resizing
 
+LIMITS: list[dict[str, int]] = [
+    {},
+    {},
+    {"max_servers": 1},
+    {"max_servers": 2},
+    {"min_servers": 2},
+    {"min_servers": 3, "max_servers": 3},
+]
+RESIZINGS: list[Resizing | None] = [None, None, "never", "restart", "affinity"]
 KINDS = ["arrive", "finish", "fail", "lose", "cancel", "pause", "resume", "capacity", "tick"]
 events = st.lists(
     st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 8)), max_size=60
@@ -38,14 +50,24 @@ def test_random_events_keep_the_state_consistent(
     core = Core(4, policy, batch_seconds)
     running: set[tuple[str, int]] = set()
     ended: set[str] = set()
+    specs: dict[str, JobSpec] = {}
     time = 0.0
+
+    def check_width(command: Start | Resize) -> None:
+        spec = specs[command.job]
+        if not spec.is_bag:
+            assert command.servers >= spec.min_servers
+            assert command.servers <= (spec.max_servers or command.servers)
 
     def carry_out(commands: list[Command]) -> None:
         for command in commands:
+            if isinstance(command, Resize):
+                check_width(command)
             if isinstance(command, Start):
                 assert not core.jobs[command.job].is_paused
                 started = {(command.job, item) for item in command.items}
                 assert not started & running
+                check_width(command)
                 running.update(started)
             elif isinstance(command, Stop):
                 running.remove((command.job, command.item))
@@ -53,18 +75,23 @@ def test_random_events_keep_the_state_consistent(
                 assert command.job not in ended
                 ended.add(command.job)
 
-    arrived = 0
     for kind, which, number in history:
         time += 0.3
         names = list(core.jobs)
         job = names[which % len(names)] if names else ""
         if kind == "arrive":
-            arrived += 1
-            carry_out(
-                core.handle(
-                    JobArrived(time, JobSpec(name=f"j{arrived}", items=5 * number, retries=1))
-                )
+            name = f"j{len(specs)}"
+            specs[name] = spec = JobSpec(
+                name=name,
+                items=5 * number,
+                retries=1,
+                restart_cost=0.1,
+                resize=RESIZINGS[number % len(RESIZINGS)],
+                **LIMITS[which],  # type: ignore[arg-type]
             )
+            if not spec.is_bag:
+                spec = specs[name] = replace(spec, items=1)
+            carry_out(core.handle(JobArrived(time, spec)))
         elif kind == "capacity":
             carry_out(core.handle(CapacityChanged(time, number)))
         elif kind == "tick":
@@ -90,6 +117,11 @@ def test_random_events_keep_the_state_consistent(
         assert in_flight == running
         for active in core.jobs.values():
             assert active.observed == sum(item.servers for item in active.in_flight.values())
+            if active.is_bag:
+                assert active.observed <= (active.spec.max_servers or active.observed)
+        # Commands that keep their servers may hold more than there are now.
+        kept = sum(job.observed for job in core.jobs.values() if not job.is_bag)
+        assert sum(active.planned for active in core.jobs.values()) <= max(core.servers, kept)
     # Without further failures, all jobs end.
     carry_out(
         core.handle(CapacityChanged(time, 4), *(JobContinued(time, job) for job in core.jobs))
@@ -100,5 +132,5 @@ def test_random_events_keep_the_state_consistent(
         running.remove((job, item))
         time += 0.1
         carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
-    assert len(ended) == arrived
+    assert len(ended) == len(specs)
     assert not running

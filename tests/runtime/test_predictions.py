@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hesrpt import PowerLaw, Workload, simulate
@@ -50,6 +52,58 @@ def test_predicted_job_uses_at_most_one_server_per_item() -> None:
     core = Core(16)
     core.handle(JobArrived(0, JobSpec(name="narrow", items=4, size=4, speedup=HALF)))
     assert predict_ends(estimate_remaining_work(core, 0.0)) == pytest.approx({"narrow": 4 / 4**0.5})
+
+
+def test_predictions_respect_how_many_servers_jobs_may_have() -> None:
+    core = Core(4)
+    core.handle(
+        JobArrived(0, JobSpec(name="a", size=16, speedup=HALF, resize="restart", max_servers=1)),
+        JobArrived(0, JobSpec(name="b", size=20, speedup=HALF, resize="restart", min_servers=4)),
+    )
+    ends = predict_ends(estimate_remaining_work(core, 0.0))
+    assert ends == pytest.approx({"a": 16.0, "b": 16 + 20 / 4**0.5})  # one after the other
+
+
+def test_command_that_keeps_its_servers_is_predicted_to_keep_them() -> None:
+    core = Core(4)
+    core.handle(JobArrived(0, JobSpec(name="c", size=16, resize="never", speedup=HALF)))
+    core.handle(JobArrived(1, JobSpec(name="b", items=4, size=4, speedup=HALF)))
+    assert core.jobs["c"].observed == 4
+    ends = predict_ends(estimate_remaining_work(core, 1.0))
+    assert ends == pytest.approx({"c": 8.0, "b": 8 + 4 / 4**0.5})
+
+
+def test_command_that_waits_for_a_larger_node_has_no_prediction() -> None:
+    core = Core(4)
+    core.handle(JobArrived(0, JobSpec(name="wide", resize="never", min_servers=5)))
+    core.handle(JobArrived(0, JobSpec(name="b", items=4, size=4, speedup=HALF)))
+    assert list(predict_ends(estimate_remaining_work(core, 0.0))) == ["b"]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "equi", "hesrpt"])
+def test_simulated_commands_on_one_server_run_side_by_side(policy: str) -> None:
+    records = [_record_command(name, max_servers=1) for name in "abcd"]
+    assert simulate_flow_times(records, 4, policy) == pytest.approx([3.0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("fifo", [3 / 2**0.5, 3.0, 3.0, 3 + 3 / 2**0.5]),
+        ("equi", [3 + 3 / 2**0.5, 3.0, 3.0, 3.0]),  # one server each is too few for the first
+    ],
+)
+def test_simulated_command_has_its_fewest_servers_or_none(
+    policy: str, expected: list[float]
+) -> None:
+    pair = _record_command("a", min_servers=2, max_servers=2)
+    others = [_record_command(name, max_servers=1) for name in "bcd"]
+    assert simulate_flow_times([pair, *others], 4, policy) == pytest.approx(expected)
+
+
+def _record_command(name: str, **limits: int) -> JobRecord:
+    spec = JobSpec(name=name, resize="never", **limits)  # type: ignore[arg-type]
+    return replace(create_record(name, 3.0, done=1), spec=spec)
 
 
 def test_no_prediction_without_servers_or_for_too_many_jobs() -> None:

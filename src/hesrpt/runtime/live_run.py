@@ -5,10 +5,8 @@ The core decides what to do, and the driver when: there are no threads here.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,11 +61,7 @@ from hesrpt.runtime.storage.journal_entries import (
 )
 from hesrpt.runtime.storage.logs import LogName, get_log_path
 from hesrpt.runtime.text import escape_undecodable
-
-# How long jobs may wait without any server before a warning, in seconds.
-_WARNING_SECONDS = 3.0
-
-_LOG = logging.getLogger("hesrpt")
+from hesrpt.runtime.waiting_warnings import WaitingWarner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +103,7 @@ class LiveRun:
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
         self._ends: list[_JobEnd] = []  # not yet in the journal
         self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs; neither
-        self._had_servers_at = engine.now()
+        self._warner = WaitingWarner()
 
     @property
     def now(self) -> float:
@@ -143,7 +137,7 @@ class LiveRun:
         events += self._check_capacity()
         for command in self.core.handle(*events, Tick(self.now)):
             self._carry_out(command)
-        self._warn_without_servers()
+        self._warner.warn(self.core, self.engine.now())
         active = self.core.jobs
         self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
         held = {}
@@ -275,15 +269,6 @@ class LiveRun:
             return []
         self.recorder.record_servers(servers)
         return [CapacityChanged(self.now, servers, max_width)]
-
-    def _warn_without_servers(self) -> None:
-        """Warn once if there are jobs but no servers, since that looks like a hang."""
-        now = self.engine.now()
-        if self.core.servers > 0 or not self.core.jobs:
-            self._had_servers_at = now
-        elif now - self._had_servers_at > _WARNING_SECONDS:
-            self._had_servers_at = inf  # no further warning until servers have come and gone
-            _LOG.warning("hesrpt: jobs are waiting, because the cluster has no free servers")
 
     # --- commands ---------------------------------------------------------------------------------
 

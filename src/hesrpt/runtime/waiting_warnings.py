@@ -1,0 +1,40 @@
+"""Warnings about jobs that wait for a cluster to grow, since that looks like a hang."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+from hesrpt.runtime.core import Core
+
+# How long jobs may wait before a warning, in seconds.
+_WARNING_SECONDS = 3.0
+
+_LOG = logging.getLogger("hesrpt")
+
+
+class WaitingWarner:
+    """Warns once about each reason to wait, until that has come to an end."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}  # infinity after the warning
+
+    def warn(self, core: Core, now: float) -> None:
+        """Warn about what has kept jobs waiting for some time."""
+        reasons = _list_reasons(core)
+        self._since = {reason: self._since.get(reason, now) for reason in reasons}
+        for reason, since in self._since.items():
+            if now - since > _WARNING_SECONDS:
+                self._since[reason] = inf
+                _LOG.warning("hesrpt: %s", reason)
+
+
+def _list_reasons(core: Core) -> list[str]:
+    if core.jobs and core.servers == 0:
+        return ["jobs are waiting, because the cluster has no free servers"]
+    return [
+        f"job {job.name!r} is waiting, because it needs at least {job.min_servers} servers on one "
+        f"node, and there are at most {core.max_width}"
+        for job in core.jobs.values()
+        if not job.is_bag and not job.is_paused and job.min_servers > core.max_width
+    ]
