@@ -109,6 +109,17 @@ def test_state_status_logs_and_report(folder: Path) -> None:
     report = call("report", "s", "--csv", "r.csv", "--plot", "r.png", cwd=folder)
     assert "equi on 2 servers" in report.stdout
     assert "FIFO (simulated)" in report.stdout
+    learned = json.loads(call("status", "s", "--learned", "--json", cwd=folder).stdout)["kinds"]
+    assert [(kind["kind"], kind["runs"], kind["items"]) for kind in learned] == [
+        ("count", 1, 30),
+        ("letters", 1, 4),
+    ]
+    assert 0.04 < learned[0]["item_seconds"] < 0.5
+    assert learned[0]["p_origin"] in ("prior", "learned")
+    table = call("status", "s", "--learned", cwd=folder).stdout
+    assert re.search(
+        r"^count +items +1 +30 +\S+ \S+ ± \S+ \S+ +0\.\d+ ± 0\.\d+", table, re.MULTILINE
+    )
     assert len((folder / "r.csv").read_text().splitlines()) == 3
     assert (folder / "r.png").stat().st_size > 1000
     metrics = json.loads(call("report", "s", "--json", cwd=folder).stdout)["metrics"]

@@ -69,6 +69,13 @@ def run(
             "run.",
         ),
     ] = None,
+    learned: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="State directory of an earlier run, to plan with what its jobs have taught.",
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -126,6 +133,7 @@ def run(
         state=state,
         resume=resume,
         on_change=cast("OnChange", on_change or "error"),
+        learned=learned,
         engine=engine,
         address=address,
         resources=None if resources is None else _parse_resources(resources),

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, StateDirectory
 
 
-def status(state: StateDirectory, as_json: AsJson = False) -> None:
+def status(
+    state: StateDirectory,
+    learned: Annotated[
+        bool,
+        typer.Option("--learned", help="Show what was learned about each kind of job instead."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show the state of each job of a run."""
+    if learned:
+        _show_learned(state, as_json)
+        return
     from hesrpt.cli.run_tables import print_status
     from hesrpt.runtime.inspection import read_status
 
@@ -29,3 +43,20 @@ def status(state: StateDirectory, as_json: AsJson = False) -> None:
         print(json.dumps(result, indent=2))
     else:
         print_status(run_status, state)
+
+
+def _show_learned(state: Path, as_json: bool) -> None:
+    from hesrpt.cli.learned_table import print_learned
+    from hesrpt.runtime.inspection import read_learned_runs
+    from hesrpt.runtime.kinds import KindMemory
+
+    kinds = KindMemory(read_learned_runs(state)).summarise()
+    if as_json:
+        keys = ("kind", "runs", "items", "item_seconds", "spread", "p", "p_error", "p_origin")
+        rows = [
+            {key: getattr(kind, key) for key in keys} | {"is_command": not kind.is_bag}
+            for kind in kinds
+        ]
+        print(json.dumps({"hesrpt": __version__, "kinds": rows}, indent=2))
+    else:
+        print_learned(kinds)

@@ -163,9 +163,9 @@ def _estimate_command(job: ActiveJob, time: float) -> float:
         for in_flight in job.in_flight.values()
     )
     # A command of unknown size, or past its size, may well need as much again as it has done.
-    if job.spec.size is None:
+    size = job.spec.size or job.spec.prior.item_seconds
+    if size is None:
         return max(work_done, _UNKNOWN_COMMAND_SECONDS)
-    size = job.spec.size
     return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
 
@@ -177,6 +177,7 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
         if job.is_bag
         and job.spec.size is None
         and job.durations.items == 0
+        and job.spec.prior.item_seconds is None
         and job.planned == 0
         and job.max_servers > 0
         and not job.is_paused

@@ -34,6 +34,7 @@ class RunOptions:
     state: Path | None = None
     resume: bool = False
     on_change: OnChange = "error"
+    learned: Path | None = None
     engine: str = "local"
     address: str | None = None
     resources: Mapping[str, float] | None = None
@@ -73,6 +74,7 @@ def _create_pool(options: RunOptions) -> Pool:
             state=options.state,
             resume=options.resume,
             on_change=options.on_change,
+            learned=options.learned,
             engine=options.engine,
             address=options.address,
             resources=options.resources,

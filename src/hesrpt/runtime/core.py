@@ -177,8 +177,13 @@ class Core:
             job.durations.add(width, event.seconds)
             self.allocator.all_durations.add(width, event.seconds)
         else:
-            work = event.seconds * float(job.speedup(in_flight.last_servers))
-            job.durations.add(1, job.work_done + work)
+            width = in_flight.last_servers
+            work = job.work_done + event.seconds * float(job.speedup(width))
+            had_one_width = job.work_done == 0 and in_flight.width == width
+            if job.spec.speedup is None and had_one_width:
+                job.durations.add(width, width * event.seconds)
+            else:
+                job.durations.add(1, work)
 
     def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
         """Count an item as done; return whether a new plan is needed."""
@@ -366,7 +371,7 @@ class Core:
 
     def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
         job.retry_queue.clear()
-        job.add_in_flight(0, ItemInFlight(time, 1, width))
+        job.add_in_flight(0, ItemInFlight(time, width, width))
         job.resized_at = time
         job.waited_work, job.denied = 0.0, 0
         return Start(job.name, 0, width)

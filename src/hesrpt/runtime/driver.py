@@ -21,6 +21,7 @@ from hesrpt.runtime.callback_thread import CallbackThread
 from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
+from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message, RequestReceived
@@ -55,10 +56,16 @@ class PoolClosedError(InputError):
 class Driver:
     """Runs jobs in its own thread until it is closed."""
 
-    def __init__(self, core: Core, engine: Engine, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        journal: Journal | None = None,
+        memory: KindMemory | None = None,
+    ) -> None:
         self.core, self.engine, self.journal = core, engine, journal
         self.condition = threading.Condition()  # guards the run: the core, the recorder, all jobs
-        self._run = LiveRun(core, engine, journal, self.send)
+        self._run = LiveRun(core, engine, journal, self.send, memory or KindMemory())
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.failure: BaseException | None = None
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()

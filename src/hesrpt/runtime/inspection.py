@@ -12,6 +12,7 @@ from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord, Request
@@ -114,6 +115,12 @@ def read_report(directory: Path) -> RunReport:
             records=records,
             schedule=build_schedule(records, journal.read_holdings(), servers),
         )
+
+
+def read_learned_runs(directory: Path) -> list[LearnedRun]:
+    """Return how long items of each kind took in the runs in a state directory."""
+    with closing(Journal.read(directory)) as journal:
+        return journal.read_learned_runs()
 
 
 def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:

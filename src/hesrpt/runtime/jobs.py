@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.failures import OnError, describe_item
-from hesrpt.runtime.learning import ItemDurations
+from hesrpt.runtime.learning import NOTHING_KNOWN, ItemDurations, Prior
 from hesrpt.runtime.text import describe_value, escape_undecodable
 from hesrpt.speedups import PowerLaw, Speedup
 
@@ -29,9 +29,11 @@ class JobSpec:
 
     name: str
     given_name: str | None = None  # the name that was asked for, if another job had it
+    kind: str = ""  # jobs of one kind learn from each other; by default, the name asked for
     items: int | None = None  # None: unknown until they run out
     size: float | None = None  # seconds of work on one server; None: learned
     speedup: Speedup | None = None  # None: learned
+    prior: Prior = NOTHING_KNOWN  # what earlier jobs of its kind have taught
     weight: float = 1.0
     given_weight: float | None = None  # the weight that was asked for, if it was changed since
     is_paused: bool = False  # whether it starts nothing until it is resumed
@@ -49,6 +51,8 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", escape_undecodable(self.name))
+        kind = self.kind or self.given_name or self.name
+        object.__setattr__(self, "kind", escape_undecodable(kind))
         if self.resize is not None and self.items is None:
             object.__setattr__(self, "items", 1)
 
@@ -72,6 +76,7 @@ class JobSpec:
         p = self.speedup.p if isinstance(self.speedup, PowerLaw) else None
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["speedup"] = p
+        values["prior"] = asdict(self.prior)
         values["command"] = None if self.command is None else asdict(self.command)
         return json.dumps(values)
 
@@ -81,6 +86,7 @@ class JobSpec:
         values = json.loads(text)
         if values["speedup"] is not None:
             values["speedup"] = PowerLaw(values["speedup"])
+        values["prior"] = Prior(**values["prior"])
         if (command := values["command"]) is not None:
             for key in ("command", "items"):
                 if isinstance(command[key], list):
@@ -129,7 +135,7 @@ class ActiveJob:
     failures: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
     in_flight: dict[int, ItemInFlight] = field(default_factory=dict)
-    durations: ItemDurations = field(default_factory=ItemDurations)
+    durations: ItemDurations = field(init=False)
     planned: int = 0  # servers that the policy gives it
     denied: int = 0  # servers that the policy would give it, but that are too few for it
     waited_work: float = 0.0  # what it would have done on them, in seconds on one server
@@ -139,6 +145,9 @@ class ActiveJob:
     work_done: float = 0.0  # before the last restart, in seconds on one server
     resized_at: float = -inf
     previous_width: int = 0
+
+    def __post_init__(self) -> None:
+        self.durations = ItemDurations(prior=self.spec.prior)
 
     @property
     def name(self) -> str:

@@ -1,60 +1,140 @@
-"""What the core learns about a running job: how long its items take, and how it speeds up.
+"""What is learned about a job: how long its items take, and how it speeds up.
 
 With k items of a job in flight, an item takes d(k) seconds, so the job runs s(k) = k d(1)/d(k)
 times as fast as with one item at a time. Under k^p, log d(k) = log d(1) + (1 − p) log k: a straight
 line through the mean durations at each width k, fitted by least squares with a prior on p.
+
+A command that runs on k servers for t seconds is held to the same law: it costs k·t seconds of
+servers, and under k^p, log(k·t) = log x + (1 − p) log k, where x is its size.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, log, sqrt
+from typing import NamedTuple
 
-#: The prior mean of p, and its weight as a number of items.
-PRIOR_P, PRIOR_WEIGHT = 0.9, 2.0
+#: The prior mean of p, its standard deviation, and its weight as a number of items.
+PRIOR_P, PRIOR_P_ERROR, PRIOR_WEIGHT = 0.9, 0.1, 2.0
 _MIN_P, _MAX_P = 0.01, 0.99
+# Durations are taken to scatter at least this much, relative to their mean.
+_MIN_SPREAD = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is known of a job before its first item has ended."""
+
+    item_seconds: float | None = None  # of an item alone; of a command, its size
+    p: float = PRIOR_P
+    p_weight: float = PRIOR_WEIGHT  # as a number of items whose widths differ by a factor of e
+    p_error: float = PRIOR_P_ERROR
+
+
+#: What is known about a job of which nothing is known.
+NOTHING_KNOWN = Prior()
+
+
+class WidthSums(NamedTuple):
+    """Sums over items for a line through log durations against log widths."""
+
+    variance: float  # Σ (x − x̄)², where x is the logarithm of a width
+    covariance: float  # Σ (x − x̄)(y − ȳ), where y is the logarithm of a mean duration
 
 
 @dataclass
 class ItemDurations:
-    """How long finished items took, by width: the number of items in flight at the time."""
+    """How long finished items took, by width: the number of items in flight at the time.
 
-    counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    Of commands, how many seconds of servers they took, by their numbers of servers.
+    """
+
+    counts: dict[int, float] = field(default_factory=lambda: defaultdict(int))
     seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    squares: float = 0.0  # the sum of the squared durations
+    prior: Prior = NOTHING_KNOWN
 
     def add(self, width: int, seconds: float) -> None:
         """Add a finished item."""
         self.counts[width] += 1
         self.seconds[width] += max(seconds, 1e-9)
+        self.squares += seconds * seconds
 
     @property
-    def items(self) -> int:
+    def items(self) -> float:
         """How many items have been added."""
         return sum(self.counts.values())
 
     @property
     def p(self) -> float:
         """The fitted power of the speedup, rounded to two digits: more would be noise."""
+        return fit_p([self.sum_widths()] if self.counts else [], self.prior)
+
+    @property
+    def p_error(self) -> float:
+        """The standard error of p: of the fit, and of the prior as far as it counts."""
+        if not self.counts:
+            return self.prior.p_error
+        return estimate_p_error([self.sum_widths()], self.relative_spread, self.prior)
+
+    def sum_widths(self) -> WidthSums:
+        """Return the sums from which p is fitted."""
         total = self.items
-        if total == 0:
-            return PRIOR_P
         points = [(log(k), log(self.seconds[k] / n), n) for k, n in self.counts.items()]
         x_mean = sum(x * n for x, _, n in points) / total
         y_mean = sum(y * n for _, y, n in points) / total
         covariance = sum((x - x_mean) * (y - y_mean) * n for x, y, n in points)
         variance = sum((x - x_mean) ** 2 * n for x, _, n in points)
-        slope = (covariance + PRIOR_WEIGHT * (1 - PRIOR_P)) / (variance + PRIOR_WEIGHT)
-        return round(min(max(1 - slope, _MIN_P), _MAX_P), 2)
+        return WidthSums(variance, covariance)
 
     @property
     def mean_seconds(self) -> float:
         """The mean duration, whatever the width."""
         return sum(self.seconds.values()) / self.items
 
-    def estimate_item_seconds(self, p: float) -> float | None:
-        """Estimate how many seconds an item takes alone, given p; None before the first item."""
-        if self.items == 0:
+    @property
+    def relative_spread(self) -> float:
+        """The standard deviation of the durations, divided by their mean."""
+        mean = self.mean_seconds
+        return sqrt(max(self.squares / self.items - mean * mean, 0.0)) / mean
+
+    def measure_item_seconds(self, p: float) -> float | None:
+        """Return how many seconds an item takes alone, given p; None before the first item."""
+        if not self.counts:
             return None
         alone = sum(self.seconds[k] * exp((p - 1) * log(k)) for k in self.counts)
         return alone / self.items
+
+    def estimate_item_seconds(self, p: float) -> float | None:
+        """Estimate how many seconds an item takes alone, given p; None if nothing is known.
+
+        What was known before the first item counts as much as a few items.
+        """
+        measured, known = self.measure_item_seconds(p), self.prior.item_seconds
+        if measured is None or known is None:
+            return known if measured is None else measured
+        items = self.items
+        return (measured * items + known * PRIOR_WEIGHT) / (items + PRIOR_WEIGHT)
+
+
+def fit_p(sums: Iterable[WidthSums], prior: Prior) -> float:
+    """Return the p of k^p that fits jobs which share it, rounded to two digits."""
+    covariance, variance = prior.p_weight * (1 - prior.p), prior.p_weight
+    for each in sums:
+        covariance += each.covariance
+        variance += each.variance
+    return round(min(max(1 - covariance / variance, _MIN_P), _MAX_P), 2)
+
+
+def estimate_p_error(sums: Iterable[WidthSums], relative_spread: float, prior: Prior) -> float:
+    """Return the standard error of :func:`fit_p`.
+
+    The items add the scatter of their durations, and the prior its own error, each as far as it
+    counts. Without different widths, nothing is learned about p, and the prior's error remains.
+    """
+    variance = sum(each.variance for each in sums)
+    own_share = variance / (variance + prior.p_weight)
+    own_error = max(relative_spread, _MIN_SPREAD) / sqrt(variance) if variance > 0 else 0.0
+    return sqrt((own_share * own_error) ** 2 + ((1 - own_share) * prior.p_error) ** 2)

@@ -170,7 +170,7 @@ class LiveJob:
         p = self.durations.p
         if self.spec.speedup is not None:
             p = self.spec.speedup.p if isinstance(self.spec.speedup, PowerLaw) else 1.0
-        item_seconds = self.durations.estimate_item_seconds(p)
+        item_seconds = self.durations.measure_item_seconds(p)
         if item_seconds is not None:
             return item_seconds * max(self.done, 1)
         if self.record is not None and self.record.item_seconds > 0:

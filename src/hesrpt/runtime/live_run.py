@@ -38,6 +38,7 @@ from hesrpt.runtime.events import (
 )
 from hesrpt.runtime.failures import describe_item
 from hesrpt.runtime.identity.earlier_items import Matches
+from hesrpt.runtime.kinds import KindMemory, LearnedRun
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobsSubmitted,
@@ -62,6 +63,9 @@ from hesrpt.runtime.storage.journal_entries import (
 from hesrpt.runtime.storage.logs import LogName, get_log_path
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.runtime.waiting_warnings import WaitingWarner
+
+# How often to write down what was learned from jobs that still run, in seconds.
+_LEARN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +98,7 @@ class LiveRun:
         engine: Engine,
         journal: Journal | None,
         send: Callable[[Message], None],
+        memory: KindMemory,
     ) -> None:
         self.core, self.engine, self.journal = core, engine, journal
         self.recorder = Recorder(journal, core.servers)
@@ -104,6 +109,9 @@ class LiveRun:
         self._ends: list[_JobEnd] = []  # not yet in the journal
         self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs; neither
         self._warner = WaitingWarner()
+        self._memory = memory
+        self._learned: dict[int, LearnedRun] = {}  # what jobs teach in this run, by their numbers
+        self._learned_at = self.now
 
     @property
     def now(self) -> float:
@@ -122,10 +130,12 @@ class LiveRun:
 
     def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
         """Record jobs that arrive. None may start before it is in the journal."""
+        self._remember([self.jobs[name] for name in self.core.jobs])
         for job in jobs:
             if job.arrived is None:
                 job.arrived = self.now
             job.items = job.spec.items
+            job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
             self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
             self.recorder.move_items(job.number, job.matches.moved)
 
@@ -145,6 +155,8 @@ class LiveRun:
             live = self.jobs[name]
             held[live.number] = live.servers = job.observed
         self.recorder.record_held(self.now, held)
+        if self.now - self._learned_at >= _LEARN_SECONDS:
+            self._remember([self.jobs[name] for name in active])
 
     def flush(self) -> None:
         """Write to the journal what was recorded up to now, which may take long."""
@@ -270,6 +282,17 @@ class LiveRun:
         self.recorder.record_servers(servers)
         return [CapacityChanged(self.now, servers, max_width)]
 
+    def _remember(self, jobs: Iterable[LiveJob]) -> None:
+        """Record what jobs have taught up to now."""
+        self._learned_at = self.now
+        runs = []
+        for job in jobs:
+            if job.durations.items > 0:
+                if job.number not in self._learned:
+                    self._learned[job.number] = self._memory.begin_run(job.spec, job.durations)
+                runs.append(self._learned[job.number])
+        self.recorder.add_learned_runs(runs, self._memory.forget() if runs else ())
+
     # --- commands ---------------------------------------------------------------------------------
 
     def _carry_out(self, command: Command) -> None:
@@ -297,6 +320,8 @@ class LiveRun:
             case Finish():
                 end = _JobEnd(job, job.choose_end(self.now, command.error), command.error)
                 self._ends.append(end)
+                self._remember([job])
+                self._learned.pop(job.number, None)
                 job.source.close()
                 self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
 

@@ -21,9 +21,11 @@ from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
+from hesrpt.runtime.inspection import read_learned_runs
 from hesrpt.runtime.job_handle import Job, JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
@@ -74,6 +76,9 @@ class Pool:
     on_change
         What to do, when a run is resumed, with the results of a job whose function has changed:
         "error" raises an InputError, "redo" does all items again, and "keep" keeps the results.
+    learned
+        The state directory of another run. What its jobs taught is known to jobs of the same kind
+        here, unless ``state`` holds a run that has learned something itself.
     engine
         "local" for this machine, or "ray" for a Ray cluster.
     address
@@ -93,6 +98,7 @@ class Pool:
         state: str | Path | None = None,
         resume: bool = False,
         on_change: OnChange = "error",
+        learned: str | Path | None = None,
         engine: str | Engine = "local",
         address: str | None = None,
         resources: Mapping[str, float] | None = None,
@@ -107,6 +113,7 @@ class Pool:
             choices = ", ".join(map(repr, get_args(OnChange)))
             raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
         get_malleable_policy(policy)  # refuses an invalid policy before anything is created
+        runs = [] if learned is None else read_learned_runs(Path(learned))
         journal = None
         with ExitStack() as on_error:
             if state is not None and resume:
@@ -128,12 +135,15 @@ class Pool:
                 on_error.callback(journal.close)
             if journal is not None:
                 running_engine.claim(journal.directory)
+                if not (own_runs := journal.read_learned_runs()):
+                    journal.write(Changes(learned_runs=runs))
+                runs = own_runs or runs
             self._journal = journal
             self._adding = threading.Lock()
             self._yielded: set[str] = set()  # jobs that as_completed has yielded
             self._is_closed = False
             self._registry = JobRegistry(journal, on_change)
-            self._driver = Driver(core, running_engine, journal)
+            self._driver = Driver(core, running_engine, journal, KindMemory(runs))
             self._driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(start_driver(self._driver))
             on_error.pop_all()
@@ -160,6 +170,7 @@ class Pool:
         items: Iterable[A],
         *,
         name: str | None = None,
+        kind: str | None = None,
         size: float | None = None,
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
@@ -181,6 +192,9 @@ class Pool:
         name
             The name of the job, by which a resumed run recognises it. Default: the name of the
             function.
+        kind
+            Jobs of one kind learn from each other, also from earlier runs in the same state
+            directory. Default: the name of the job.
         size
             Seconds of work on one server. Default: learned while the job runs.
         speedup
@@ -211,6 +225,7 @@ class Pool:
             engine=self._driver.engine,
             read_ahead=self._driver.get_read_ahead,
             name=name,
+            kind=kind,
             size=size,
             speedup=speedup,
             weight=weight,
@@ -226,6 +241,7 @@ class Pool:
         self,
         name: str = "executor",
         *,
+        kind: str | None = None,
         size: float | None = None,
         speedup: SpeedupLike | float | None = None,
         weight: float = 1.0,
@@ -245,7 +261,7 @@ class Pool:
 
         Parameters
         ----------
-        name, size, speedup, weight, servers, min_servers, max_servers
+        name, kind, size, speedup, weight, servers, min_servers, max_servers
             As for :meth:`map`.
         timeout
             Seconds after which a call is stopped and counts as failed.
@@ -268,7 +284,13 @@ class Pool:
         )
         limits = check_server_limits(servers, min_servers, max_servers)
         job = create_executor_job(
-            source, name=name, size=size, speedup=speedup, weight=weight, limits=limits
+            source,
+            name=name,
+            kind=kind,
+            size=size,
+            speedup=speedup,
+            weight=weight,
+            limits=limits,
         )
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 

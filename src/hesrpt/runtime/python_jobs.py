@@ -27,6 +27,7 @@ def create_map_job(
     engine: Engine,
     read_ahead: Callable[[], ReadAhead],
     name: str | None,
+    kind: str | None,
     size: float | None,
     speedup: SpeedupLike | float | None,
     weight: float,
@@ -45,6 +46,7 @@ def create_map_job(
         raise InputError("keep=True needs a cluster, where the results can stay")
     spec = _create_spec(
         name=str(getattr(function, "__name__", "job")) if name is None else name,
+        kind=kind,
         items=len(items) if isinstance(items, Sized) else None,
         size=size,
         speedup=speedup,
@@ -93,6 +95,7 @@ def create_executor_job(
     source: CallSource,
     *,
     name: str,
+    kind: str | None,
     size: float | None,
     speedup: SpeedupLike | float | None,
     weight: float,
@@ -100,7 +103,13 @@ def create_executor_job(
 ) -> LiveJob:
     """Create a job whose items are calls."""
     spec = _create_spec(
-        name=name, items=None, size=size, speedup=speedup, weight=weight, limits=limits
+        name=name,
+        kind=kind,
+        items=None,
+        size=size,
+        speedup=speedup,
+        weight=weight,
+        limits=limits,
     )
     return LiveJob(spec=replace(spec, retries=0, is_executor=True), source=source, is_new=True)
 
@@ -108,6 +117,7 @@ def create_executor_job(
 def _create_spec(
     *,
     name: str,
+    kind: str | None,
     items: int | None,
     size: float | None,
     speedup: SpeedupLike | float | None,
@@ -116,8 +126,11 @@ def _create_spec(
 ) -> JobSpec:
     if not isinstance(name, str) or not name:
         raise InputError(f"must be a non-empty string, got {name!r}", argument="name")
+    if kind is not None and (not isinstance(kind, str) or not kind):
+        raise InputError(f"must be a non-empty string, got {kind!r}", argument="kind")
     return JobSpec(
         name=name,
+        kind=kind or "",
         items=items,
         size=None if size is None else check_positive("size", size),
         speedup=None if speedup is None else _to_speedup(speedup),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     Answer,
@@ -70,6 +71,11 @@ class Recorder:
     def update_job(self, record: JobRecord) -> None:
         """Record a job that has changed or ended."""
         self._changes.jobs.append(record)
+
+    def add_learned_runs(self, runs: Iterable[LearnedRun], forgotten: Iterable[int]) -> None:
+        """Record how long items took, and which earlier runs hardly count any more."""
+        self._changes.learned_runs += runs
+        self._changes.forgotten_runs += forgotten
 
     def record_held(self, time: float, held: Mapping[int, int]) -> None:
         """Record how many servers each job holds now, by the numbers of the jobs."""

@@ -93,6 +93,7 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
             f"servers = 9999999\n{GOOD}",
             "jobs.toml:1: servers must be a whole number, at least 1 and",
         ),
+        (GOOD + 'kind = ""\n', "jobs.toml:5: kind must be a non-empty string"),
         (GOOD + "weight = nan\n", "jobs.toml:5: weight must be a number greater than 0"),
         (GOOD + "size = inf\n", "jobs.toml:5: size must be a number of seconds"),
         ('job = [{name="a", comand="x"}]\n', "jobs.toml:1: unknown key 'comand'"),
@@ -194,7 +195,10 @@ def test_all_kinds_of_items_are_read(tmp_path: Path) -> None:
 def test_job_specs_survive_json(tmp_path: Path) -> None:
     text = (
         '[[job]]\nname = "a"\nitems = [1, 2]\ncommand = ["echo", "{item}"]\np = 0.5\nweight = 2\n'
+        'kind = "c"\n'
         '[[job]]\nname = "b"\ncommand = "run {servers}"\ntimeout = "1m"\nresize = "affinity"\n'
     )
-    for job in parse_jobs_file(text, "jobs.toml", tmp_path).jobs:
+    jobs = parse_jobs_file(text, "jobs.toml", tmp_path).jobs
+    assert [job.kind for job in jobs] == ["c", "b"]
+    for job in jobs:
         assert JobSpec.from_json(job.to_json()) == job

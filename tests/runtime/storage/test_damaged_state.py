@@ -16,7 +16,7 @@ import pytest
 from support.inline_engine import InlineEngine
 
 from hesrpt import StateError
-from hesrpt.runtime.inspection import read_policy, read_report, read_status
+from hesrpt.runtime.inspection import read_learned_runs, read_policy, read_report, read_status
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage import journal_items
 from hesrpt.runtime.storage.journal import Journal
@@ -198,6 +198,18 @@ def test_damaged_entry_of_a_job_is_removed_and_the_job_can_be_added_again(
     assert run(closed_state, resume=True, engine=engine) == EXPECTED
     assert engine.calls == len(JOBS["long"])
     assert [job.number for job in read_status(closed_state).jobs] == [1, 3, 4]
+
+
+def test_damaged_memory_is_removed_without_losing_a_job(
+    closed_state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert {run.kind for run in read_learned_runs(closed_state)} == set(JOBS)
+    change(closed_state, "UPDATE learned SET durations = '{}' WHERE kind = 'long'")
+    with pytest.raises(StateError, match="what was learned about jobs of kind 'long' is damaged"):
+        read_learned_runs(closed_state)
+    assert run(closed_state, resume=True) == EXPECTED
+    assert "removing a damaged entry" in caplog.text
+    assert {run.kind for run in read_learned_runs(closed_state)} == set(JOBS) - {"long"}
 
 
 def test_damaged_values_of_a_run_are_written_again(

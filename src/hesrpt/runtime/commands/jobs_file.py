@@ -29,6 +29,7 @@ T = TypeVar("T")
 _FILE_KEYS = ("servers", "policy", "job")
 _JOB_KEYS = (
     "name",
+    "kind",
     "command",
     "items",
     "size",
@@ -102,6 +103,7 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
 def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
     table.check_keys(_JOB_KEYS)
     name = table.require("name", "a non-empty string without zero bytes", _to_string)
+    kind = table.get("kind", "a non-empty string without zero bytes", _to_string, "")
     command = _to_command(table.values.get("command"))
     if command is None:
         raise table.create_value_error(
@@ -154,6 +156,7 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
         resize = None
     return JobSpec(
         name=name,
+        kind=kind,
         items=1 if items is None else len(items),
         size=size,
         speedup=None if p is None else PowerLaw(p),

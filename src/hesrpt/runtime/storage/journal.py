@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
     Changes,
@@ -22,7 +23,14 @@ from hesrpt.runtime.storage.journal_entries import (
 from hesrpt.runtime.storage.journal_items import ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
 from hesrpt.runtime.storage.journal_requests import RequestTable
-from hesrpt.runtime.storage.journal_rows import HOLDING_COLUMNS, create_holding_row, is_intact, seal
+from hesrpt.runtime.storage.journal_rows import (
+    HOLDING_COLUMNS,
+    LEARNED_COLUMNS,
+    create_holding_row,
+    create_learned_row,
+    is_intact,
+    seal,
+)
 from hesrpt.runtime.storage.state_directory import (
     DirectoryLock,
     check_state_directory,
@@ -93,6 +101,7 @@ class Journal:
         self._items.remove_orphaned_files()
         self._discard_damaged("meta", "name", "name, value, checksum")
         self._discard_damaged("holdings", "number", HOLDING_COLUMNS)
+        self._discard_damaged("learned", "number", LEARNED_COLUMNS)
         self.requests.reset()
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
@@ -140,6 +149,9 @@ class Journal:
             run_all("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts)
             holdings = map(create_holding_row, changes.holdings)
             run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)
+            learned = map(create_learned_row, changes.learned_runs)
+            run_all(f"INSERT OR REPLACE INTO learned ({LEARNED_COLUMNS}) VALUES (?,?,?,?)", learned)
+            run_all("DELETE FROM learned WHERE number = ?", _wrap(changes.forgotten_runs))
             values = map(seal, changes.values.items())
             run_all("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", values)
         self._items.files.remove(unused_files)
@@ -201,6 +213,15 @@ class Journal:
             self._check(row, f"entry {number} of the servers held")
             holdings.append(Holding(*row[:-1]))
         return holdings
+
+    def read_learned_runs(self) -> list[LearnedRun]:
+        """Return how long items of each kind took in earlier runs, the oldest first."""
+        runs = []
+        for row in self._database.iterate(f"SELECT {LEARNED_COLUMNS} FROM learned ORDER BY number"):
+            number, kind, durations, _ = row
+            self._check(row, f"what was learned about jobs of kind {kind!r}")
+            runs.append(LearnedRun.from_json(number, kind, durations))
+        return runs
 
     def read_held(self) -> dict[int, int]:
         """Return how many servers each job held last, by the numbers of the jobs."""

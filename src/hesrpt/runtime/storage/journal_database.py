@@ -45,6 +45,10 @@ CREATE TABLE answers (
     request INTEGER PRIMARY KEY, is_refused INTEGER NOT NULL, text TEXT NOT NULL,
     checksum BLOB NOT NULL
 );
+CREATE TABLE learned (
+    number INTEGER PRIMARY KEY, kind TEXT NOT NULL, durations TEXT NOT NULL,
+    checksum BLOB NOT NULL
+);
 PRAGMA user_version = {_VERSION};
 """
 

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.speedups import Speedup
 
 #: The error of a job that was not done when its jobs file was changed.
@@ -145,6 +146,8 @@ class Changes:
     finished_items: list[FinishedItem] = field(default_factory=list)
     failed_attempts: list[FailedAttempt] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
+    learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones
+    forgotten_runs: list[int] = field(default_factory=list)
     values: dict[str, float | str] = field(default_factory=dict)  # of the run as a whole
 
     def __bool__(self) -> bool:

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal_entries import FinishedItem, Holding, JobRecord
 from hesrpt.speedups import PowerLaw, Speedup
 
@@ -15,6 +16,7 @@ Row = tuple[Any, ...]
 
 JOB_COLUMNS = "number, name, spec, fingerprint, items, size, p, arrived, ended, error, checksum"
 HOLDING_COLUMNS = "time, job, servers, checksum"
+LEARNED_COLUMNS = "number, kind, durations, checksum"
 ITEM_COLUMNS = "job, key, position, seconds, ended, digest, checksum"
 
 _CHECKSUM_BYTES = 16
@@ -88,6 +90,11 @@ def move_item_row(row: Row, position: int) -> Row:
 def create_holding_row(holding: Holding) -> Row:
     """Return the row of a change in the servers that a job holds."""
     return seal((_to_real(holding.time), holding.job, holding.servers))
+
+
+def create_learned_row(run: LearnedRun) -> Row:
+    """Return the row of how long the items of a job took in one run."""
+    return seal((run.number, run.kind, run.to_json()))
 
 
 def _to_real(value: float | None) -> float | None:

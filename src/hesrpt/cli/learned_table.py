@@ -1,0 +1,37 @@
+"""The table of what was learned about each kind of job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from hesrpt.cli.terminal import print_table
+from hesrpt.display.console import create_console, literal
+from hesrpt.runtime.kinds import LearnedKind
+from hesrpt.units import format_duration
+
+_TEXT_COLUMNS = ("kind", "of", "p from")
+
+
+def print_learned(kinds: Sequence[LearnedKind]) -> None:
+    """Print how long the items of each kind take, and how its jobs speed up."""
+    console = create_console()
+    if not kinds:
+        console.print("nothing has been learned yet: no item has finished")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("kind", "of", "runs", "items", "seconds", "p", "p from"):
+        table.add_column(column, justify="left" if column in _TEXT_COLUMNS else "right")
+    for kind in kinds:
+        mean, spread = format_duration(kind.item_seconds), format_duration(kind.spread)
+        table.add_row(
+            literal(kind.kind),
+            "items" if kind.is_bag else "a command",
+            str(kind.runs),
+            f"{kind.items:,}",
+            f"{mean} ± {spread}",
+            f"{kind.p:.2f}" if kind.p_origin == "given" else f"{kind.p:.2f} ± {kind.p_error:.2f}",
+            kind.p_origin,
+        )
+    print_table(console, table)
