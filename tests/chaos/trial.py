@@ -187,7 +187,7 @@ class Trial:
         # A run that was killed before it recorded the jobs of the file needs the file again.
         needs_file = not {job.name for job in self.plan.jobs} <= self._read_job_names()
         file = [str(self.jobs_file)] if needs_file or self.rng.random() < 0.5 else []
-        return [*command, "--resume", *file]
+        return [*command, *file]
 
     def _watch(self, scheduler: Scheduler) -> bool:
         """Follow a scheduler to its end, with faults on the way; return whether it hung."""

@@ -166,10 +166,10 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         ([*WHATIF, "--load", "0"], "--load must lie between 0.001 and 100"),
         ([*WHATIF, "--format", "pbs"], "--format must be one of swf, sacct, csv, got 'pbs'"),
         ([*WHATIF, "--map", "submit"], "--map must be OURS=THEIRS"),
-        (["run"], "JOBS.TOML is missing; to continue a run, use --state DIR --resume"),
+        (["run"], "JOBS.TOML is missing; to continue a run, use --state DIR"),
+        (["run", "--state", "s"], "s: holds no run; to start one, give a jobs file"),
         (["run", "none.toml"], "none.toml: cannot be read: No such file"),
-        (["run", "--resume"], "--resume needs --state DIR"),
-        (["run", "jobs.toml", "--on-change", "redo"], "--on-change needs --resume"),
+        (["run", "jobs.toml", "--on-change", "redo"], "--on-change needs --state DIR"),
         (
             ["run", "jobs.toml", "--servers", "0"],
             "--servers must be a whole number of at least 1, got 0",

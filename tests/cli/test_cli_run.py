@@ -124,9 +124,8 @@ def test_state_status_logs_and_report(folder: Path) -> None:
     assert (folder / "r.png").stat().st_size > 1000
     metrics = json.loads(call("report", "s", "--json", cwd=folder).stdout)["metrics"]
     assert metrics["mean_flow_time"] > 0
-    again = run("run", "jobs.toml", "--state", "s", cwd=folder)
-    assert again.returncode == 2
-    assert "continue it with --resume" in again.stderr
+    again = call("run", "jobs.toml", "--state", "s", cwd=folder)
+    assert (again.returncode, again.stdout) == (0, "all jobs in s have ended\n")
 
 
 def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
@@ -149,7 +148,7 @@ def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
     ]
     # A resumed run tries failed jobs again.
     (folder / "jobs.toml").unlink()
-    again = run("run", "--state", "s", "--resume", "--servers", "1", cwd=folder)
+    again = run("run", "--state", "s", "--servers", "1", cwd=folder)
     assert again.returncode == 1
     assert json.loads(call("status", "s", "--json", cwd=folder).stdout)["jobs"][0]["failures"] == 4
 
@@ -163,10 +162,10 @@ def test_stopped_run_says_how_to_continue_and_leaves_no_process(
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "hesrpt: stopped; continue with: hesrpt run --state s --resume" in stderr
+    assert "hesrpt: stopped; continue with: hesrpt run --state s\n" in stderr
     assert "Traceback" not in stderr
     assert_no_process_remains(folder)
-    done = run("run", "--state", "s", "--resume", cwd=folder)
+    done = run("run", "--state", "s", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert {*(folder / "done-count").read_text().split()} == {str(item) for item in range(30)}
 
@@ -184,7 +183,7 @@ def test_killed_run_loses_and_repeats_no_recorded_item(folder: Path) -> None:
         assert_no_process_remains(folder)
         if (folder / "s" / "state.db").exists():
             # The jobs file is needed if the run was killed before the jobs were recorded.
-            arguments = ["jobs.toml", "--state", "s", "--resume"]
+            arguments = ["jobs.toml", "--state", "s"]
             finished = count_recorded_items(folder)
             assert finished <= 34
     done = run("run", *arguments, cwd=folder)
@@ -248,7 +247,7 @@ def test_work_of_a_job_without_a_result_is_that_of_its_attempts(folder: Path) ->
         '[[job]]\nname = "long"\nitems = ["y"]\ncommand = "sleep 3"\n'
     )
     run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder)
-    done = run("run", "jobs.toml", "--state", "s", "--resume", cwd=folder)
+    done = run("run", "jobs.toml", "--state", "s", cwd=folder)
     assert "bad: failed" in done.stdout
     assert "item 0 ('x'): exit code 3" in done.stdout
     assert "the run was resumed: flow times leave out the time" in done.stdout
@@ -272,13 +271,13 @@ def test_submitted_jobs_join_the_run(folder: Path) -> None:
     assert "more: done" in out
     assert "count (2): done" in out
     late = call("submit", "s", "more.toml", cwd=folder)
-    assert "; they start with: hesrpt run --state s --resume" in late.stdout
+    assert "; they start with: hesrpt run --state s\n" in late.stdout
     status = call("status", "s", cwd=folder).stdout
     assert re.search(r"^more +submitted +0/2", status, re.MULTILINE)
-    assert "no scheduler is running; continue with: hesrpt run --state s --resume" in status
+    assert "no scheduler is running; continue with: hesrpt run --state s\n" in status
     as_json = json.loads(call("status", "s", "--json", cwd=folder).stdout)
     assert as_json["submitted"] == ["more", "count"]
-    done = run("run", "--state", "s", "--resume", cwd=folder)
+    done = run("run", "--state", "s", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout
     assert "count (3): done" in done.stdout
@@ -293,12 +292,12 @@ def test_resumed_run_continues_a_renamed_job(folder: Path) -> None:
     )
     assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder).returncode == 0
     call("submit", "s", "more.toml", cwd=folder)
-    process = start_run(folder, "--state", "s", "--resume")
+    process = start_run(folder, "--state", "s")
     wait_until((folder / "a-again").exists)
     process.kill()
     process.communicate()
     assert_no_process_remains(folder)
-    done = run("run", "--state", "s", "--resume", cwd=folder)
+    done = run("run", "--state", "s", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "a (2): done" in done.stdout
     assert {*(folder / "a-again").read_text().split()} == {str(item) for item in range(40)}
@@ -310,12 +309,12 @@ def test_resumed_run_with_its_jobs_file_repeats_nothing(folder: Path) -> None:
     process.kill()
     process.communicate()
     assert_no_process_remains(folder)
-    done = run("run", "jobs.toml", "--state", "s", "--resume", "--json", cwd=folder)
+    done = run("run", "jobs.toml", "--state", "s", "--json", cwd=folder)
     printed = json.loads(done.stdout)
     assert printed["policy"] == "fifo"
     assert {job["name"] for job in printed["jobs"]} <= {"count", "letters"}
     assert len((folder / "done-count").read_text().split()) <= 30 + 3
-    nothing = run("run", "--state", "s", "--resume", cwd=folder)
+    nothing = run("run", "--state", "s", cwd=folder)
     assert nothing.returncode == 0
     assert nothing.stdout == "all jobs in s have ended\n"
 
@@ -328,7 +327,7 @@ def test_python_job_waits_for_its_script(tmp_path: Path) -> None:
     hint = "; Python jobs continue when their script is run with Pool(…, resume=True)\n"
     status = call("status", "s", cwd=tmp_path).stdout
     assert status.endswith("no scheduler is running" + hint)
-    done = run("run", "--state", "s", "--resume", cwd=tmp_path)
+    done = run("run", "--state", "s", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "all commands in s have ended" + hint)
 
 
@@ -342,7 +341,7 @@ def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:
 
     def resume(*options: str) -> subprocess.CompletedProcess[str]:
         (folder / "ran").write_text("")
-        return call("run", "jobs.toml", "--state", "s", "--resume", *options, cwd=folder)
+        return call("run", "jobs.toml", "--state", "s", *options, cwd=folder)
 
     write("echo", '["x", "y"]')
     assert run("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder).returncode == 0
@@ -416,7 +415,7 @@ def test_second_run_on_a_state_directory_is_refused(folder: Path) -> None:
     (folder / "jobs.toml").write_text(JOBS.replace("sleep 0.05", wait_for_file))
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
-    second = run("run", "--state", "s", "--resume", cwd=folder)
+    second = run("run", "--state", "s", cwd=folder)
     (folder / "go").touch()
     assert second.returncode == 2
     assert second.stderr == "hesrpt: s: another scheduler is running on it\n"

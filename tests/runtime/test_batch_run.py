@@ -40,9 +40,7 @@ class Run:
         """Run or resume jobs until they end; return the states of the jobs that had to run."""
         self.output.write_text("")
         self.lines.clear()
-        options = RunOptions(
-            servers=self.servers, state=self.state, resume=self.state.exists(), on_change=on_change
-        )
+        options = RunOptions(servers=self.servers, state=self.state, on_change=on_change)
         pool = run_jobs(self.parse(*jobs), options, display, self.lines.append)
         return {job.name: job.state for job in pool.jobs}
 
@@ -221,3 +219,15 @@ def test_jobs_of_the_same_name_are_done_once_however_often_the_run_is_stopped(
     assert max(ran.values()) <= 1 + 2
     batch.go(*jobs)
     assert batch.done == []
+
+
+def test_second_scheduler_is_refused_even_if_both_start_the_run(batch: Run) -> None:
+    def start_another(pool: Pool) -> None:
+        # As if it had looked before the first one created the directory.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hesrpt.runtime.batch_run.holds_run", lambda directory: False)
+            patch.setattr("hesrpt.runtime.storage.state_directory._LOCK_TIMEOUT", 0.1)
+            with pytest.raises(InputError, match="another scheduler is running on it"):
+                batch.go(create_job("a", "x"))
+
+    assert batch.go(create_job("a", "x"), display=start_another) == {"a": "done"}

@@ -70,7 +70,7 @@ def test_jobs_submitted_one_after_another_all_run(tmp_path: Path, spec: JobSpec)
     done = {job.name for job in read_status(state).jobs if job.state == "done"}
     assert done >= {"first", *in_time}
     if len(in_time) < len(names):
-        run_jobs([], RunOptions(servers=2, state=state, resume=True))
+        run_jobs([], RunOptions(servers=2, state=state))
     assert {job.state for job in read_status(state).jobs} == {"done"}
     assert sorted(read_jobs_that_ran(spec)) == sorted(["first", *names])
 
@@ -111,7 +111,7 @@ def test_submitting_says_whether_a_scheduler_will_see_the_job(
         journal.requests.open()
         assert submit_jobs(state, [rename(spec, "in time")])
     assert not submit_jobs(state, [rename(spec, "later")])  # nobody holds the lock
-    run_jobs([], RunOptions(servers=1, state=state, resume=True))
+    run_jobs([], RunOptions(servers=1, state=state))
     assert sorted(read_jobs_that_ran(spec)) == ["first", "in time", "late", "later", "too late"]
 
 

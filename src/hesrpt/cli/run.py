@@ -28,7 +28,9 @@ def run(
     jobs: Annotated[
         Path | None,
         typer.Argument(
-            metavar="JOBS.TOML", show_default=False, help="The jobs; optional with --resume."
+            metavar="JOBS.TOML",
+            show_default=False,
+            help="The jobs. Without them, the run in --state DIR is continued as it is.",
         ),
     ] = None,
     servers: Annotated[
@@ -53,20 +55,17 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Record every result in this directory, so that the run can be resumed.",
+            help="Record every result in this directory. If it holds a run already, continue that.",
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --state DIR.")
-    ] = False,
     on_change: Annotated[
         str | None,
         typer.Option(
             metavar="CHOICE",
             autocompletion=complete_change,
-            help="With --resume, for jobs whose command has changed: redo does all items again, "
-            "keep keeps the results of items that are done, and error, the default, refuses to "
-            "run.",
+            help="For jobs whose command has changed since the run in --state DIR was started: "
+            "redo does all items again, keep keeps the results of items that are done, and error, "
+            "the default, refuses to run.",
         ),
     ] = None,
     learned: Annotated[
@@ -104,7 +103,11 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the jobs in a file so that their mean flow time is as low as possible."""
+    """Run the jobs in a file so that their mean flow time is as low as possible.
+
+    With --state DIR, the same command starts a run and continues it after a crash. The exit code is
+    0 if no job has failed, 1 if one has, 2 if the run was refused, and 130 if it was interrupted.
+    """
     from hesrpt.cli.live_table import LiveTable
     from hesrpt.cli.run_tables import (
         SCRIPT_HINT,
@@ -115,23 +118,24 @@ def run(
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
     from hesrpt.runtime.inspection import read_policy, read_status
+    from hesrpt.runtime.storage.state_directory import holds_run
 
-    if jobs is None and not resume:
-        raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR --resume")
-    if resume and state is None:
-        raise InputError("--resume needs --state DIR")
-    if on_change is not None and not resume:
-        raise InputError("--on-change needs --resume")
+    if jobs is None and state is None:
+        raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR")
+    if jobs is None and state is not None and not holds_run(state):
+        raise InputError(f"{state}: holds no run; to start one, give a jobs file")
+    if on_change is not None and state is None:
+        raise InputError("--on-change needs --state DIR")
     if engine != "ray" and (address is not None or resources is not None):
         option = "--resources" if address is None else "--address"
         raise InputError(f"{option} needs --engine ray")
     file = JobsFile() if jobs is None else read_jobs_file(jobs)
-    chosen = policy or file.policy or (read_policy(state) if state and resume else "hesrpt")
+    earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
+    chosen = policy or file.policy or earlier_policy or "hesrpt"
     options = RunOptions(
         servers=file.servers if servers is None else servers,
         policy=chosen,
         state=state,
-        resume=resume,
         on_change=cast("OnChange", on_change or "error"),
         learned=learned,
         engine=engine,
@@ -177,7 +181,7 @@ def run(
         )
         if console.is_terminal:  # otherwise each failure was printed when it happened
             print_failures(console, pool.records)
-    if any(job.error for job in pool.jobs):
+    if any(job.state == "failed" for job in pool.jobs):
         raise typer.Exit(1)
 
 

@@ -61,7 +61,7 @@ def print_status(status: RunStatus, directory: Path) -> None:
 
 def get_resume_command(directory: Path) -> str:
     """Return the command that resumes the run in a state directory."""
-    return f"hesrpt run --state {shlex.quote(str(directory))} --resume"
+    return f"hesrpt run --state {shlex.quote(str(directory))}"
 
 
 def print_failures(console: Console, records: Sequence[JobRecord]) -> None:

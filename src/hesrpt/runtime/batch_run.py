@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +18,7 @@ from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import REMOVED, Changes
-from hesrpt.runtime.storage.state_directory import StateExistsError
+from hesrpt.runtime.storage.state_directory import StateExistsError, holds_run
 
 # How often to update the display, in seconds.
 _POLL_SECONDS = 0.25
@@ -27,12 +28,11 @@ _PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of ``hesrpt run``."""
+    """The options of ``hesrpt run``. If ``state`` holds an earlier run, that is continued."""
 
     servers: int | None = None
     policy: str = "hesrpt"
     state: Path | None = None
-    resume: bool = False
     on_change: OnChange = "error"
     learned: Path | None = None
     engine: str = "local"
@@ -67,23 +67,21 @@ def run_jobs(
 
 
 def _create_pool(options: RunOptions) -> Pool:
-    try:
-        return Pool(
-            options.servers,
-            options.policy,
-            state=options.state,
-            resume=options.resume,
-            on_change=options.on_change,
-            learned=options.learned,
-            engine=options.engine,
-            address=options.address,
-            resources=options.resources,
-        )
-    except StateExistsError:
-        raise InputError(
-            f"{options.state}: holds an earlier run; continue it with --resume, or choose another "
-            "directory for --state"
-        ) from None
+    create = partial(
+        Pool,
+        options.servers,
+        options.policy,
+        state=options.state,
+        on_change=options.on_change,
+        learned=options.learned,
+        engine=options.engine,
+        address=options.address,
+        resources=options.resources,
+    )
+    if options.state is None or not holds_run(options.state):
+        with suppress(StateExistsError):  # another scheduler has just created it
+            return create()
+    return create(resume=True)
 
 
 def _add_jobs(

@@ -264,7 +264,7 @@ def test_run_whose_driver_died_resumes_on_another_cluster(
     time.sleep(0.5)
     assert len(finished_items()) == before, "items still run without their driver"
     second = subprocess.run(
-        [*command, "--resume", "--address", ray_address],
+        [*command, "--address", ray_address],
         capture_output=True,
         text=True,
         timeout=180,

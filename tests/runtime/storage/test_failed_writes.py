@@ -188,7 +188,7 @@ def test_disk_that_is_filled_by_the_output_of_items(tmp_path: Path) -> None:
     (before,) = read_status(state).jobs
     assert 0 < before.done < ITEMS
     subprocess.run(
-        [*HESRPT, "run", "--state", str(state), "--resume"],
+        [*HESRPT, "run", "--state", str(state)],
         env=get_environment(),
         capture_output=True,
         timeout=60,
@@ -206,7 +206,7 @@ def test_read_only_directory(tmp_path: Path) -> None:
         f"mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && " + '"$@"'
     )
     done = subprocess.run(
-        [*IN_NEW_MOUNTS, script, "sh", *HESRPT, "run", "--state", f"{tmp_path}/s", "--resume"],
+        [*IN_NEW_MOUNTS, script, "sh", *HESRPT, "run", "--state", f"{tmp_path}/s"],
         env=get_environment(),
         capture_output=True,
         text=True,

@@ -102,6 +102,6 @@ def test_run_with_a_locked_journal_can_be_interrupted(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "hesrpt: stopped; continue with" in err
     assert "Traceback" not in err
-    resume = [sys.executable, "-m", "hesrpt", "run", "--state", str(state), "--resume"]
+    resume = [sys.executable, "-m", "hesrpt", "run", "--state", str(state)]
     subprocess.run(resume, capture_output=True, timeout=60, check=True)
     assert [(job.state, job.done) for job in read_status(state).jobs] == [("done", 3)]

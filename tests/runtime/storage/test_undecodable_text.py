@@ -69,7 +69,7 @@ def test_names_of_files_as_items(tmp_path: Path) -> None:
         ["run", str(jobs), "--state", str(state)],
         ["status", str(state)],
         ["submit", str(state), str(jobs)],
-        ["run", "--state", str(state), "--resume"],
+        ["run", "--state", str(state)],
         ["logs", str(state), "a"],
     ):
         done = subprocess.run([*hesrpt, *command], capture_output=True, timeout=60, check=False)

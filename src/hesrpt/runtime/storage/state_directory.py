@@ -33,6 +33,11 @@ def get_database_path(directory: Path) -> Path:
     return directory / "state.db"
 
 
+def holds_run(directory: Path) -> bool:
+    """Return whether a directory holds a run."""
+    return get_database_path(directory).exists()
+
+
 def create_state_directory(directory: Path) -> DirectoryLock:
     """Create and lock the directory of a new run; return the lock."""
     require_posix()
@@ -44,7 +49,7 @@ def create_state_directory(directory: Path) -> DirectoryLock:
         raise StateError(f"{directory}: cannot be created: {error.strerror}") from None
     _check_private(directory)
     lock = lock_directory(directory)
-    if get_database_path(directory).exists():
+    if holds_run(directory):
         lock.release()
         raise StateExistsError(
             f"{directory}: holds an earlier run; continue it with resume=True, or choose another "
