@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from hesrpt.runtime.calls import Caller
 from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
 from hesrpt.runtime.engines.fake import FakeEngine
+from support.waiting import wait_until
 
 # How long to wait for another thread, in seconds: if it takes longer, it is stuck.
 _PATIENCE = 60.0
@@ -96,6 +97,15 @@ class SteppedEngine(FakeEngine):
         """Wait until the driver waits for the next step, or has ended."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.is_idle or self.is_closed, _PATIENCE)
+
+    def step_until(self, condition: Callable[[], bool]) -> None:
+        """Let the driver take steps until a condition holds."""
+
+        def holds_after_step() -> bool:
+            self.step()
+            return condition()
+
+        wait_until(holds_after_step)
 
     def release(self) -> None:
         """Let the driver run without waiting for the test, so that it can be closed."""
@@ -262,6 +272,13 @@ def faulty_database(faults: DatabaseFaults) -> Iterator[None]:
 def finish(running: RunningItem, serial: int, seconds: float = 1.0) -> Outcome:
     """Return the outcome of an item that is done; its result says what ran."""
     return Outcome(running.job, running.item, seconds, result=_create_result(running, serial))
+
+
+def compute(running: RunningItem) -> Outcome:
+    """Call the function of an item; return the outcome with its result."""
+    assert isinstance(running.task, PythonTask)
+    result = cloudpickle.dumps(running.task.function(running.task.argument))
+    return Outcome(running.job, running.item, 1.0, result=result)
 
 
 def _create_result(running: RunningItem, serial: int) -> bytes:

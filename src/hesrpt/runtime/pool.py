@@ -376,7 +376,8 @@ class Pool:
                 return
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             if not self._driver.wait(partial(_any_ended, waiting), remaining):
-                raise TimeoutError(f"{len(waiting)} jobs have not ended after {timeout:g} s")
+                count = "1 job has" if len(waiting) == 1 else f"{len(waiting)} jobs have"
+                raise TimeoutError(f"{count} not ended after {timeout:g} s")
             ended = [job for job in waiting if job.has_ended]
             for job in sorted(ended, key=lambda job: job.ended or 0.0):
                 if given is not None:
