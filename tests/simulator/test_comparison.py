@@ -202,7 +202,7 @@ def test_one_warning_names_all_overloaded_policies() -> None:
 
 def test_python_policies_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hesrpt.simulator.replications._MIN_JOBS_FOR_PROCESSES", 0)
-    stream = Workload.poisson(0.5, 300, seed=1, speedup=lambda k: np.log1p(k))
+    stream = Workload.poisson(0.5, 40, seed=1, speedup=lambda k: np.log1p(k))
     tried: list[PolicyLike] = [
         "equi",
         "helrpt",
@@ -210,13 +210,13 @@ def test_python_policies_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> No
         halves,
         lambda state: halves(state) * 0.5,
     ]
-    compared = compare([stream, stream.head(100)], 4, tried)
+    compared = compare([stream, stream.head(20)], 4, tried)
     for policy, label in zip(tried, compared, strict=True):
         first, second = compared.simulations[label]
         alone = simulate(stream, 4, policy)
         np.testing.assert_allclose(first.completion_times, alone.completion_times, rtol=1e-9)
         assert first.workload is stream
-        assert len(second.workload) == 100
+        assert len(second.workload) == 20
     with pytest.raises(PolicyError, match=r"policy <lambda> at time .* assigns"):
         compare([stream, stream], 4, [lambda state: halves(state) * 3])
 

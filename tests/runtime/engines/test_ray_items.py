@@ -85,6 +85,7 @@ def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> No
         local.map(abs, [1], keep=True)
 
 
+@pytest.mark.slow
 def test_a_million_items_are_read_only_as_they_are_needed(pool: Pool) -> None:
     read = 0
 
@@ -123,6 +124,7 @@ def test_short_items_are_sent_in_batches(ray_address: str) -> None:
     assert max(sizes) <= 100
 
 
+@pytest.mark.slow
 def test_short_commands_are_sent_in_batches(pool: Pool, tmp_path: Path) -> None:
     items = tuple(str(item) for item in range(150))
     command = ("touch", f"{tmp_path}/{{item}}")
@@ -147,6 +149,7 @@ def test_crashing_item_of_a_batch_fails_alone(pool: Pool) -> None:
     assert sum(future.result() for item, future in enumerate(futures) if item != 500) == 499000
 
 
+@pytest.mark.slow
 def test_hanging_item_of_a_batch_fails_alone(pool: Pool) -> None:
     def hang_at_900(item: int) -> int:
         time.sleep(60 if item == 900 else 0)
@@ -260,6 +263,7 @@ with Pool(1, engine="ray", address="local") as pool:
 """
 
 
+@pytest.mark.slow
 def test_private_ray_listens_on_loopback_only(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", LISTENING], capture_output=True, text=True, cwd=tmp_path, timeout=200
