@@ -53,7 +53,11 @@ class LiveJob:
         assert spec.command is not None
         return cls(
             spec=replace(spec, submission=submission),
-            source=CommandSource(spec.command, pin_cores=spec.resize == "affinity"),
+            source=CommandSource(
+                spec.command,
+                pin_cores=spec.resize == "affinity",
+                max_servers=spec.max_servers,
+            ),
             fingerprint=fingerprint_command(spec.command),
             answer=None if submission is None else Answer(submission, False, ""),
             is_new=submission is not None,

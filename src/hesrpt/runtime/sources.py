@@ -241,8 +241,10 @@ class CommandSource:
 
     delivers_results = False
 
-    def __init__(self, template: CommandTemplate, pin_cores: bool = False) -> None:
-        self.template, self.pin_cores = template, pin_cores
+    def __init__(
+        self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
+    ) -> None:
+        self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
         self.run = 0
 
     @cached_property
@@ -267,6 +269,7 @@ class CommandSource:
             log=log,
             directory=None if template.directory is None else Path(template.directory),
             pin_cores=self.pin_cores,
+            max_servers=self.max_servers,
         )
 
     def describe_value(self, item: int) -> str:

@@ -23,6 +23,7 @@ from hesrpt import InputError, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.ray.actors import Assignment, Batch
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
+from hesrpt.runtime.engines.threads import THREAD_VARIABLES
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
@@ -275,3 +276,17 @@ def test_private_ray_listens_on_loopback_only(tmp_path: Path) -> None:
         ip = ipaddress.ip_address(address)
         ipv4 = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
         assert (ipv4 or ip).is_loopback, f"{name} listens on {address}"
+
+
+# --- threads ----------------------------------------------------------------------------------
+
+
+def test_libraries_start_as_many_threads_as_a_server_has_cpus(pool: Pool) -> None:
+    def count_threads(item: int) -> tuple[set[int], set[str]]:
+        from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+        assert np.ones(3).sum() == 3
+        numbers = {os.environ[name] for name in THREAD_VARIABLES}
+        return {each["num_threads"] for each in threadpool_info()}, numbers
+
+    assert pool.map(count_threads, [1]).results() == [({1}, {"1"})]

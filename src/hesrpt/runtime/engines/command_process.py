@@ -36,6 +36,7 @@ class CommandProcess:
         supervision: Supervision,
         *,
         servers: int = 1,
+        threads: int = 1,
         cores: Sequence[int] = (),
     ) -> None:
         assert isinstance(attempt.task, CommandTask)
@@ -63,6 +64,7 @@ class CommandProcess:
                 directory=task.directory,
                 variables=task.variables,
                 cores=cores,
+                threads=threads,
             )
         except OSError as error:
             close_all(fds)

@@ -72,6 +72,7 @@ class CommandTask:
     log: Path | None = None
     directory: Path | None = None
     pin_cores: bool = False  # pin the command to as many cores as it has servers
+    max_servers: int | None = None  # the most that it may ever have; None: no limit
 
 
 Task: TypeAlias = PythonTask | CommandTask

@@ -166,8 +166,10 @@ class LocalEngine:
 
     def _start_command(self, batch: _Batch) -> None:
         (attempt,) = batch.attempts
+        assert isinstance(attempt.task, CommandTask)
+        max_servers = min(attempt.task.max_servers or self.servers, self.servers)
         try:
-            self._table.start_command(attempt, batch.servers)
+            self._table.start_command(attempt, batch.servers, max_servers)
         except CommandStartError as error:
             self._report(attempt, error=str(error))
 

@@ -95,14 +95,24 @@ class ProcessTable:
         worker.give(attempts)
         self._watch_worker(worker)
 
-    def start_command(self, attempt: Attempt, servers: int) -> None:
-        """Start a command. Raises CommandStartError if that is impossible."""
+    def start_command(self, attempt: Attempt, servers: int, max_servers: int) -> None:
+        """Start a command, which may later have up to ``max_servers`` servers.
+
+        Raises CommandStartError if that is impossible.
+        """
         assert self.supervision is not None
         assert isinstance(attempt.task, CommandTask)
-        cores = self._choose_cores(servers) if attempt.task.pin_cores else []
+        is_pinned = attempt.task.pin_cores
+        cores = self._choose_cores(servers) if is_pinned else []
         number = self._next_number()
         self.processes[number] = CommandProcess(
-            number, attempt, self.supervision, servers=servers, cores=cores
+            number,
+            attempt,
+            self.supervision,
+            servers=servers,
+            # A running program cannot be told to use more threads.
+            threads=max_servers if is_pinned else servers,
+            cores=cores,
         )
 
     def _next_number(self) -> int:

@@ -28,6 +28,7 @@ from hesrpt.runtime.engines.processes import (
     open_process,
 )
 from hesrpt.runtime.engines.supervisor import GoneReport, StartedReport
+from hesrpt.runtime.engines.threads import choose_threads
 
 # If guardian or supervisor has died, how long the other one may take to kill all processes.
 _CLEANING_SECONDS = 10.0
@@ -97,13 +98,16 @@ class Supervision:
         directory: Path | str | None = None,
         variables: Mapping[str, str] | None = None,
         cores: Sequence[int] = (),
+        threads: int = 1,
     ) -> None:
         """Start a process; ``fds`` become its file descriptors 1, 2, 3 and so on.
 
-        ``variables`` are added to its environment. The file descriptors are closed here. Raises
-        ValueError for impossible arguments.
+        ``variables`` are added to its environment, and others that let libraries start ``threads``
+        threads, unless these are set. The file descriptors are closed here. Raises ValueError for
+        impossible arguments.
         """
         environment = {**build_environment(self.mark), **(variables or {})}
+        environment |= choose_threads(threads, environment)
         try:
             request = StartRequest(
                 number,

@@ -25,6 +25,7 @@ from hesrpt.runtime.engines.output import read_end
 from hesrpt.runtime.engines.processes import build_environment, create_mark
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.engines.threads import choose_threads
 from hesrpt.runtime.text import describe_value
 
 # Of an item's output, at most this many bytes are sent back: the last ones.
@@ -51,6 +52,8 @@ class Server:
         # Processes that items start inherit the mark, and die with this one. Ray may kill our
         # children with us, so the guardian is not our child.
         self._supervision = Supervision(mark, is_detached=True)
+        # Ray sets OMP_NUM_THREADS to the CPUs of this actor, and the others follow it.
+        os.environ.update(choose_threads(1, os.environ))
         os.environ.update(build_environment(mark))
         self._functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
 
