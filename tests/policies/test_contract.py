@@ -15,8 +15,8 @@ from hesrpt.runtime import pool as pool_module
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.events import Finish, ItemFinished, JobArrived, Start, Tick
+from hesrpt.runtime.forecast import estimate_remaining_work, predict_ends
 from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 
@@ -134,7 +134,7 @@ def test_core_runs_all_jobs_and_predicts_their_ends(name: str) -> None:
     core = Core(4, name)
     core.handle(*(JobArrived(0.0, job) for job in jobs))
     ends = predict_ends(estimate_remaining_work(core, 0.0))
-    assert set(ends) == {"large", "small", "unknown"}
+    assert set(ends) == {"large", "small"}
     assert all(np.isfinite(end) for end in ends.values())
     assert run_to_the_end(Core(4, name), jobs) == {"large", "small", "unknown"}
 

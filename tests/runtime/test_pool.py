@@ -168,7 +168,7 @@ def test_scheduler_does_not_wait_for_a_prediction() -> None:
     engine = PausedEngine(4, lambda job, item, width: 1.0)
     with Pool(servers=4, policy=share_equally, engine=engine) as pool:
         predictor = threading.Thread(target=pool.predict_ends)
-        pool.map(square, range(40), name="first")
+        pool.map(square, range(40), name="first", size=40)
         wait_until(lambda: sum(pool.snapshot().held.values()) == 4)
         predictor.start()
         assert is_predicting.wait(60)

@@ -1,4 +1,4 @@
-"""Predictions by simulation: when active jobs will end, and how other policies would have done."""
+"""How other policies would have done, by simulation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hesrpt import PowerLaw, Workload, simulate
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.events import ItemFinished, JobArrived
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.predictions import (
-    estimate_remaining_work,
-    predict_ends,
     simulate_alternatives,
     simulate_flow_times,
 )
@@ -31,53 +27,6 @@ def create_record(name: str, size: float, arrived: float = 0.0, done: int = 100)
         size=size,
         speedup=HALF,
     )
-
-
-def test_ends_of_active_jobs_are_predicted() -> None:
-    core = Core(4)
-    core.handle(
-        JobArrived(0, JobSpec(name="large", items=100, size=100, speedup=HALF)),
-        JobArrived(0, JobSpec(name="small", items=10, size=10, speedup=HALF)),
-    )
-    expected = simulate(Workload([100, 10], HALF), 4, "hesrpt", whole=True)
-    large, small = expected.completion_times
-    assert predict_ends(estimate_remaining_work(core, 0.0)) == pytest.approx(
-        {"large": large, "small": small}
-    )
-    core.handle(ItemFinished(2.0, "small", 0, 1.0))
-    assert predict_ends(estimate_remaining_work(core, 2.0))["small"] > 2.0
-
-
-def test_predicted_job_uses_at_most_one_server_per_item() -> None:
-    core = Core(16)
-    core.handle(JobArrived(0, JobSpec(name="narrow", items=4, size=4, speedup=HALF)))
-    assert predict_ends(estimate_remaining_work(core, 0.0)) == pytest.approx({"narrow": 4 / 4**0.5})
-
-
-def test_predictions_respect_how_many_servers_jobs_may_have() -> None:
-    core = Core(4)
-    core.handle(
-        JobArrived(0, JobSpec(name="a", size=16, speedup=HALF, resize="restart", max_servers=1)),
-        JobArrived(0, JobSpec(name="b", size=20, speedup=HALF, resize="restart", min_servers=4)),
-    )
-    ends = predict_ends(estimate_remaining_work(core, 0.0))
-    assert ends == pytest.approx({"a": 16.0, "b": 16 + 20 / 4**0.5})  # one after the other
-
-
-def test_command_that_keeps_its_servers_is_predicted_to_keep_them() -> None:
-    core = Core(4)
-    core.handle(JobArrived(0, JobSpec(name="c", size=16, resize="never", speedup=HALF)))
-    core.handle(JobArrived(1, JobSpec(name="b", items=4, size=4, speedup=HALF)))
-    assert core.jobs["c"].observed == 4
-    ends = predict_ends(estimate_remaining_work(core, 1.0))
-    assert ends == pytest.approx({"c": 8.0, "b": 8 + 4 / 4**0.5})
-
-
-def test_command_that_waits_for_a_larger_node_has_no_prediction() -> None:
-    core = Core(4)
-    core.handle(JobArrived(0, JobSpec(name="wide", resize="never", min_servers=5)))
-    core.handle(JobArrived(0, JobSpec(name="b", items=4, size=4, speedup=HALF)))
-    assert list(predict_ends(estimate_remaining_work(core, 0.0))) == ["b"]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "equi", "hesrpt"])
@@ -104,15 +53,6 @@ def test_simulated_command_has_its_fewest_servers_or_none(
 def _record_command(name: str, **limits: int) -> JobRecord:
     spec = JobSpec(name=name, resize="never", **limits)  # type: ignore[arg-type]
     return replace(create_record(name, 3.0, done=1), spec=spec)
-
-
-def test_no_prediction_without_servers_or_for_too_many_jobs() -> None:
-    core = Core(0)
-    core.handle(JobArrived(0, JobSpec(name="a", items=4)))
-    assert predict_ends(estimate_remaining_work(core, 0.0)) == {}
-    core = Core(4)
-    core.handle(*(JobArrived(0, JobSpec(name=str(job), items=1)) for job in range(201)))
-    assert predict_ends(estimate_remaining_work(core, 0.0)) == {}
 
 
 def test_other_policies_are_simulated_on_the_measured_work() -> None:

@@ -117,8 +117,12 @@ class Allocator:
                 limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs
             ),
         )
+        return self.decide(state)
+
+    def decide(self, state: State) -> IntArray:
+        """Return the whole servers that the policy gives each job of a state."""
         decision = self._bind_policy(state)(state)
-        rounded = round_fairly(np.asarray(decision, dtype=np.float64), float(servers))
+        rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
         return rounded.astype(np.int64)
 
     def _bind_policy(self, state: State) -> Policy:
@@ -175,9 +179,7 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
         job
         for job in jobs
         if job.is_bag
-        and job.spec.size is None
-        and job.durations.items == 0
-        and job.spec.prior.item_seconds is None
+        and not job.is_size_known
         and job.planned == 0
         and job.max_servers > 0
         and not job.is_paused

@@ -74,7 +74,7 @@ class Core:
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.planned_at = -inf
-        self._arrivals = 0
+        self.arrivals = 0  # how many jobs have arrived
         self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
 
     def handle(self, *events: Event) -> list[Command]:
@@ -117,11 +117,11 @@ class Core:
         spec = event.spec
         if spec.name in self.jobs:
             raise InputError(f"there is already a job named {spec.name!r}")
-        self._arrivals += 1
+        self.arrivals += 1
         is_read_later = spec.is_streamed or spec.items is None
         job = self.jobs[spec.name] = ActiveJob(
             spec=spec,
-            number=self._arrivals,
+            number=self.arrivals,
             arrived=event.time,
             items=spec.items,
             items_read=0 if is_read_later else None,

@@ -20,6 +20,7 @@ from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.callback_thread import CallbackThread
 from hesrpt.runtime.core import MAX_BATCH, Core
 from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
 from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.live_job import LiveJob
@@ -67,6 +68,7 @@ class Driver:
         self.condition = threading.Condition()  # guards the run: the core, the recorder, all jobs
         self._run = LiveRun(core, engine, journal, self.send, memory or KindMemory())
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
+        self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.failure: BaseException | None = None
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._watches: dict[LiveJob, set[Watch]] = {}
@@ -109,7 +111,9 @@ class Driver:
             self.raise_failure()
             if self._is_closing or self._is_draining:
                 raise PoolClosedError("the pool is closed")
-            self.jobs |= {job.name: job for job in jobs}
+            for job in jobs:
+                job.items = job.spec.items if job.items is None else job.items
+                self.jobs[job.name] = job
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
     def cancel(self, job: LiveJob, error: str = "cancelled") -> None:
@@ -181,6 +185,10 @@ class Driver:
         self.check_process()
         with self.condition:
             return self._run.take_snapshot()
+
+    def _estimate_remaining_work(self) -> RemainingWork:
+        with self.condition:
+            return estimate_remaining_work(self.core, self.now)
 
     def close(self) -> None:
         """Stop all running items and the thread."""

@@ -81,6 +81,29 @@ class Job(Generic[T_co]):
         return self._live.items
 
     @property
+    def progress(self) -> float | None:
+        """The fraction of its items that are done, from 0 to 1; None if that is not known."""
+        return self._live.progress
+
+    @property
+    def servers(self) -> int:
+        """How many servers the job holds now."""
+        return self._live.servers
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds until the job will have ended, as predicted; 0.0 once it has, None if unknown.
+
+        The prediction simulates the policy on the work that remains of all jobs, so it counts the
+        servers that the job gets when others end. It is unknown until the first item is done,
+        unless the job has a size, while the number of items is unknown, and while it is paused.
+        """
+        if self.has_ended:
+            return 0.0
+        end = self._driver.forecaster.predict().get(self.name)
+        return None if end is None else max(end - self._driver.now, 0.0)
+
+    @property
     def flow_time(self) -> float:
         """Seconds from the job's arrival to its end, or until now if it has not ended."""
         if self._live.arrived is None:

@@ -182,6 +182,13 @@ class ActiveJob:
         return self.items - self.done_count
 
     @property
+    def is_size_known(self) -> bool:
+        """Whether the size of the job, or of its items, is given or learned, not assumed."""
+        spec = self.spec
+        is_learned = self.durations.items > 0 or spec.prior.item_seconds is not None
+        return is_learned or spec.size is not None
+
+    @property
     def waiting_items(self) -> int:
         """How many known items are waiting to be started."""
         if self.items is None:

@@ -81,6 +81,13 @@ class LiveJob:
         return self.done - self.unwritten
 
     @property
+    def progress(self) -> float | None:
+        """The fraction of the items that are done; None if the number of items is unknown."""
+        if self.items is None:
+            return None
+        return self.reported_done / self.items if self.items else 1.0
+
+    @property
     def has_ended(self) -> bool:
         """Whether the job is done, failed or cancelled."""
         return self.ended is not None

@@ -134,7 +134,6 @@ class LiveRun:
         for job in jobs:
             if job.arrived is None:
                 job.arrived = self.now
-            job.items = job.spec.items
             job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
             self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
             self.recorder.move_items(job.number, job.matches.moved)

@@ -30,7 +30,6 @@ from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
 from hesrpt.runtime.posix import require_posix
-from hesrpt.runtime.predictions import estimate_remaining_work, predict_ends
 from hesrpt.runtime.python_jobs import (
     create_call_source,
     create_executor_job,
@@ -403,11 +402,13 @@ class Pool:
         return self._driver.take_snapshot()
 
     def predict_ends(self) -> dict[str, float]:
-        """Predict when each running job will end, in seconds since the run began."""
+        """Predict when jobs will end, in seconds since the run began.
+
+        This simulates the policy on the work that remains, as far as it is known: jobs without a
+        size are left out until their first item is done. See :attr:`Job.eta`.
+        """
         self._driver.check_process()
-        with self._driver.condition:
-            remaining = estimate_remaining_work(self._driver.core, self._driver.now)
-        return predict_ends(remaining)  # slow, so the scheduler must not wait for it
+        return dict(self._driver.forecaster.predict())
 
     # --- results of the run -------------------------------------------------------------------
 
