@@ -16,6 +16,7 @@ from benchmarks import (
     ray_overhead,
     scheduler_overhead,
     simulation_speed,
+    streaming,
     trace_replay,
 )
 
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "batches": simulation_speed.measure_growth,
     "arrivals": arrivals.measure_arrivals,
     "throughput": scheduler_overhead.measure_throughput,
+    "streaming": streaming.measure_streaming,
     "decisions": scheduler_overhead.measure_decisions,
     "ray": ray_overhead.measure_throughput,
     "sharing": ray_overhead.compare_flow_times,

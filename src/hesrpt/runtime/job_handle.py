@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.async_waiting import wait_async
@@ -16,6 +16,9 @@ from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.steering import check_pausable
 from hesrpt.validation import check_positive
+
+if TYPE_CHECKING:
+    from hesrpt.runtime.job_handles import JobHandles
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
@@ -203,15 +206,11 @@ class Job(Generic[T_co]):
         pool. If it raises an exception, that is logged. Closing the pool waits for it. Until it has
         been called, the job goes on even if nobody else holds it.
         """
-        callbacks = self._driver.callbacks
+        live, callbacks = self._live, self._driver.callbacks
         call = partial(callback, self)
         callbacks.start()
-        if (
-            self._driver.watch(
-                self._live, lambda: self._live.has_ended, lambda: callbacks.put(call)
-            )
-            is None
-        ):
+        put = partial(callbacks.put, call)
+        if self._driver.watch(live, lambda: live.has_ended, put) is None:
             callbacks.call_now(call)
 
     def refs(self, timeout: float | None = None) -> list[Any]:
@@ -274,42 +273,3 @@ class Job(Generic[T_co]):
     def resume(self) -> None:
         """Let a paused job go on."""
         self._driver.steer(self._live, lambda job: job.set_paused(False))
-
-
-class JobHandles:
-    """The handles of a pool's jobs. It holds those that nobody has read, so their results stay."""
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._unread: dict[LiveJob, Job[Any]] = {}
-        self._handles: weakref.WeakValueDictionary[LiveJob, Job[Any]] = (
-            weakref.WeakValueDictionary()
-        )
-
-    def add(self, job: LiveJob) -> Job[Any]:
-        """Return the handle of a new job."""
-        handle = self._handles[job] = self._unread[job] = Job(self._lease, job, self)
-        return handle
-
-    def get(self, job: LiveJob) -> Job[Any]:
-        """Return the handle of a job; another one if the first was read and forgotten."""
-        handle = self._handles.get(job)
-        if handle is None:
-            handle = self._handles[job] = Job(self._lease, job, self)
-        return handle
-
-    def get_live_job(self, handle: Job[Any]) -> LiveJob:
-        """Return the job of a handle, which must be one of this pool."""
-        if not isinstance(handle, Job) or handle._lease is not self._lease:
-            raise InputError(f"must be jobs of this pool, got {handle!r}", argument="jobs")
-        return handle._live
-
-    def take(self, job: LiveJob) -> Job[Any]:
-        """Return the handle of a job, and forget it."""
-        handle = self.get(job)
-        self.release(job)
-        return handle
-
-    def release(self, job: LiveJob) -> None:
-        """Forget a job: its results are freed once nobody else holds it."""
-        self._unread.pop(job, None)

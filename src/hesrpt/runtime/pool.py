@@ -22,7 +22,8 @@ from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.inspection import read_learned_runs
-from hesrpt.runtime.job_handle import Job, JobHandles
+from hesrpt.runtime.job_handle import Job
+from hesrpt.runtime.job_handles import JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.kinds import KindMemory
