@@ -12,16 +12,21 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
+from hesrpt.cli.cancel import cancel
 from hesrpt.cli.compare import compare
 from hesrpt.cli.logs import logs
 from hesrpt.cli.option_groups import expand_option_groups
 from hesrpt.cli.paper import paper
+from hesrpt.cli.pause import pause
 from hesrpt.cli.plan import plan
 from hesrpt.cli.report import report
+from hesrpt.cli.resume import resume
+from hesrpt.cli.retry import retry
 from hesrpt.cli.run import run
 from hesrpt.cli.simulate import simulate
 from hesrpt.cli.status import status
 from hesrpt.cli.submit import submit
+from hesrpt.cli.weight import weight
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
@@ -29,6 +34,7 @@ from hesrpt.errors import CertificateError, InputError
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, simulate, compare, whatif, paper),
     "Run real jobs": (run, submit, status, logs, report),
+    "Steer a run": (cancel, pause, resume, retry, weight),
 }
 
 
@@ -38,6 +44,12 @@ def _hide_types_of_flags(parameters: list[Any]) -> list[Any]:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     return parameters
+
+
+def _join_lines(function: Callable[..., None]) -> str:
+    """Return what a command does, with each paragraph on one line, as the terminal wraps it."""
+    paragraphs = (function.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 class _Group(TyperGroup):
@@ -79,7 +91,9 @@ app = typer.Typer(
 
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
-        app.command(cls=_Command, rich_help_panel=_panel)(expand_option_groups(_function))
+        app.command(cls=_Command, rich_help_panel=_panel, help=_join_lines(_function))(
+            expand_option_groups(_function)
+        )
 
 
 def _print_version(is_requested: bool) -> None:

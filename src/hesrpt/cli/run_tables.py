@@ -46,17 +46,27 @@ def print_status(status: RunStatus, directory: Path) -> None:
     console = create_console()
     print_table(console, table)
     print_failures(console, status.jobs)
+    for name, request in status.changes:
+        value = "" if request.weight is None else f" {request.weight:g}"
+        what = f"requested for {name}, but not done yet: {request.kind}{value}"
+        console.print(literal(what), soft_wrap=True)
     console.print()
     if status.is_running:
         console.print("a scheduler is running")
         return
+    hint = describe_continuation(status, directory)
+    console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
+
+
+def describe_continuation(status: RunStatus, directory: Path) -> str:
+    """Return how to continue a run that no scheduler runs, to be appended to a sentence."""
     unfinished = [job for job in status.jobs if not job.has_ended]
     hint = ""
     if status.submitted or any(job.spec.command for job in unfinished):
         hint += f"; continue with: {get_resume_command(directory)}"
     if status.waits_for_script:
         hint += f"; {SCRIPT_HINT}"
-    console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
+    return hint
 
 
 def get_resume_command(directory: Path) -> str:

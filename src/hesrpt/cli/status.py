@@ -38,6 +38,10 @@ def status(
             "hesrpt": __version__,
             "running": run_status.is_running,
             "submitted": [spec.name for spec in run_status.submitted],
+            "requests": [
+                {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
+                for name, each in run_status.changes
+            ],
             "jobs": jobs,
         }
         print(json.dumps(result, indent=2))

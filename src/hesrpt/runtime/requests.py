@@ -71,9 +71,8 @@ def request_change(
             for each in asked
         ]
         numbers, is_open = journal.requests.add(requests) if requests else ([], False)
-        answers: dict[int, Answer] = {}
-        if is_open:
-            answers = _wait_for_answers(journal, numbers, timeout)
+        is_running = is_open and journal.is_running
+        answers = _wait_for_answers(journal, numbers, timeout) if is_running else {}
         given = dict(zip((each.name for each in asked), numbers, strict=True))
     results = []
     for target in targets:
@@ -87,7 +86,10 @@ def request_change(
             )
         else:
             promise = _PROMISES[kind].format(weight=weight or 0.0)
-            result = RequestResult(job=target.name, text=promise, is_answered=False, request=number)
+            when = "; the scheduler has not answered yet" if is_running else " when the run goes on"
+            result = RequestResult(
+                job=target.name, text=promise + when, is_answered=False, request=number
+            )
         results.append(result)
     return results
 

@@ -1,0 +1,16 @@
+"""``hesrpt cancel``: ends jobs of a run."""
+
+from __future__ import annotations
+
+from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.steering import AllJobs, JobNames, change_jobs
+
+
+def cancel(
+    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+) -> None:
+    """End jobs of a run. They stay cancelled until they are retried.
+
+    Items that are running are stopped. Results of items that are done are kept.
+    """
+    change_jobs(state, "cancel", jobs, all_jobs=all_jobs, as_json=as_json)

@@ -1,0 +1,17 @@
+"""``hesrpt pause``: gives the servers of jobs to others for a while."""
+
+from __future__ import annotations
+
+from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.steering import AllJobs, JobNames, change_jobs
+
+
+def pause(
+    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+) -> None:
+    """Give the servers of jobs to others until the jobs are resumed.
+
+    A job with items lets those end that are running, and starts no others. A single command is
+    suspended with all its processes, or stopped if it resizes by restarting.
+    """
+    change_jobs(state, "pause", jobs, all_jobs=all_jobs, as_json=as_json)

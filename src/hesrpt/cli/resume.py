@@ -1,0 +1,13 @@
+"""``hesrpt resume``: lets paused jobs go on."""
+
+from __future__ import annotations
+
+from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.steering import AllJobs, JobNames, change_jobs
+
+
+def resume(
+    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+) -> None:
+    """Let paused jobs go on."""
+    change_jobs(state, "resume", jobs, all_jobs=all_jobs, as_json=as_json)

@@ -1,0 +1,13 @@
+"""``hesrpt retry``: runs failed items again."""
+
+from __future__ import annotations
+
+from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.steering import AllJobs, JobNames, change_jobs
+
+
+def retry(
+    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+) -> None:
+    """Run the failed items of jobs again, and continue jobs that were cancelled."""
+    change_jobs(state, "retry", jobs, all_jobs=all_jobs, as_json=as_json)

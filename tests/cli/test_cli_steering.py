@@ -1,0 +1,123 @@
+"""hesrpt cancel, pause, resume, retry and weight: on runs that are running, and on others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.shell import assert_refused, call
+from support.waiting import wait_until
+
+from hesrpt import Pool
+from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.inspection import read_status
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    """A pool of a script with two jobs, whose items never end."""
+    engine = FakeEngine(2, lambda job, item, width: 1e9)
+    created = Pool(state=tmp_path / "s", engine=engine)
+    for name in ("big", "small"):
+        created.map(abs, range(8), name=name, size=100.0)
+    wait_until(lambda: len(read_status(tmp_path / "s").jobs) == 2)
+    yield created
+    created.close()
+
+
+def test_jobs_of_a_running_script_are_steered(tmp_path: Path, pool: Pool) -> None:
+    big, small = pool.jobs
+    wait_until(lambda: "running" in (big.state, small.state))
+    done = call("pause", "s", "--all", cwd=tmp_path)
+    assert sorted(done.stdout.splitlines()) in (
+        ["big: paused", "small: paused; items that are running end first"],
+        ["big: paused; items that are running end first", "small: paused"],
+        ["big: paused; items that are running end first"] * 2,
+    )
+    assert (big.state, small.state) == ("paused", "paused")
+    assert call("resume", "s", "big", cwd=tmp_path).stdout == "big: resumed\n"
+    assert call("resume", "s", "big", cwd=tmp_path).stdout == "big: was not paused\n"
+    assert (big.state in ("running", "waiting"), small.state) == (True, "paused")
+    weighed = call("weight", "s", "big", "small", "2.5", cwd=tmp_path)
+    assert weighed.stdout == "big: now has weight 2.5\nsmall: now has weight 2.5\n"
+    assert (big.weight, small.weight) == (2.5, 2.5)
+    assert call("cancel", "s", "small", cwd=tmp_path).stdout == "small: cancelled\n"
+    assert (small.wait(60), small.state) == (True, "cancelled")
+    refused = call("pause", "s", "small", "big", "--json", cwd=tmp_path)
+    assert refused.returncode == 1
+    first, second = json.loads(refused.stdout)["jobs"]
+    assert (first["name"], first["refused"], first["text"]) == (
+        "small",
+        True,
+        "is cancelled already",
+    )
+    assert (second["name"], second["refused"], second["answered"]) == ("big", False, True)
+
+
+def test_requests_wait_for_the_next_scheduler(tmp_path: Path, pool: Pool) -> None:
+    pool.close()
+    printed = call("pause", "s", "big", cwd=tmp_path).stdout
+    assert printed == (
+        "big: will be paused when the run goes on\n"
+        "no scheduler is running; Python jobs continue when their script is run with "
+        "Pool(…, resume=True)\n"
+    )
+    call("cancel", "s", "small", cwd=tmp_path)
+    call("weight", "s", "big", "7", cwd=tmp_path)
+    status = call("status", "s", cwd=tmp_path).stdout
+    assert "requested for big, but not done yet: pause\n" in status
+    assert "requested for small, but not done yet: cancel\n" in status
+    requests = json.loads(call("status", "s", "--json", cwd=tmp_path).stdout)["requests"]
+    assert [(each["kind"], each["job"], each["weight"]) for each in requests] == [
+        ("pause", "big", None),
+        ("cancel", "small", None),
+        ("weight", "big", 7.0),
+    ]
+    engine = FakeEngine(2, lambda job, item, width: 1e9)
+    with closing(Pool(state=tmp_path / "s", resume=True, engine=engine)) as again:
+        small = again.map(abs, range(8), name="small")
+        assert (small.wait(60), small.state) == (True, "cancelled")
+        big = again.map(abs, range(8), name="big")
+        wait_until(lambda: big.state == "paused" and not read_status(tmp_path / "s").changes)
+        assert (big.weight, again.snapshot().held) == (7, {"big": 0})
+        assert engine._starts == 0  # neither has started an item
+    with closing(Pool(state=tmp_path / "s", resume=True, engine=FakeEngine(2))) as again:
+        small = again.map(abs, range(8), name="small")
+        assert (small.state, small.error) == ("cancelled", "cancelled by hesrpt cancel")
+
+
+def test_mistakes_list_the_jobs(tmp_path: Path, pool: Pool) -> None:
+    for arguments, message in (
+        (["pause", "s", "large"], "there is no job 'large' in s; jobs are: big, small"),
+        (["resume", "s"], "JOB is missing; name jobs, or use --all; jobs are: big, small"),
+        (["cancel", "s", "big", "--all"], "--all means all jobs: leave out their names"),
+        (["weight", "s", "big"], "WEIGHT must be a number greater than 0, got 'big'"),
+        (["weight", "s", "big", "0"], "WEIGHT must be greater than 0, got 0"),
+        (["pause", "none", "big"], "none: does not exist; a state directory was expected"),
+    ):
+        assert_refused(call(*arguments, cwd=tmp_path), message)
+    assert {job.state for job in pool.jobs} <= {"running", "waiting"}
+    for job in pool.jobs:
+        job.cancel()
+    pool.wait()
+    assert_refused(call("pause", "s", "--all", cwd=tmp_path), "s: there is no job to pause")
+
+
+def test_job_that_was_submitted_but_not_added_can_be_steered(tmp_path: Path, pool: Pool) -> None:
+    for job in pool.jobs:
+        job.cancel()
+    pool.wait()
+    pool.close()
+    (tmp_path / "more.toml").write_text('[[job]]\nname = "more"\nitems = [1]\ncommand = "true"\n')
+    call("submit", "s", "more.toml", cwd=tmp_path)
+    call("pause", "s", "more", cwd=tmp_path)
+    assert [name for name, _ in read_status(tmp_path / "s").changes] == ["more"]
+    with Pool(state=tmp_path / "s", resume=True, engine=FakeEngine(2)) as again:
+        wait_until(lambda: [job.state for job in again.jobs] == ["paused"])
+        (more,) = again.jobs
+        assert (more.name, more.done) == ("more", 0)
+        more.resume()
+    assert more.state == "done"
