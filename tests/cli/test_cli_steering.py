@@ -121,3 +121,20 @@ def test_job_that_was_submitted_but_not_added_can_be_steered(tmp_path: Path, poo
         assert (more.name, more.done) == ("more", 0)
         more.resume()
     assert more.state == "done"
+
+
+def test_cancelled_job_runs_again_once_it_is_retried(tmp_path: Path, pool: Pool) -> None:
+    state = tmp_path / "s"
+    refused = call("retry", "s", "big", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "big: has no failed items\n")
+    call("cancel", "s", "small", "big", cwd=tmp_path)
+    pool.wait()
+    printed = call("retry", "s", "big", cwd=tmp_path).stdout
+    assert printed == "big: will run again when the run is started again\n"
+    pool.close()
+    printed = call("retry", "s", "small", cwd=tmp_path).stdout
+    assert printed.startswith("small: its failed items will run again when the run goes on\n")
+    with Pool(state=state, resume=True, engine=FakeEngine(2)) as again:
+        for name in ("big", "small"):
+            again.map(abs, range(8), name=name)
+    assert {job.state for job in read_status(state).jobs} == {"done"}

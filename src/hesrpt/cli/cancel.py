@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hesrpt.cli.job_changes import AllJobs, JobNames, change_jobs
 from hesrpt.cli.options import AsJson, StateDirectory
-from hesrpt.cli.steering import AllJobs, JobNames, change_jobs
 
 
 def cancel(

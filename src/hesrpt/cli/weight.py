@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hesrpt.cli.job_changes import AllJobs, JobNames, change_jobs
 from hesrpt.cli.options import AsJson, StateDirectory
-from hesrpt.cli.steering import AllJobs, JobNames, change_jobs
 from hesrpt.errors import InputError
 from hesrpt.validation import check_positive, is_number
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import Answer, Changes, JobRecord, Request
+from hesrpt.runtime.storage.journal_entries import Answer, Changes, Request
 
 #: How often to look for requests, in seconds.
 POLL_SECONDS = 0.25
@@ -57,20 +57,13 @@ class Inbox:
 
     def _defer(self, request: Request) -> None:
         """Keep a request about a job that is not in this run, unless it is too late for it."""
-        record = self._find_record(request)
+        records = self._journal.read_records()
+        record = next((record for record in records if request.is_about(record)), None)
         if record is None or not record.has_ended or request.kind == "retry":
             self._deferred.add(request.number)  # its script or jobs file may add it
             return
-        answer = Answer(request.number, True, f"it is {record.state} already")
+        answer = Answer(request.number, True, f"is {record.state} already")
         self._journal.write(Changes(answers=[answer]))
-
-    def _find_record(self, request: Request) -> JobRecord | None:
-        for record in self._journal.read_records():
-            if request.job == record.number or (
-                request.submission is not None and request.submission == record.spec.submission
-            ):
-                return record
-        return None
 
     def close(self) -> bool:
         """Take no more requests; return False if there is one that has not been answered."""

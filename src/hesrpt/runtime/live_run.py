@@ -272,6 +272,8 @@ class LiveRun:
         self.recorder.answer(Answer(request.number, False, text))
         if request.kind == "cancel":
             return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
+        if request.kind == "retry":
+            self.recorder.update_job(replace(job, ended=None, error=None).to_record())
         return self._steer(job)
 
     def _check_capacity(self) -> list[Event]:

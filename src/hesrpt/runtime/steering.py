@@ -21,10 +21,12 @@ def check_pausable(job: LiveJob, engine: Engine) -> None:
 def obey(job: LiveJob, request: Request, engine: Engine) -> str:
     """Change a job as another process has asked; return what was done.
 
-    Ending it is left to the caller. Raises an InputError if the request must be refused.
+    Ending it, or reopening it, is left to the caller. Raises an InputError to refuse the request.
     """
+    if request.kind == "retry":
+        return _describe_retry(job)
     if job.has_ended:
-        raise InputError(f"it is {job.state} already")
+        raise InputError(f"is {job.state} already")
     match request.kind:
         case "cancel":
             return "cancelled"
@@ -43,6 +45,12 @@ def obey(job: LiveJob, request: Request, engine: Engine) -> str:
             assert request.weight is not None
             job.set_weight(request.weight)
             return f"now has weight {request.weight:g}"
+
+
+def _describe_retry(job: LiveJob) -> str:
+    if not job.has_ended or job.state == "done":
+        raise InputError("has no failed items")
+    return "will run again when the run is started again"
 
 
 def _describe_pause(job: LiveJob) -> str:

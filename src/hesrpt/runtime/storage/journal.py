@@ -15,6 +15,7 @@ from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
+    Answer,
     Changes,
     Holding,
     JobRecord,
@@ -117,6 +118,16 @@ class Journal:
                 jobs=[replace(each, ended=self.last_time, error="cancelled") for each in calls],
             )
         )
+        self._reopen_retried_jobs(records)
+
+    def _reopen_retried_jobs(self, records: Sequence[JobRecord]) -> None:
+        """Let jobs run again for which this was requested while no scheduler ran."""
+        retries = [request for request in self.requests.read() if request.kind == "retry"]
+        found = [record for record in records if any(each.is_about(record) for each in retries)]
+        ended = [record for record in found if record.has_ended and record.state != "done"]
+        reopened = [replace(record, ended=None, error=None) for record in ended]
+        answers = [Answer(request.number, False, "runs again") for request in retries]
+        self.write(Changes(jobs=reopened, answers=answers))
 
     def _discard_damaged(self, table: str, key: str, columns: str) -> None:
         """Remove damaged entries that a run can do without."""

@@ -114,6 +114,12 @@ class Request:
     submission: int | None = None  # the request that added it, if it had no number yet
     weight: float | None = None  # that the job is to have
 
+    def is_about(self, record: JobRecord) -> bool:
+        """Return whether it asks for a change of this job."""
+        if self.submission is not None:
+            return self.submission == record.spec.submission
+        return self.job == record.number
+
 
 class Answer(NamedTuple):
     """What the scheduler did about a request."""
