@@ -16,7 +16,7 @@ from support.waiting import wait_until
 from hesrpt import Pool
 
 _PRELUDE = """
-import gc, multiprocessing, os, signal, sys, threading, time
+import asyncio, gc, multiprocessing, os, signal, sys, threading, time
 from hesrpt import InputError, Pool
 
 def expect_refusal(use):
@@ -30,6 +30,9 @@ def expect_refusal(use):
 def reap(pid):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert code == 0, f"the forked process ended with code {code}"
+
+async def wait_for(job):
+    return await job
 
 def check(pool):
     "Check that the parent can still use its pool."
@@ -55,6 +58,9 @@ SCRIPTS = {
                     lambda: pool.predict_ends(),
                     lambda: job.wait(),
                     lambda: job.results(),
+                    lambda: next(job.iter_results()),
+                    lambda: asyncio.run(wait_for(job)),
+                    lambda: job.add_done_callback(print),
                     lambda: job.cancel(),
                     lambda: call.result(),
                     lambda: call.exception(),
@@ -110,7 +116,8 @@ SCRIPTS = {
         assert job.wait(60) and call.result(60) == 3
         if (pid := os.fork()) == 0:
             assert job.results() == [1, 2] and call.result() == 3
-            os._exit(0)
+            assert asyncio.run(wait_for(job)) == list(job.iter_results()) == [1, 2]
+            job.add_done_callback(lambda job: os._exit(0))
         reap(pid)
         check(pool)
         """,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.watches import Watch
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,8 +37,8 @@ async def wait_async(
         with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(_finish, woken)
 
-    watch = driver.watch(job, is_ready, wake)
-    if watch is not None:
+    watch = Watch(job, is_ready, wake)
+    if driver.watch(watch):
         try:
             async with asyncio.timeout(timeout):
                 await woken

@@ -10,10 +10,8 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.call_source import CallSource
@@ -28,6 +26,7 @@ from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message, RequestReceived
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.watches import Watch, Watches, wake_all
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
@@ -35,19 +34,6 @@ _STEP_SECONDS = 0.5
 _GATHER_SECONDS = 0.005
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
-
-
-#: What the thread calls to wake somebody.
-Wake: TypeAlias = Callable[[], object]
-
-
-@dataclass(frozen=True, eq=False)
-class Watch:
-    """Somebody who wants to be woken when something about a job makes a condition true."""
-
-    job: LiveJob
-    is_ready: Callable[[], bool]
-    wake: Wake
 
 
 class PoolClosedError(InputError):
@@ -71,7 +57,7 @@ class Driver:
         self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.failure: BaseException | None = None
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._watches: dict[LiveJob, set[Watch]] = {}
+        self.watches = Watches()
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
         self._inbox: Inbox | None = None
@@ -157,23 +143,21 @@ class Driver:
         if self.was_forked:
             self.raise_failure()
 
-    def watch(self, job: LiveJob, is_ready: Callable[[], bool], wake: Wake) -> Watch | None:
-        """Call ``wake`` once, in the thread, when something about a job makes ``is_ready()`` true.
+    def watch(self, watch: Watch) -> bool:
+        """Let the thread wake somebody when a condition holds, or when the thread fails.
 
-        Returns None if it is true now. ``wake`` must be quick; a failing thread calls it too.
+        Returns False if it holds now, or the thread has failed.
         """
-        self.check_process()
         with self.condition:
-            if is_ready() or self.failure is not None:
-                return None
-            watch = Watch(job, is_ready, wake)
-            self._watches.setdefault(job, set()).add(watch)
-            return watch
+            if watch.is_ready() or self.failure is not None:
+                return False
+            self.watches.add(watch)
+            return True
 
     def unwatch(self, watch: Watch) -> None:
-        """Do not call what a watch would call, unless that has happened already."""
+        """Do not wake somebody, unless that has happened already."""
         with self.condition:
-            self._remove_watches([watch])
+            self.watches.remove(watch)
 
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""
@@ -234,24 +218,6 @@ class Driver:
         """Seconds since the run began, not counting the time between two schedulers."""
         return self._run.now
 
-    # --- watches ----------------------------------------------------------------------------------
-
-    def _take_ready_watches(self, jobs: Iterable[LiveJob]) -> list[Watch]:
-        """Return and forget the watches of jobs whose conditions hold now."""
-        if not self._watches:
-            return []
-        watches = [watch for job in jobs for watch in self._watches.get(job, ())]
-        ready = [watch for watch in watches if watch.is_ready() or self.failure is not None]
-        self._remove_watches(ready)
-        return ready
-
-    def _remove_watches(self, watches: Iterable[Watch]) -> None:
-        for watch in watches:
-            if (others := self._watches.get(watch.job)) is not None:
-                others.discard(watch)
-                if not others:
-                    del self._watches[watch.job]
-
     # --- the thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -268,9 +234,9 @@ class Driver:
                 self.failure = error
                 for job in self.jobs.values():
                     job.source.close(f"the scheduler has failed: {error}")
-                watches = self._take_ready_watches(list(self._watches))
+                watches = self.watches.take_all()
                 self.condition.notify_all()
-            _wake_all(watches)
+            wake_all(watches)
         finally:
             self.callbacks.stop()
             self._on_end(self)
@@ -295,9 +261,9 @@ class Driver:
         """Cancel the jobs that have not ended."""
         with self.condition:
             self._run.cancel_all()
-            watches = self._take_ready_watches(list(self._watches))
+            watches = self.watches.take_all()
             self.condition.notify_all()
-        _wake_all(watches)
+        wake_all(watches)
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
@@ -312,9 +278,9 @@ class Driver:
             self._run.react(outcomes, messages)
         self._run.flush()  # other threads can go on meanwhile
         with self.condition:
-            watches = self._take_ready_watches(self._run.publish(outcomes))
+            watches = self.watches.take_ready(self._run.publish(outcomes))
             self.condition.notify_all()
-        _wake_all(watches)
+        wake_all(watches)
 
     def _receive_messages(self) -> list[Message]:
         """Return what other threads have sent."""
@@ -351,9 +317,3 @@ class Driver:
         with self.condition:
             jobs = list(self.jobs.values())
         return self._inbox.take(jobs)
-
-
-def _wake_all(watches: Iterable[Watch]) -> None:
-    """Wake those who watch, who may want the driver's condition."""
-    for watch in watches:
-        watch.wake()

@@ -15,6 +15,7 @@ from hesrpt.runtime.job_state import JobState
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.steering import check_pausable
+from hesrpt.runtime.watches import Watch
 from hesrpt.validation import check_positive
 
 if TYPE_CHECKING:
@@ -206,12 +207,13 @@ class Job(Generic[T_co]):
         pool. If it raises an exception, that is logged. Closing the pool waits for it. Until it has
         been called, the job goes on even if nobody else holds it.
         """
-        live, callbacks = self._live, self._driver.callbacks
-        call = partial(callback, self)
-        callbacks.start()
-        put = partial(callbacks.put, call)
-        if self._driver.watch(live, lambda: live.has_ended, put) is None:
-            callbacks.call_now(call)
+        driver, call = self._driver, partial(callback, self)
+        if not self._live.has_ended:
+            driver.check_process()
+            driver.callbacks.start()
+        watch = Watch(self._live, lambda: self._live.has_ended, partial(driver.callbacks.put, call))
+        if not driver.watch(watch):
+            driver.callbacks.call_now(call)
 
     def refs(self, timeout: float | None = None) -> list[Any]:
         """Wait for the job, and return references to its results, which stay in the cluster.

@@ -457,9 +457,6 @@ class Pool:
             return  # the pool belongs to the parent process
         try:
             if kind is None:
-                for job in list(self._driver.jobs.values()):
-                    if isinstance(job.source, CallSource):
-                        job.source.shutdown()
                 self._wait_for_callbacks()
                 while not self.stop_taking_requests():
                     time.sleep(_PAUSE_SECONDS)
@@ -469,9 +466,12 @@ class Pool:
 
     def _wait_for_callbacks(self) -> None:
         """Wait until all jobs have ended, with their callbacks and the jobs that these add."""
-        count = -1
-        while count != len(self._driver.jobs):
-            count = len(self._driver.jobs)
+        jobs: list[LiveJob] = []
+        while len(jobs) < len(self._driver.jobs):
+            jobs = list(self._driver.jobs.values())
+            for job in jobs:
+                if isinstance(job.source, CallSource):
+                    job.source.shutdown()
             self.wait()
             self._driver.callbacks.wait_until_idle()
 
