@@ -81,7 +81,7 @@ def test_run_prints_flow_times_and_alternatives(folder: Path) -> None:
     done = run("run", "jobs.toml", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "letters: done after" in done.stdout
-    assert re.search(r"mean flow time .* hesrpt on 2 servers", done.stdout)
+    assert re.search(r"mean flow time .* adaptive on 2 servers", done.stdout)
     assert "FIFO (simulated)" in done.stdout
     assert "EQUI (simulated)" in done.stdout
     assert sorted((folder / "letters").read_text().splitlines()) == ["$HOME", "a", "b c", "it's"]

@@ -48,7 +48,7 @@ def run(
             metavar="NAME",
             autocompletion=complete_malleable_policy,
             help=f"One of {MALLEABLE_POLICY_NAMES}. By default, the policy in the jobs file, or "
-            "else hesrpt.",
+            "else adaptive.",
         ),
     ] = None,
     state: Annotated[
@@ -131,7 +131,7 @@ def run(
         raise InputError(f"{option} needs --engine ray")
     file = JobsFile() if jobs is None else read_jobs_file(jobs)
     earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
-    chosen = policy or file.policy or earlier_policy or "hesrpt"
+    chosen = policy or file.policy or earlier_policy or "adaptive"
     options = RunOptions(
         servers=file.servers if servers is None else servers,
         policy=chosen,

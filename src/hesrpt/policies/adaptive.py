@@ -80,12 +80,14 @@ class Adaptive(RankedPolicy):
         if before is None or before.calibration is None:
             return Calibration().record_arrivals(state.jobs, state.sizes)
         calibration = before.calibration
+        if len(before) == 0:
+            return calibration.record_arrivals(state.jobs, state.sizes)
         # Where the jobs of the previous state are in this one; those that are nowhere have ended.
+        stays = np.isin(before.jobs, state.jobs)
         order = np.argsort(state.jobs, kind="stable")
-        found = np.searchsorted(state.jobs, before.jobs, sorter=order)
-        places = order[np.minimum(found, len(order) - 1)]
-        stays = state.jobs[places] == before.jobs
-        remaining = np.where(stays, state.remaining[places], 0.0)
+        places = order[np.searchsorted(state.jobs, before.jobs[stays], sorter=order)]
+        remaining = np.zeros(len(before))
+        remaining[stays] = state.remaining[places]
         fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)
 
         weights = self._weigh(before)
@@ -101,9 +103,9 @@ class Adaptive(RankedPolicy):
 
         # From here on, entries are in the order of this state, with the new jobs at the end.
         is_new = np.ones(len(state), dtype=np.bool_)
-        is_new[places[stays]] = False
+        is_new[places] = False
         calibration = calibration.take(np.flatnonzero(stays))
-        listed = np.concatenate((places[stays], np.flatnonzero(is_new)))
+        listed = np.concatenate((places, np.flatnonzero(is_new)))
         if is_new.any():
             new = np.flatnonzero(is_new)
             calibration = calibration.record_arrivals(state.jobs[new], state.sizes[new])

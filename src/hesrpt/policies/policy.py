@@ -53,6 +53,11 @@ class Policy(ABC):
         """The name of the policy in tables and messages."""
         return type(self).__name__.lower()
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the policy learns from the jobs that it serves."""
+        return False
+
     @abstractmethod
     def __call__(self, state: State) -> FloatArray:
         """Return the servers of each job in the state."""

@@ -35,13 +35,8 @@ class RankedPolicy(Policy):
         """Whether the rows define the policy, which may depend on its parameters."""
         return True
 
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether the rows depend on a calibration: those of each level are its own."""
-        return False
-
     def at_level(self, level: int) -> RankedPolicy:
-        """Return the policy at a level of its calibration."""
+        """Return the policy at a level of its calibration: each level has rows of its own."""
         return self
 
     def ranks_by_size(self, whole: bool) -> bool:

@@ -17,6 +17,7 @@ from hesrpt.policies import (
     get_malleable_policy,
     round_fairly,
 )
+from hesrpt.runtime.calibrator import Calibrator
 from hesrpt.runtime.jobs import ActiveJob
 from hesrpt.runtime.learning import ItemDurations
 from hesrpt.runtime.limited_sharing import Need, share_servers
@@ -38,6 +39,7 @@ class Allocator:
     def __init__(self, policy: PolicyLike) -> None:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
+        self.calibrator = Calibrator(self.policy)
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._allocated_at = 0.0
 
@@ -46,12 +48,7 @@ class Allocator:
         return self._estimate_bag(job, time) if job.is_bag else _estimate_command(job, time)
 
     def _estimate_bag(self, job: ActiveJob, time: float) -> float:
-        item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
-        if job.spec.size is not None and job.items is not None:
-            item_seconds = job.spec.size / max(job.items, 1)
-        elif item_seconds is None:
-            item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
-            item_seconds = item_seconds or _DEFAULT_ITEM_SECONDS
+        item_seconds = self._estimate_item_seconds(job)
         items = float(job.remaining_items - len(job.in_flight))
         for in_flight in job.in_flight.values():
             rate = float(job.speedup(in_flight.width)) / in_flight.width
@@ -62,8 +59,27 @@ class Allocator:
             return max(job.spec.size - job.done_count * item_seconds, remaining)
         return remaining
 
+    def _estimate_item_seconds(self, job: ActiveJob) -> float:
+        if job.spec.size is not None and job.items is not None:
+            return job.spec.size / max(job.items, 1)
+        item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
+        if item_seconds is None:
+            item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
+        return item_seconds or _DEFAULT_ITEM_SECONDS
+
+    def _estimate_done(self, job: ActiveJob, time: float) -> float:
+        """Estimate the work that was done of a job, in seconds on one server."""
+        if job.is_bag:
+            return job.done_count * self._estimate_item_seconds(job)
+        return _measure_work_done(job, time)
+
     def allocate(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
         """Set the planned servers of each job."""
+        if self.calibrator.has_to_learn(job.number for job in jobs):
+            remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
+            state = _describe_jobs(jobs, remaining, max(servers, 1), time)
+            state.sizes = remaining + [self._estimate_done(job, time) for job in jobs]
+            self.calibrator.advance(state)
         self._apply_policy(jobs, servers, time)
         _let_unknown_jobs_start(jobs, servers)
         self._allocated_at = time
@@ -104,23 +120,11 @@ class Allocator:
         """Return the whole servers that the policy gives each job."""
         if servers == 0:
             return np.zeros(len(jobs), dtype=np.int64)
-        state = State(
-            time=time,
-            servers=float(servers),
-            whole=True,
-            jobs=np.array([job.number for job in jobs]),
-            remaining=remaining.copy(),
-            sizes=remaining.copy(),
-            arrivals=np.array([job.arrived for job in jobs]),
-            weights=np.array([job.spec.weight for job in jobs]),
-            speedups=SpeedupVector.create(
-                limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs
-            ),
-        )
-        return self.decide(state)
+        return self.decide(_describe_jobs(jobs, remaining, servers, time))
 
     def decide(self, state: State) -> IntArray:
         """Return the whole servers that the policy gives each job of a state."""
+        state.calibration = self.calibrator.calibration
         decision = self._bind_policy(state)(state)
         rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
         return rounded.astype(np.int64)
@@ -143,6 +147,25 @@ class Allocator:
         return policy
 
 
+def _describe_jobs(
+    jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
+) -> State:
+    """Return the state of these jobs as policies see it."""
+    return State(
+        time=time,
+        servers=float(servers),
+        whole=True,
+        jobs=np.array([job.number for job in jobs], dtype=np.int64),
+        remaining=remaining.copy(),
+        sizes=remaining.copy(),
+        arrivals=np.array([job.arrived for job in jobs]),
+        weights=np.array([job.spec.weight for job in jobs]),
+        speedups=SpeedupVector.create(
+            limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs
+        ),
+    )
+
+
 def limit_speedup(speedup: Speedup, max_servers: int | None, servers: int) -> Speedup:
     """Return the speedup of a job that cannot use more than ``max_servers`` of the servers."""
     if max_servers is None or max_servers >= servers:
@@ -161,11 +184,16 @@ def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
     )
 
 
-def _estimate_command(job: ActiveJob, time: float) -> float:
-    work_done = job.work_done + sum(
+def _measure_work_done(job: ActiveJob, time: float) -> float:
+    """Return the work that a command has done, in seconds on one server."""
+    return job.work_done + sum(
         in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
         for in_flight in job.in_flight.values()
     )
+
+
+def _estimate_command(job: ActiveJob, time: float) -> float:
+    work_done = _measure_work_done(job, time)
     # A command of unknown size, or past its size, may well need as much again as it has done.
     size = job.spec.size or job.spec.prior.item_seconds
     if size is None:

@@ -31,7 +31,7 @@ class RunOptions:
     """The options of ``hesrpt run``. If ``state`` holds an earlier run, that is continued."""
 
     servers: int | None = None
-    policy: str = "hesrpt"
+    policy: str = "adaptive"
     state: Path | None = None
     on_change: OnChange = "error"
     learned: Path | None = None

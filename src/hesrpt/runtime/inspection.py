@@ -85,7 +85,7 @@ def read_policy(directory: Path) -> str:
     with closing(Journal.read(directory)) as journal:
         with suppress(StateError):  # a resume warns of it, and writes it again
             return str(journal.get_value("policy"))
-        return "hesrpt"
+        return "adaptive"
 
 
 def read_status(directory: Path) -> RunStatus:

@@ -5,6 +5,7 @@ The core decides what to do, and the driver when: there are no threads here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,6 +113,10 @@ class LiveRun:
         self._memory = memory
         self._learned: dict[int, LearnedRun] = {}  # what jobs teach in this run, by their numbers
         self._learned_at = self.now
+        self._calibrator = core.allocator.calibrator
+        if journal is not None and (known := journal.get_value("calibration")) is not None:
+            self._calibrator.restore(json.loads(known))
+        self._calibration = self._calibrator.calibration  # the one in the journal
 
     @property
     def now(self) -> float:
@@ -146,6 +151,9 @@ class LiveRun:
         events += self._check_capacity()
         for command in self.core.handle(*events, Tick(self.now)):
             self._carry_out(command)
+        if self._calibrator.calibration is not self._calibration:
+            self._calibration = self._calibrator.calibration
+            self.recorder.record_calibration(json.dumps(self._calibrator.to_json()))
         self._warner.warn(self.core, self.engine.now())
         active = self.core.jobs
         self.engine.request_servers(sum(job.max_servers_later for job in active.values()))

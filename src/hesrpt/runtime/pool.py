@@ -67,7 +67,8 @@ class Pool:
         How many items may run at a time. Default: the cores that this process may use or, on a
         cluster, all servers that are free.
     policy
-        How jobs share the servers: the name of a policy, a policy object or a callable.
+        How jobs share the servers: the name of a policy, a policy object or a callable. The default
+        is heSRPT for jobs that are there together, and learns when further jobs keep arriving.
     state
         A directory in which every outcome is recorded as it happens.
     resume
@@ -93,7 +94,7 @@ class Pool:
     def __init__(
         self,
         servers: int | None = None,
-        policy: PolicyLike = "hesrpt",
+        policy: PolicyLike = "adaptive",
         *,
         state: str | Path | None = None,
         resume: bool = False,

@@ -60,6 +60,10 @@ class Recorder:
             self.first_start = time
             self._changes.values["first_start"] = time
 
+    def record_calibration(self, calibration: str) -> None:
+        """Record what the policy has learned, in one transaction with what it was learned from."""
+        self._changes.values["calibration"] = calibration
+
     def add_finished_item(self, item: FinishedItem) -> None:
         """Record an item that is done."""
         self._changes.finished_items.append(item)
