@@ -12,6 +12,7 @@ from hesrpt.policies import State
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.events import (
     CapacityChanged,
+    Drop,
     Finish,
     ItemFailed,
     ItemFinished,
@@ -99,7 +100,8 @@ def test_failed_item_is_retried_before_its_job_fails() -> None:
     assert 0 in core.jobs["a"].in_flight  # retried
     commands = core.handle(ItemFailed(2, "a", 0, "item 0: boom"))
     stops = [Stop("a", item) for item in range(1, first)]
-    assert commands[:first] == [*stops, Finish("a", "item 0: boom")]
+    drop = Drop("a", 0, "item 0: boom")
+    assert commands[: first + 1] == [drop, *stops, Finish("a", "item 0: boom")]
     assert count_servers(core) == {"b": (3, 3)}
 
 

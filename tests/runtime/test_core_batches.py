@@ -28,8 +28,9 @@ def test_lost_item_is_retried_ten_times() -> None:
         assert core.handle(ItemLost(time, "a", 1)) == starts("a", 1)
     # A loss does not count if the item had not started.
     assert core.handle(ItemLost(10, "a", 1, was_started=False)) == starts("a", 1)
+    error = "item 1: its server was lost 11 times"
     commands = core.handle(ItemLost(11, "a", 1))
-    assert commands == [Stop("a", 0), Finish("a", "item 1: its server was lost 11 times")]
+    assert commands == [Drop("a", 1, error), Stop("a", 0), Finish("a", error)]
 
 
 def test_short_items_are_batched_when_starting_is_slow() -> None:

@@ -38,6 +38,7 @@ from support.stepping import (
 )
 
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.job_registry import OnChange
 from hesrpt.runtime.jobs import Resizing
 from hesrpt.runtime.requests import request_change, submit_jobs
@@ -63,15 +64,24 @@ class RuntimeMachine(ComparedRun):
     @rule(
         name=st.sampled_from(["a", "b"]),
         items=st.lists(st.integers(0, 2), max_size=5),
-        retries=st.integers(0, 2),
+        retries=st.sampled_from([0, 0, 1, 2]),
+        on_error=st.sampled_from(["raise", "keep"]),
         function=st.sampled_from(sorted(FUNCTIONS)),
         is_sized=st.booleans(),
     )
     def add_map_job(
-        self, name: str, items: list[int], retries: int, function: str, is_sized: bool
+        self,
+        name: str,
+        items: list[int],
+        retries: int,
+        on_error: OnError,
+        function: str,
+        is_sized: bool,
     ) -> None:
         self.serial += 1
-        request = Request(name, tuple(items), retries, function, is_sized, serial=self.serial)
+        request = Request(
+            name, tuple(items), retries, on_error, function, is_sized, serial=self.serial
+        )
         self.requests.append(request)
         self.map(request)
         self.settle()
@@ -79,16 +89,20 @@ class RuntimeMachine(ComparedRun):
     @precondition(lambda self: self.is_alive and len(self.jobs) < 5)
     @rule(
         counts=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-        retries=st.integers(0, 2),
+        retries=st.sampled_from([0, 0, 1, 2]),
+        on_error=st.sampled_from(["raise", "keep"]),
         resize=st.sampled_from([None, None, "restart", "affinity", "never"]),
     )
-    def add_commands(self, counts: list[int], retries: int, resize: Resizing | None) -> None:
+    def add_commands(
+        self, counts: list[int], retries: int, on_error: OnError, resize: Resizing | None
+    ) -> None:
         requests = [
-            Request(f"c{n}", tuple(range(count)), retries, is_command=True)
+            Request(f"c{n}", tuple(range(count)), retries, on_error, is_command=True)
             for n, count in enumerate(counts)
         ]
         if resize is not None:
-            requests.append(Request("wide", (0,), retries, resize=resize, is_command=True))
+            wide = Request("wide", (0,), retries, on_error, resize=resize, is_command=True)
+            requests.append(wide)
         requests = [
             replace(request, serial=self.serial + n) for n, request in enumerate(requests, start=1)
         ]
@@ -157,13 +171,15 @@ class RuntimeMachine(ComparedRun):
         self.end(dict.fromkeys(self.engine.running, "done"), 1.0)
 
     @precondition(lambda self: self.is_alive and self.engine.running)
-    @rule(data=st.data(), how=st.sampled_from(["failed", "lost"]))
+    @rule(data=st.data(), how=st.sampled_from(["failed", "failed", "lost"]))
     def end_badly_again_and_again(self, data: st.DataObject, how: str) -> None:
         key = data.draw(st.sampled_from(sorted(self.engine.running)))
         for _ in range(MAX_LOSSES + 1):
             if self.is_alive and key in self.engine.running:
                 self.end({key: how}, 1.0)
                 self.jobs_end_exactly_when_their_items_have()
+        if key[0] in self.jobs and data.draw(st.booleans()):
+            self.retry(self.jobs[key[0]])
 
     # --- things happen --------------------------------------------------------------------------
 
@@ -189,6 +205,22 @@ class RuntimeMachine(ComparedRun):
         if not had_ended:
             job.failed = "cancelled"
         self.settle()
+
+    @precondition(
+        lambda self: self.is_alive and any(job.can_be_retried for job in self.jobs.values())
+    )
+    @rule(data=st.data(), kill_at=st.sampled_from([*[None] * 6, 0, 1, 2, 3]))
+    def retry_failed_items(self, data: st.DataObject, kill_at: int | None) -> None:
+        jobs = [job for job in self.jobs.values() if job.can_be_retried]
+        self.switch.points_left = kill_at
+        self.retry(data.draw(st.sampled_from(jobs)))
+
+    def retry(self, job: ModelJob) -> None:
+        if self.is_alive and job.can_be_retried:
+            job.handle.retry()
+            assert not job.handle.has_ended
+            job.retry()
+            self.settle()
 
     @precondition(lambda self: self.is_alive)
     @rule()

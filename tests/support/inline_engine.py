@@ -8,6 +8,7 @@ from dataclasses import replace
 import cloudpickle
 
 from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
+from hesrpt.runtime.engines.error_details import report_exception
 from hesrpt.runtime.engines.fake import FakeEngine
 
 
@@ -33,4 +34,5 @@ class InlineEngine(FakeEngine):
         try:
             return replace(outcome, result=cloudpickle.dumps(task.function(task.argument)))
         except Exception as error:
-            return replace(outcome, error=f"{type(error).__name__}: {error}")
+            summary, details = report_exception(error)
+            return replace(outcome, error=summary, details=details)

@@ -12,6 +12,7 @@ from hypothesis.stateful import (
 from hesrpt import JobError
 from hesrpt.runtime.storage.journal import Journal
 from support.modelled_run import ModelledRun
+from support.runtime_model import ModelJob
 
 
 class ComparedRun(ModelledRun):
@@ -44,6 +45,7 @@ class ComparedRun(ModelledRun):
                 assert name.startswith("calls")
                 continue
             assert item not in job.done, "an item that is done runs again"
+            assert item not in job.given_up, "an item that has failed runs again"
             assert job.end is None
             if not job.request.is_command:
                 assert running.task.argument == job.request.items[item]  # type: ignore[union-attr]
@@ -75,7 +77,7 @@ class ComparedRun(ModelledRun):
         for job in self.jobs.values():
             if job.end is None and job.name not in self.paused:
                 running = sum(name == job.name for name, _ in self.engine.running)
-                startable = len(set(range(job.offered)) - job.done) - running
+                startable = len(job.unfinished) - running
                 assert startable <= 0, f"{startable} items of {job.name!r} wait for no reason"
 
     @invariant()
@@ -93,6 +95,9 @@ class ComparedRun(ModelledRun):
                     assert record.spec.is_paused == (job.name in self.paused)
                     assert record.spec.weight == self.weights.get(job.name, 1.0)
                 assert record.ended is None or record.ended >= record.arrived
+                failures = journal.read_failures(record)
+                assert {failure.item for failure in failures} == job.given_up
+                assert failures == job.handle.failures
                 assert record.done >= job.handle.done, job
                 assert record.done <= sum(map(len, self.durable[job.name].values())), job
 
@@ -109,3 +114,18 @@ class ComparedRun(ModelledRun):
                 elif job.handle.error:
                     with pytest.raises(JobError):
                         job.handle.results(0)
+                    self.check_what_was_done(job)
+
+    def check_what_was_done(self, job: ModelJob) -> None:
+        """Check that the results of a job that failed or was cancelled can be read."""
+        if job.request.is_command:
+            return
+        returned = job.handle.results(0, errors="return")
+        for item, result in enumerate(returned):
+            if isinstance(result, tuple):
+                assert result[1] == job.request.items[item]
+            else:
+                assert isinstance(result, JobError)
+                assert item not in job.done
+        known = {item for item in job.done if item < len(returned)}
+        assert job.failed == "cancelled" or len(known) == len(job.done)

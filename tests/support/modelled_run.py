@@ -121,7 +121,11 @@ class ModelledRun(RuleBasedStateMachine):
         is_refused = self.has_changed(request, name) and self.on_change == "error"
         try:
             handle = self.pool.map(
-                FUNCTIONS[request.function], source, name=request.name, retries=request.retries
+                FUNCTIONS[request.function],
+                source,
+                name=request.name,
+                retries=request.retries,
+                on_error=request.on_error,
             )
         except (InputError, StateError, RuntimeError) as error:
             if is_refused and "function has changed" in str(error):
@@ -177,7 +181,7 @@ class ModelledRun(RuleBasedStateMachine):
     def offer(self, job: ModelJob, count: int) -> None:
         """Offer items, but no more than the scheduler reads ahead with a single server."""
         assert job.source is not None
-        unfinished = len(set(range(job.offered)) - job.done)
+        unfinished = len(job.unfinished)
         while count > 0 and (unfinished < 2 or job.offered in job.done):
             unfinished += job.offered not in job.done
             count -= 1
@@ -213,19 +217,21 @@ class ModelledRun(RuleBasedStateMachine):
     def end_in_model(self, key: tuple[str, int], how: str, serial: int) -> None:
         name, item = key
         job = self.jobs.get(name)
-        if job is None or job.end is not None:
-            return  # a call of an executor, or the job ended in the same step
+        if job is None:
+            return  # a call of an executor
         if how == "done":
             job.done.add(item)
             self.add_durable(job, item, serial)
+        elif job.end is not None:
+            return  # it ended in the same step
         elif how == "failed":
             job.failures[item] += 1
             if job.failures[item] > job.request.retries:
-                job.failed = "failed"
+                job.give_up(item)
         elif how == "lost":
             job.losses[item] += 1
             if job.losses[item] > MAX_LOSSES:
-                job.failed = "failed"
+                job.give_up(item)
 
     def add_durable(self, job: ModelJob, item: int, serial: int) -> None:
         value = job.request.items[item]
@@ -381,5 +387,5 @@ class ModelledRun(RuleBasedStateMachine):
                 if not self.durable[name]
             }
         for job in self.jobs.values():
-            if job.source is not None and job.handle.has_ended:
+            if job.source is not None and job.handle.has_ended and not job.given_up:
                 job.source.abandon()

@@ -10,6 +10,7 @@ from typing import Any
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.executor import PoolExecutor
+from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.jobs import JobSpec, Resizing
 from support.stepping import GuidedItems
@@ -35,6 +36,7 @@ class Request:
     name: str
     items: tuple[int, ...]
     retries: int = 1
+    on_error: OnError = "raise"
     function: str = "double"
     is_sized: bool = True
     resize: Resizing | None = None
@@ -51,6 +53,7 @@ class Request:
             name=self.name,
             items=1 if items is None else len(items),
             retries=self.retries,
+            on_error=self.on_error,
             resize=self.resize,
             restart_cost=2.0,
             command=template,
@@ -72,6 +75,7 @@ class ModelJob:
     done: set[int] = field(default_factory=set)
     failures: Counter[int] = field(default_factory=Counter)
     losses: Counter[int] = field(default_factory=Counter)
+    given_up: set[int] = field(default_factory=set)  # items that have failed too often
     failed: str | None = None  # "failed" or "cancelled"
 
     @property
@@ -91,7 +95,32 @@ class ModelJob:
         """The state in which it has ended; None if it has not."""
         if self.failed is not None:
             return self.failed
-        return "done" if len(self.done) == self.items else None
+        if len(self.done) + len(self.given_up) < self.items:
+            return None
+        return "failed" if self.given_up else "done"
+
+    @property
+    def unfinished(self) -> set[int]:
+        """The items that can be read and are neither done nor given up."""
+        return set(range(self.offered)) - self.done - self.given_up
+
+    @property
+    def can_be_retried(self) -> bool:
+        """Whether there are failed items, and the scheduler has room to read them again."""
+        has_room = self.offered == self.items or len(self.unfinished | self.given_up) <= 2
+        return bool(self.given_up) and self.failed != "cancelled" and has_room
+
+    def give_up(self, item: int) -> None:
+        """Note that an item has failed too often."""
+        self.given_up.add(item)
+        if self.request.on_error == "raise":
+            self.failed = "failed"
+
+    def retry(self) -> None:
+        """Note that the failed items run again."""
+        for item in self.given_up:
+            self.failures[item] = self.losses[item] = 0
+        self.given_up, self.failed = set(), None
 
 
 @dataclass

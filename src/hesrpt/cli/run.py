@@ -58,6 +58,14 @@ def run(
             help="Record every result in this directory. If it holds a run already, continue that.",
         ),
     ] = None,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going",
+            help="If an item fails, go on with the others of its job. For single jobs, set "
+            "keep_going in the jobs file.",
+        ),
+    ] = False,
     on_change: Annotated[
         str | None,
         typer.Option(
@@ -136,6 +144,7 @@ def run(
         servers=file.servers if servers is None else servers,
         policy=chosen,
         state=state,
+        keep_going=keep_going,
         on_change=cast("OnChange", on_change or "error"),
         learned=learned,
         engine=engine,

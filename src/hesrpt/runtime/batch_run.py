@@ -17,7 +17,7 @@ from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import REMOVED, Changes
+from hesrpt.runtime.storage.journal_entries import REMOVED, Changes, JobRecord
 from hesrpt.runtime.storage.state_directory import StateExistsError, holds_run
 
 # How often to update the display, in seconds.
@@ -33,6 +33,7 @@ class RunOptions:
     servers: int | None = None
     policy: str = "adaptive"
     state: Path | None = None
+    keep_going: bool = False  # let the other items of a job go on if one fails
     on_change: OnChange = "error"
     learned: Path | None = None
     engine: str = "local"
@@ -56,10 +57,10 @@ def run_jobs(
     try:
         with _stop_on_sigterm():
             if options.state is None:
-                pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
+                pool.add_jobs(_create_jobs(specs, (), options))
             else:
                 with closing(Journal.read(options.state)) as journal:
-                    _add_jobs(pool, journal, specs, notify)
+                    _add_jobs(pool, journal, specs, options, notify)
             _follow(pool, display)
     finally:
         pool.close()
@@ -84,8 +85,24 @@ def _create_pool(options: RunOptions) -> Pool:
     return create(resume=True)
 
 
+def _create_jobs(
+    specs: Sequence[JobSpec], continued: Sequence[JobRecord], options: RunOptions
+) -> list[LiveJob]:
+    """Create the jobs of a jobs file, and those that continue jobs of an earlier run."""
+    jobs = [LiveJob.from_record(record) for record in continued]
+    jobs += [LiveJob.from_command(spec) for spec in specs]
+    if options.keep_going:
+        for job in jobs:
+            job.spec = replace(job.spec, on_error="keep")
+    return jobs
+
+
 def _add_jobs(
-    pool: Pool, journal: Journal, specs: Sequence[JobSpec], notify: Callable[[str], None]
+    pool: Pool,
+    journal: Journal,
+    specs: Sequence[JobSpec],
+    options: RunOptions,
+    notify: Callable[[str], None],
 ) -> None:
     """Add the jobs of the jobs file, and the unfinished jobs that no file can change.
 
@@ -103,12 +120,7 @@ def _add_jobs(
     ]
     continued = [record for record in unfinished if not specs or record.spec.is_submitted]
     try:
-        pool.add_jobs(
-            [
-                *(LiveJob.from_record(record) for record in continued),
-                *(LiveJob.from_command(spec) for spec in specs),
-            ]
-        )
+        pool.add_jobs(_create_jobs(specs, continued, options))
     except ChangedJobsError as error:
         subject = ", ".join(map(repr, error.names))
         raise InputError(

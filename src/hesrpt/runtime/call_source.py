@@ -194,6 +194,9 @@ class CallSource:
         if (call := self.running.pop(item, None)) is not None:
             self.resolver.put(partial(call.future.set_exception, LostCallError(error)))
 
+    def retry_items(self) -> None:
+        """Never called: calls are not retried."""
+
     def close(self, reason: str = "the job has ended") -> None:
         with self.lock:
             if self.is_closed:

@@ -7,6 +7,7 @@ and each looks at one value at a time. A job may have millions of items, so an i
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from enum import IntEnum
 
 from hesrpt.runtime.identity.earlier_items import Matches, Places
@@ -38,6 +39,11 @@ class Completions:
         """Add an item that has failed for good."""
         if self._set_state(item, ItemState.FAILED):
             self.order.append(~item)
+
+    def remove_failed(self, items: Iterable[int]) -> None:
+        """Remove items that have failed and are tried again."""
+        for item in items:
+            self._set_state(item, ItemState.UNFINISHED)
 
     def add_matches(self, matches: Matches) -> None:
         """Add items that were done in earlier runs, once the journal has their positions."""

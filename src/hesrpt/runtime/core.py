@@ -37,11 +37,13 @@ from hesrpt.runtime.events import (
     ItemLost,
     ItemsExhausted,
     ItemsRead,
+    ItemsRetried,
     JobArrived,
     JobCancelled,
     JobContinued,
     JobEvent,
     JobPaused,
+    Reopen,
     Resize,
     Start,
     Stop,
@@ -50,6 +52,12 @@ from hesrpt.runtime.events import (
     WeightChanged,
 )
 from hesrpt.runtime.jobs import ActiveJob, ItemInFlight
+from hesrpt.runtime.retries import (
+    describe_failed_items,
+    requeue_failed_items,
+    set_aside,
+    try_again,
+)
 
 # Replan at least this often, in seconds, because more has been learned.
 _REPLAN_SECONDS = 1.0
@@ -57,8 +65,6 @@ _REPLAN_SECONDS = 1.0
 _SHORT_SECONDS = 0.1
 #: The most items that a server is given at once.
 MAX_BATCH = 100
-# An item that has lost its server more often than this is assumed to be the cause.
-_MAX_LOSSES = 10
 
 
 class Core:
@@ -73,6 +79,7 @@ class Core:
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
+        self.failed_jobs: dict[str, ActiveJob] = {}  # have ended, but their items can be retried
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
         self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
@@ -93,6 +100,10 @@ class Core:
 
     # --- events -------------------------------------------------------------------------------
 
+    def can_retry(self, job: str) -> bool:
+        """Return whether the failed items of a job can run again, or already do."""
+        return job in self.jobs or job in self.failed_jobs
+
     def _apply(self, event: Event, commands: list[Command]) -> bool:
         """Update the state; return whether a new plan is needed at once."""
         match event:
@@ -107,10 +118,13 @@ class Core:
                 return True
             case Tick():
                 return False
+            case ItemsRetried():
+                return self._retry_failed_items(event, commands)
             case _:
                 active = self.jobs.get(event.job)
-                if active is None:
-                    return False  # the job ended while the event was on its way
+                if active is None:  # the job ended while the event was on its way
+                    self._apply_to_failed_job(event)
+                    return False
                 return self._apply_to_job(event, active, commands)
 
     def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
@@ -131,6 +145,32 @@ class Core:
         job.add_done(event.done)
         if job.is_done:
             self._end_job(job, commands)
+
+    def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
+        """Let the failed items of a job run again; return whether there are any."""
+        job = self.jobs.get(event.job) or self.failed_jobs.pop(event.job, None)
+        if job is None or not job.failed_items:
+            return False
+        requeue_failed_items(job)
+        job.max_width = self.max_width
+        self.jobs[job.name] = job
+        commands.append(Reopen(job.name))
+        if job.stopped_by is not None:
+            self._end_job(job, commands, job.stopped_by)
+        return True
+
+    def _apply_to_failed_job(self, event: JobEvent) -> None:
+        """Update a job that has ended, in case that it is retried."""
+        if (job := self.failed_jobs.get(event.job)) is None:
+            return
+        match event:
+            case ItemsRead() | ItemsExhausted():
+                self._apply_to_job(event, job, [])
+            case ItemFinished() if event.item in job.retry_queue:  # it could not be stopped
+                job.retry_queue.remove(event.item)
+                job.done_count += 1
+            case JobCancelled():
+                job.stopped_by = event.error
 
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
         match event:
@@ -186,7 +226,7 @@ class Core:
                 job.durations.add(1, work)
 
     def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
-        """Count an item as done; return whether a new plan is needed."""
+        """Count an item as done or failed; return whether a new plan is needed."""
         job.done_count += 1
         if job.is_done:
             self._end_job(job, commands)
@@ -197,20 +237,16 @@ class Core:
         self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]
     ) -> bool:
         """Run an item again, unless it has failed too often; return whether to replan."""
-        if isinstance(event, ItemLost):
-            losses = job.losses[event.item] = job.losses.get(event.item, 0) + event.was_started
-            gives_up = losses > _MAX_LOSSES
-            error = f"item {event.item}: its server was lost {losses} times"
-        else:
-            failures = job.failures[event.item] = job.failures.get(event.item, 0) + 1
-            gives_up, error = failures > job.spec.retries, event.error
-        if not gives_up:
-            job.retry_queue.append(event.item)
+        error = try_again(event, job)
+        if error is None:
             return False
-        if job.spec.is_executor:
-            commands.append(Drop(job.name, event.item, error))
+        commands.append(Drop(job.name, event.item, error))
+        if not job.spec.is_executor:
+            job.failed_items[event.item] = error
+        if job.spec.is_executor or job.spec.on_error == "keep":
             return self._complete_item(job, commands)
-        self._end_job(job, commands, error)
+        job.done_count += 1
+        self._end_job(job, commands)
         return True
 
     def _pass_on_server(self, job: ActiveJob, ended: ItemInFlight, time: float) -> None:
@@ -234,9 +270,14 @@ class Core:
         in_flight.started, in_flight.width = time, job.observed
 
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
+        """End a job: with an error if it is cancelled, otherwise as its items have ended."""
         commands += [Stop(job.name, item) for item in job.in_flight]
-        commands.append(Finish(job.name, error))
+        commands.append(Finish(job.name, error or describe_failed_items(job)))
         del self.jobs[job.name]
+        self._queued = [(name, item) for name, item in self._queued if name != job.name]
+        if error is None and job.failed_items:
+            set_aside(job)
+            self.failed_jobs[job.name] = job
 
     # --- commands -----------------------------------------------------------------------------
 

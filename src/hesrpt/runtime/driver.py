@@ -23,7 +23,14 @@ from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
 from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
-from hesrpt.runtime.messages import JobsSubmitted, JobSteered, JobStopped, Message, RequestReceived
+from hesrpt.runtime.messages import (
+    JobRetried,
+    JobsSubmitted,
+    JobSteered,
+    JobStopped,
+    Message,
+    RequestReceived,
+)
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.watches import Watch, Watches, wake_all
@@ -103,8 +110,9 @@ class Driver:
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
     def cancel(self, job: LiveJob, error: str = "cancelled") -> None:
-        """End a job with an error."""
-        self.send(JobStopped(job, error))
+        """End a job with an error, unless it has ended."""
+        if not job.has_ended:
+            self.send(JobStopped(job, error))
 
     def steer(self, job: LiveJob, change: Callable[[LiveJob], None]) -> None:
         """Pause or resume a job, or change its weight, unless it has ended."""
@@ -114,6 +122,18 @@ class Driver:
             if not job.has_ended:
                 change(job)
         self.send(JobSteered(job))
+
+    def retry(self, job: LiveJob) -> None:
+        """Let the failed items of a job run again; the job has not ended when this returns."""
+        self.check_process()
+        with self.condition:
+            self.raise_failure()
+            if self._is_closing or self._is_draining:
+                raise InputError("the pool is closed")
+            job.check_retriable()
+            job.is_to_be_retried = True
+            job.ended = job.error = None
+        self.send(JobRetried(job))
 
     def send(self, message: Message) -> None:
         """Send a message to the thread."""

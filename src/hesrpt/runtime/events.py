@@ -81,6 +81,17 @@ class JobCancelled:
 
 
 @dataclass(frozen=True)
+class ItemsRetried:
+    """The failed items of a job are to run again.
+
+    If the job has ended because of them, it continues, with those that never ran.
+    """
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
 class JobPaused:
     """A job is to start no items, and its running command is to be suspended or stopped."""
 
@@ -133,7 +144,7 @@ JobEvent: TypeAlias = (
     | JobContinued
     | WeightChanged
 )
-Event: TypeAlias = JobArrived | JobEvent | CapacityChanged | Tick
+Event: TypeAlias = JobArrived | JobEvent | ItemsRetried | CapacityChanged | Tick
 
 # --- commands ---------------------------------------------------------------------------------
 
@@ -196,12 +207,19 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Reopen:
+    """Continue a job whose failed items run again, even if it has ended."""
+
+    job: str
+
+
+@dataclass(frozen=True)
 class Drop:
-    """Give up on an item that failed; its job continues."""
+    """Give up on an item that failed; if its job continues, it does so without the item."""
 
     job: str
     item: int
     error: str
 
 
-Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Finish | Drop
+Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Finish | Reopen | Drop

@@ -252,6 +252,14 @@ class Job(Generic[T_co]):
         """Stop the job's running items and end it."""
         self._driver.cancel(self._live)
 
+    def retry(self) -> None:
+        """Let the items that have failed run again, alone; the job then has not ended.
+
+        They get as many attempts as at first. A job that was stopped by a failure continues, with
+        the items that never ran. Raises InputError if no item has failed.
+        """
+        self._driver.retry(self._live)
+
     @property
     def weight(self) -> float:
         """What a second of the job's flow time costs."""

@@ -47,6 +47,7 @@ class JobSpec:
     is_streamed: bool = False  # whether ItemsRead events announce the items
     submission: int | None = None  # the request of another process that added it
     resumed: int = 0  # how often the job was resumed
+    retried: int = 0  # how often its failed items were to run again
     is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
     def __post_init__(self) -> None:
@@ -65,6 +66,11 @@ class JobSpec:
     def is_submitted(self) -> bool:
         """Whether another process has submitted it, so that no jobs file changes it."""
         return self.submission is not None
+
+    @property
+    def round(self) -> int:
+        """Counts how often items that had failed got another chance: they have not failed since."""
+        return self.resumed + self.retried
 
     def describe_item(self, item: int) -> str:
         """Return the number of an item; for a command also the item, if that says more."""
@@ -130,7 +136,9 @@ class ActiveJob:
     next_item: int = 0
     done_before: deque[range] = field(default_factory=deque)  # done in an earlier run; skipped
     earlier_count: int = 0  # how many were done in an earlier run
-    done_count: int = 0
+    done_count: int = 0  # includes the failed items
+    failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
+    stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
     retry_queue: deque[int] = field(default_factory=deque)
     failures: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
@@ -166,7 +174,7 @@ class ActiveJob:
 
     @property
     def is_done(self) -> bool:
-        """Whether all items are done."""
+        """Whether all items are done, or have failed."""
         return self.is_exhausted and self.items is not None and self.remaining_items <= 0
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hesrpt.errors import JobError
+from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.completions import Completions
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
@@ -38,6 +38,8 @@ class LiveJob:
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run
     failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
+    attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
+    is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
     failed_seconds: float = 0.0  # duration of the failed attempts in the present run
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
@@ -106,6 +108,7 @@ class LiveJob:
         self.spec = replace(
             self.spec,
             resumed=record.spec.resumed + 1,
+            retried=record.spec.retried,
             is_paused=record.spec.is_paused and record.ended is None,
         )
         if record.spec.given_weight == self.spec.weight:
@@ -142,8 +145,29 @@ class LiveJob:
         return now if self.done_now or self.is_redone or error is not None else record.ended
 
     def free_results(self) -> None:
-        """Forget the results in memory."""
+        """Forget the results in memory and, if the job has ended, the items to be retried."""
         self.results, self.references, self.are_results_freed = {}, {}, True
+        if self.has_ended and self.spec.command is None:
+            self.source.close()
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether there are failed items that can run again."""
+        return bool(self.failures) and not self.source.is_closed
+
+    def count_attempt(self, item: int) -> None:
+        """Count an attempt of an item that failed or was lost."""
+        self.attempts[item] = self.attempts.get(item, 0) + 1
+
+    def check_retriable(self) -> None:
+        """Raise an error if there is no failed item that can run again."""
+        if self.is_to_be_retried or self.can_retry:
+            return
+        problem = "it has no failed items"
+        if self.failures:
+            is_cancelled = self.state == "cancelled"
+            problem = "it was cancelled" if is_cancelled else "its items are no longer in memory"
+        raise InputError(f"job {self.name!r}: cannot be retried, because {problem}")
 
     def create_error(self) -> JobError:
         """Return what to raise if the job failed or was cancelled, with its cause."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.engines.engine import Engine, Outcome
+from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
@@ -26,10 +27,12 @@ from hesrpt.runtime.events import (
     ItemLost,
     ItemsExhausted,
     ItemsRead,
+    ItemsRetried,
     JobArrived,
     JobCancelled,
     JobContinued,
     JobPaused,
+    Reopen,
     Resize,
     Start,
     Stop,
@@ -37,11 +40,12 @@ from hesrpt.runtime.events import (
     Tick,
     WeightChanged,
 )
-from hesrpt.runtime.failures import describe_item
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.earlier_items import Matches
 from hesrpt.runtime.kinds import KindMemory, LearnedRun
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
+    JobRetried,
     JobsSubmitted,
     JobSteered,
     JobStopped,
@@ -113,6 +117,7 @@ class LiveRun:
         self._memory = memory
         self._learned: dict[int, LearnedRun] = {}  # what jobs teach in this run, by their numbers
         self._learned_at = self.now
+        self._attempts: dict[tuple[str, int], ItemFailure] = {}  # that failed in this step
         self._calibrator = core.allocator.calibrator
         if journal is not None and (known := journal.get_value("calibration")) is not None:
             self._calibrator.restore(json.loads(known))
@@ -151,6 +156,7 @@ class LiveRun:
         events += self._check_capacity()
         for command in self.core.handle(*events, Tick(self.now)):
             self._carry_out(command)
+        self._record_attempts()
         if self._calibrator.calibration is not self._calibration:
             self._calibration = self._calibrator.calibration
             self.recorder.record_calibration(json.dumps(self._calibrator.to_json()))
@@ -189,10 +195,11 @@ class LiveRun:
             changed.add(job)
             job.completions.add_matches(matches)
         self._matched.clear()
-        for end in self._ends:
+        ends = [end for end in self._ends if not end.job.is_to_be_retried]
+        for end in ends:
             changed.add(end.job)
             end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
-        self._ends.clear()
+        self._ends = [end for end in self._ends if end not in ends]
         return changed
 
     def cancel_all(self) -> None:
@@ -209,13 +216,14 @@ class LiveRun:
         now, job, item = self.now, self.jobs[outcome.job], outcome.item
         self.recorder.record_start(now - outcome.seconds)
         if outcome.is_lost:
+            if outcome.was_started:
+                job.count_attempt(item)
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
             job.failed_seconds += outcome.seconds
-            value = outcome.details.value or job.source.describe_value(item)
-            error = escape_undecodable(f"{describe_item(item, value)}: {outcome.error}")
-            self.recorder.add_failed_attempt(FailedAttempt(job.number, item, now, error))
-            return ItemFailed(now, job.name, item, error)
+            job.count_attempt(item)
+            failure = self._create_failure(job, item, outcome.error, outcome.details)
+            return ItemFailed(now, job.name, item, failure.describe())
         result = b"" if job.source.delivers_results else outcome.result
         if self.journal is not None:
             job.unwritten += 1
@@ -231,6 +239,29 @@ class LiveRun:
             job.results[item] = result
         job.source.finish_item(outcome)
         return ItemFinished(now, job.name, item, outcome.seconds)
+
+    def _create_failure(
+        self, job: LiveJob, item: int, error: str, details: ErrorDetails = NO_DETAILS
+    ) -> ItemFailure:
+        failure = self._attempts[job.name, item] = ItemFailure(
+            item=item,
+            value=escape_undecodable(details.value or job.source.describe_value(item)),
+            attempts=job.attempts[item],
+            error=escape_undecodable(error),
+            traceback=escape_undecodable(details.traceback),
+            pickled_exception=details.pickled_exception,
+        )
+        return failure
+
+    def _record_attempts(self) -> None:
+        """Record the attempts that failed in this step, and which of them were the last."""
+        for (name, item), failure in self._attempts.items():
+            job = self.jobs[name]
+            is_last = job.failures.get(item) is failure
+            self.recorder.add_failed_attempt(
+                FailedAttempt(job.number, self.now, job.spec.round, is_last, failure)
+            )
+        self._attempts.clear()
 
     def _handle_message(self, message: Message) -> list[Event]:
         """Return a message as events."""
@@ -261,6 +292,9 @@ class LiveRun:
                 return self._steer(message.job)
             case RequestReceived():
                 return self._obey(message.job, message.request)
+            case JobRetried():
+                message.job.is_to_be_retried = False
+                return [ItemsRetried(self.now, message.job.name)]
 
     def _steer(self, job: LiveJob) -> list[Event]:
         """Record that a job was paused or resumed, or has another weight; return that as events."""
@@ -280,6 +314,8 @@ class LiveRun:
         self.recorder.answer(Answer(request.number, False, text))
         if request.kind == "cancel":
             return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
+        if request.kind == "retry" and job.can_retry:
+            return [ItemsRetried(self.now, job.name)]
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record())
         return self._steer(job)
@@ -325,14 +361,38 @@ class LiveRun:
             case Continue():
                 self.engine.resume(job.name, command.item, command.servers)
             case Drop():
-                job.source.drop_item(command.item, command.error)
+                self._drop(job, command)
+            case Reopen():
+                self._reopen(job)
             case Finish():
                 end = _JobEnd(job, job.choose_end(self.now, command.error), command.error)
                 self._ends.append(end)
                 self._remember([job])
-                self._learned.pop(job.number, None)
-                job.source.close()
+                if not self.core.can_retry(job.name):
+                    self._learned.pop(job.number, None)
+                    job.source.close()
                 self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
+
+    def _drop(self, job: LiveJob, command: Drop) -> None:
+        """Give up on an item."""
+        item = command.item
+        if not job.spec.is_executor:
+            failure = self._attempts.get((job.name, item))
+            if failure is None:  # it was lost; the error begins with the number of the item
+                failure = self._create_failure(job, item, command.error.partition(": ")[2])
+            job.failures[item] = failure
+        job.source.drop_item(item, command.error)
+
+    def _reopen(self, job: LiveJob) -> None:
+        """Continue a job whose failed items run again."""
+        self._record_attempts()  # of the round that ends here
+        job.source.retry_items()
+        job.completions.remove_failed(job.failures)
+        job.failures.clear()
+        job.ended = job.error = None
+        self._ends = [end for end in self._ends if end.job is not job]
+        job.spec = replace(job.spec, retried=job.spec.retried + 1)
+        self.recorder.update_job(job.to_record())
 
     def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
         if self.journal is None:

@@ -43,6 +43,13 @@ class RequestReceived:
 
 
 @dataclass(frozen=True)
+class JobRetried:
+    """The failed items of a job are to run again."""
+
+    job: LiveJob
+
+
+@dataclass(frozen=True)
 class SourceAdvanced:
     """The source of a job has read items."""
 
@@ -58,7 +65,13 @@ class SourceExhausted:
 
 
 Message: TypeAlias = (
-    JobsSubmitted | JobStopped | JobSteered | RequestReceived | SourceAdvanced | SourceExhausted
+    JobsSubmitted
+    | JobStopped
+    | JobSteered
+    | JobRetried
+    | RequestReceived
+    | SourceAdvanced
+    | SourceExhausted
 )
 
 

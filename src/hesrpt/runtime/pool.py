@@ -21,6 +21,7 @@ from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
+from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.inspection import read_learned_runs
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.job_handles import JobHandles
@@ -179,6 +180,7 @@ class Pool:
         min_servers: int | None = None,
         max_servers: int | None = None,
         retries: int = 1,
+        on_error: OnError = "raise",
         timeout: float | None = None,
         keep: bool = False,
     ) -> Job[T]:
@@ -209,7 +211,10 @@ class Pool:
         max_servers
             The most servers that the job gets. Default: no limit.
         retries
-            How often an item that failed runs again before the job fails.
+            How often an item that failed runs again before it counts as failed.
+        on_error
+            What happens then: "raise" stops the job, which fails, and "keep" lets the other items
+            go on. The job has failed at its end, and :attr:`Job.failures` lists the failed items.
         timeout
             Seconds after which an item is stopped and counts as failed.
         keep
@@ -232,6 +237,7 @@ class Pool:
             weight=weight,
             limits=check_server_limits(servers, min_servers, max_servers),
             retries=retries,
+            on_error=on_error,
             timeout=timeout,
             keep=keep,
             has_journal=self._journal is not None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.calls import Caller
 from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.identity.fingerprints import fingerprint_function
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
@@ -33,6 +34,7 @@ def create_map_job(
     weight: float,
     limits: ServerLimits,
     retries: int,
+    on_error: OnError,
     timeout: float | None,
     keep: bool,
     has_journal: bool,
@@ -53,7 +55,10 @@ def create_map_job(
         weight=weight,
         limits=limits,
     )
-    spec = replace(spec, retries=check_whole_number("retries", retries, minimum=0))
+    if on_error not in get_args(OnError):
+        raise InputError(f"must be 'raise' or 'keep', got {on_error!r}", argument="on_error")
+    retries = check_whole_number("retries", retries, minimum=0)
+    spec = replace(spec, retries=retries, on_error=on_error)
     time_limit = None if timeout is None else check_positive("timeout", timeout)
     source = PythonSource(
         engine.pack_function(function),

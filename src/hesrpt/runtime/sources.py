@@ -51,6 +51,8 @@ class Source(Protocol):
 
     #: Whether the source itself delivers the results, so that nobody else has to store them.
     delivers_results: bool
+    #: Whether everything was released.
+    is_closed: bool
 
     def resume(self, earlier: EarlierItems, run: int) -> Matches:
         """Find items that were done in earlier runs; those read later are reported then."""
@@ -71,10 +73,13 @@ class Source(Protocol):
         """Release an item that is done: no task will be created for it again."""
 
     def drop_item(self, item: int, error: str) -> None:
-        """Release an item that has failed for good, in a job that continues."""
+        """Release an item that has failed; it may be retried later."""
+
+    def retry_items(self) -> None:
+        """Take back the items that have failed: tasks will be created for them again."""
 
     def close(self, reason: str = "the job has ended") -> None:
-        """Release everything: no task will be created again."""
+        """Release everything: no task will be created again, and no item can be retried."""
 
 
 class ReadAhead(NamedTuple):
@@ -120,6 +125,7 @@ class PythonSource:
         self.earlier, self.run = EarlierItems(), 0
         self.done_before: deque[range] = deque()  # items of a list that were done in earlier runs
         self.unfinished: dict[int, UnfinishedItem] = {}
+        self.failed: dict[int, UnfinishedItem] = {}
         self.unfinished_bytes = 0
         self.changed = threading.Condition()
         self.is_closed = False
@@ -222,12 +228,22 @@ class PythonSource:
             self.changed.notify()
 
     def drop_item(self, item: int, error: str) -> None:
-        """Never called: a failed item fails the job."""
+        with self.changed:
+            self.failed[item] = failed = self.unfinished.pop(item)
+            self.unfinished_bytes -= _count_bytes(failed.packed)
+            self.changed.notify()  # others can be read in its place
+
+    def retry_items(self) -> None:
+        with self.changed:
+            self.unfinished |= self.failed
+            self.unfinished_bytes += sum(_count_bytes(each.packed) for each in self.failed.values())
+            self.failed = {}
 
     def close(self, reason: str = "") -> None:
         with self.changed:
             self.is_closed = True
             self.unfinished.clear()
+            self.failed.clear()
             self.function, self.arguments = None, ()  # they may hold large data
             self.changed.notify()
 
@@ -245,7 +261,7 @@ class CommandSource:
         self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
     ) -> None:
         self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
-        self.run = 0
+        self.run, self.is_closed = 0, False
 
     @cached_property
     def fingerprints(self) -> Sequence[bytes]:
@@ -282,7 +298,10 @@ class CommandSource:
         """Do nothing: the template holds all items."""
 
     def drop_item(self, item: int, error: str) -> None:
-        """Never called: a failed item fails the job."""
+        """Do nothing: the template holds all items."""
+
+    def retry_items(self) -> None:
+        """Do nothing: the template holds all items."""
 
     def close(self, reason: str = "") -> None:
-        """Do nothing: there is nothing to release."""
+        self.is_closed = True

@@ -48,6 +48,8 @@ def obey(job: LiveJob, request: Request, engine: Engine) -> str:
 
 
 def _describe_retry(job: LiveJob) -> str:
+    if job.can_retry:
+        return "runs its failed items again"
     if not job.has_ended or job.state == "done":
         raise InputError("has no failed items")
     return "will run again when the run is started again"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hesrpt import Amdahl, InputError, PowerLaw, StateError
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
@@ -32,6 +33,9 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     created.close()
 
 
+CRASH = ItemFailure(item=1, value="'x.png'", error="the process ended")
+
+
 def create_record(name: str, number: int) -> JobRecord:
     return JobRecord(spec=JobSpec(name=name, weight=2.0), number=number, arrived=1.5)
 
@@ -43,7 +47,7 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
             FinishedItem(1, b"B", 1, 0.5, 3.0, b"one"),
             FinishedItem(1, b"A", 0, 0.25, 2.0, b"zero"),
         ],
-        failed_attempts=[FailedAttempt(1, 1, 2.5, "item 1: crash")],
+        failed_attempts=[FailedAttempt(1, 2.5, 0, False, CRASH)],
         holdings=[Holding(1.5, 1, 4)],
     )
     assert changes
@@ -79,14 +83,31 @@ def test_job_to_redo_loses_its_items_and_failures_only(journal: Journal) -> None
         Changes(
             jobs=[create_record("a", 1), create_record("b", 2)],
             finished_items=[FinishedItem(n, b"A", 0, 1.0, 2.0, b"") for n in (1, 2)],
-            failed_attempts=[FailedAttempt(1, 1, 2.5, "crash")],
+            failed_attempts=[FailedAttempt(1, 2.5, 0, True, CRASH)],
         )
     )
     changed = replace(create_record("a", 1), fingerprint=b"new")
     journal.write(Changes(jobs=[changed], jobs_to_redo=[1]))
     first, second = journal.read_records()
     assert (first.done, first.failures, first.fingerprint) == (0, 0, b"new")
+    assert journal.read_failures(first) == []
     assert (second.done, second.fingerprint) == (1, b"")
+
+
+def test_only_items_that_failed_in_the_latest_round_have_failed(journal: Journal) -> None:
+    record = create_record("a", 1)
+    crash = replace(CRASH, attempts=2, traceback="Traceback …", pickled_exception=b"\x80")
+    attempts = [
+        FailedAttempt(1, 2.0, 0, True, CRASH),
+        FailedAttempt(1, 3.0, 1, False, CRASH),
+        FailedAttempt(1, 4.0, 1, True, crash),
+    ]
+    journal.write(Changes(jobs=[record], failed_attempts=attempts))
+    assert journal.read_failures(record) == [CRASH]
+    retried = replace(record, spec=replace(record.spec, retried=1))
+    assert journal.read_failures(retried) == [crash]
+    resumed = replace(record, spec=replace(record.spec, retried=1, resumed=1))
+    assert journal.read_failures(resumed) == []
 
 
 def test_two_jobs_cannot_have_the_same_name(journal: Journal) -> None:

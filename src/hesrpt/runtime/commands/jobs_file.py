@@ -39,6 +39,7 @@ _JOB_KEYS = (
     "min_servers",
     "max_servers",
     "retries",
+    "keep_going",
     "timeout",
     "resize",
     "restart_cost",
@@ -119,6 +120,7 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
     p = table.get("p", "a number between 0 and 1", _to_fraction, None)
     weight = table.get("weight", "a number greater than 0", _to_positive, 1.0)
     retries = table.get("retries", f"a whole number, at least 0 {_AT_MOST}", _to_whole_number(0), 1)
+    keep_going = table.get("keep_going", "true or false", _to_boolean, False)
     timeout = _get_seconds(table, "timeout", None)
     restart_cost = _get_seconds(table, "restart_cost", 10.0)
     limits = _get_limits(table)
@@ -162,6 +164,7 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
         speedup=None if p is None else PowerLaw(p),
         weight=weight,
         retries=retries,
+        on_error="keep" if keep_going else "raise",
         **limits._asdict(),
         resize=resize,
         restart_cost=restart_cost,
@@ -198,6 +201,10 @@ def _are_numbers(items: Any) -> bool:
 
 def _to_string(value: Any) -> str | None:
     return value if isinstance(value, str) and value and "\0" not in value else None
+
+
+def _to_boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _to_command(value: Any) -> str | tuple[str, ...] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
@@ -21,10 +22,12 @@ from hesrpt.runtime.storage.journal_entries import (
     JobRecord,
     StoredResult,
 )
+from hesrpt.runtime.storage.journal_failures import FailureTable
 from hesrpt.runtime.storage.journal_items import ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
 from hesrpt.runtime.storage.journal_requests import RequestTable
 from hesrpt.runtime.storage.journal_rows import (
+    FAILURE_COLUMNS,
     HOLDING_COLUMNS,
     LEARNED_COLUMNS,
     create_holding_row,
@@ -53,6 +56,7 @@ class Journal:
         self._jobs = JobTable(self._database)
         self._items = ItemTable(self._database, self._jobs, directory)
         self.requests = RequestTable(self._database)
+        self._failures = FailureTable(self._database)
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
@@ -104,6 +108,7 @@ class Journal:
         self._discard_damaged("holdings", "number", HOLDING_COLUMNS)
         self._discard_damaged("learned", "number", LEARNED_COLUMNS)
         self.requests.reset()
+        self._discard_damaged("failures", "number", FAILURE_COLUMNS)
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
         times += [holding.time for holding in holdings]
@@ -157,7 +162,7 @@ class Journal:
             run_all = connection.executemany
             run_all("DELETE FROM failures WHERE job = ?", _wrap(changes.jobs_to_redo))
             self.requests.answer(connection, changes.answers)
-            run_all("INSERT INTO failures VALUES (?, ?, ?, ?)", changes.failed_attempts)
+            self._failures.write(connection, changes.failed_attempts)
             holdings = map(create_holding_row, changes.holdings)
             run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)
             learned = map(create_learned_row, changes.learned_runs)
@@ -215,6 +220,10 @@ class Journal:
     def load(self, number: int, stored: StoredResult) -> bytes:
         """Return a result, from its file if it is large."""
         return self._items.load(number, stored)
+
+    def read_failures(self, record: JobRecord) -> list[ItemFailure]:
+        """Return the items of a job that have failed, in the order of the items."""
+        return self._failures.read(record)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""

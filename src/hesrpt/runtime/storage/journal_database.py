@@ -31,7 +31,10 @@ CREATE TABLE items (
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;
 CREATE TABLE failures (
-    job INTEGER NOT NULL, position INTEGER NOT NULL, time REAL NOT NULL, error TEXT
+    number INTEGER PRIMARY KEY, job INTEGER NOT NULL, position INTEGER NOT NULL,
+    time REAL NOT NULL, round INTEGER NOT NULL, is_last INTEGER NOT NULL,
+    attempts INTEGER NOT NULL, value TEXT NOT NULL, error TEXT NOT NULL,
+    traceback TEXT NOT NULL, exception BLOB NOT NULL, checksum BLOB NOT NULL
 );
 CREATE TABLE holdings (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, job INTEGER NOT NULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, TypeAlias
 
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.kinds import LearnedRun
@@ -86,9 +87,10 @@ class FailedAttempt(NamedTuple):
     """A failed attempt of an item."""
 
     job: int
-    position: int
     time: float
-    error: str
+    round: int  # of the job, as its spec says
+    is_last: bool  # whether the item has failed, and is not tried again in this round
+    failure: ItemFailure
 
 
 class Holding(NamedTuple):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.kinds import LearnedRun
-from hesrpt.runtime.storage.journal_entries import FinishedItem, Holding, JobRecord
+from hesrpt.runtime.storage.journal_entries import FailedAttempt, FinishedItem, Holding, JobRecord
 from hesrpt.speedups import PowerLaw, Speedup
 
 #: A row without its checksum, or with it as the last value.
@@ -17,6 +18,9 @@ Row = tuple[Any, ...]
 JOB_COLUMNS = "number, name, spec, fingerprint, items, size, p, arrived, ended, error, checksum"
 HOLDING_COLUMNS = "time, job, servers, checksum"
 LEARNED_COLUMNS = "number, kind, durations, checksum"
+FAILURE_COLUMNS = (
+    "job, position, time, round, is_last, attempts, value, error, traceback, exception, checksum"
+)
 ITEM_COLUMNS = "job, key, position, seconds, ended, digest, checksum"
 
 _CHECKSUM_BYTES = 16
@@ -95,6 +99,38 @@ def create_holding_row(holding: Holding) -> Row:
 def create_learned_row(run: LearnedRun) -> Row:
     """Return the row of how long the items of a job took in one run."""
     return seal((run.number, run.kind, run.to_json()))
+
+
+def create_failure_row(attempt: FailedAttempt) -> Row:
+    """Return the row of a failed attempt."""
+    failure = attempt.failure
+    return seal(
+        (
+            attempt.job,
+            failure.item,
+            _to_real(attempt.time),
+            attempt.round,
+            int(attempt.is_last),
+            failure.attempts,
+            failure.value,
+            failure.error,
+            failure.traceback,
+            failure.pickled_exception,
+        )
+    )
+
+
+def create_failure(row: Row) -> ItemFailure:
+    """Return the failure of an item, given the row of its last attempt."""
+    _, item, _, _, _, attempts, value, error, traceback, exception, _ = row
+    return ItemFailure(
+        item=item,
+        value=value,
+        attempts=attempts,
+        error=error,
+        traceback=traceback,
+        pickled_exception=exception,
+    )
 
 
 def _to_real(value: float | None) -> float | None:
