@@ -146,7 +146,7 @@ def _follow(pool: Pool, display: Callable[[Pool], None]) -> None:
         have_ended = pool.wait(timeout=_POLL_SECONDS)
         display(pool)
         if have_ended:
-            if pool.stop_taking_requests():
+            if pool.stop_taking_requests() and pool.wait(timeout=0):  # no last request added work
                 return
             time.sleep(_PAUSE_SECONDS)
 
