@@ -341,9 +341,26 @@ def running_commands() -> set[str]:
     return found
 
 
-def test_repr_counts_running_and_ended_jobs() -> None:
-    with Pool(servers=2, policy="equi") as pool:
-        pool.map(square, [1]).wait()
-        slow = pool.map(time.sleep, [60])
-        assert repr(pool) == "<Pool: 2 servers, policy equi, jobs: 1 active, 1 ended>"
-        slow.cancel()
+def test_repr_says_what_is_going_on() -> None:
+    engine = PausedEngine(2, lambda job, item, width: 1.0)
+    with Pool(policy="equi", engine=engine) as pool:
+        assert repr(pool) == "<Pool: 2 servers, policy equi, no jobs>"
+        job = pool.map(square, range(8), name="a\n", size=8, speedup=0.5)
+        wait_until(lambda: job.servers == 2)
+        shown = "running, 0 of 8 items, 2 servers, 5.7 s left"
+        assert repr(job) == f"<Job 'a\\n': {shown}>"
+        assert repr(pool) == f"<Pool: 2 servers, policy equi, 1 running\n  a\\n: {shown}>"
+        assert "2 of 2" in job._repr_html_()
+        engine.go.set()
+    assert repr(pool) == (
+        "<Pool: closed, 2 servers, policy equi, 1 done\n  a\\n: done, 8 of 8 items in 4 s>"
+    )
+
+
+def test_repr_lists_at_most_thirty_jobs() -> None:
+    with Pool(engine=FakeEngine(2)) as pool:
+        for _ in range(40):
+            pool.map(square, [1], name="job")
+    lines = repr(pool).splitlines()
+    assert len(lines) == 1 + 30 + 1
+    assert lines[-1] == "  and 10 done>"

@@ -18,6 +18,10 @@ from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
     from hesrpt.runtime.job_registry import OnChange
     from hesrpt.runtime.pool import Pool
 
@@ -116,7 +120,6 @@ def run(
     With --state DIR, the same command starts a run and continues it after a crash. The exit code is
     0 if no job has failed, 1 if one has, 2 if the run was refused, and 130 if it was interrupted.
     """
-    from hesrpt.cli.live_table import LiveTable
     from hesrpt.cli.run_tables import (
         SCRIPT_HINT,
         get_resume_command,
@@ -155,8 +158,13 @@ def run(
     # Ray prints the cluster's messages to standard output: keep them out of the JSON.
     redirect = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
-        with redirect, LiveTable(console, quiet=as_json) as table:
-            pool = run_jobs(file.jobs, options, table.update, table.print_line)
+        with redirect, _show_progress(console, hidden=as_json) as update:
+            pool = run_jobs(
+                file.jobs,
+                options,
+                update,
+                lambda line: console.print(literal(line), soft_wrap=True),
+            )
     except KeyboardInterrupt:
         hint = ""
         if state is not None:
@@ -192,6 +200,31 @@ def run(
             print_failures(console, pool.records)
     if any(job.state == "failed" for job in pool.jobs):
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool], None]]:
+    """Show the jobs of a run while they run; yield what to call from time to time."""
+    from hesrpt.display.screens import HiddenScreen, LineScreen, Screen, TerminalScreen
+
+    screen: Screen = HiddenScreen()
+    if not hidden:
+        is_terminal = console.is_terminal
+        screen = TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
+    shown: list[Pool] = []
+
+    def update(pool: Pool) -> None:
+        if shown:
+            screen.update(pool.overview())
+        else:
+            shown.append(pool)
+            screen.open(pool.overview())
+
+    try:
+        yield update
+    finally:
+        for pool in shown:
+            screen.close(pool.overview())
 
 
 def _parse_resources(text: str) -> dict[str, float]:

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from hesrpt.errors import InputError, StateError
@@ -189,6 +189,19 @@ class Driver:
         self.check_process()
         with self.condition:
             return self._run.take_snapshot()
+
+    def recall_ends(self) -> Mapping[str, float]:
+        """Return when jobs will end, as was known some moments ago; this takes no time."""
+        is_over = self.was_forked or not self._thread.is_alive()
+        return self.forecaster.ends if is_over else self.forecaster.recall()
+
+    def describe_end(self) -> str:
+        """Return what has become of the scheduler; an empty text while it is running."""
+        if self.was_forked:
+            return f"of process {self._process}"
+        if self.failure is not None:
+            return f"failed ({self.failure})"
+        return "closed" if self._is_closing or not self._thread.is_alive() else ""
 
     def _estimate_remaining_work(self) -> RemainingWork:
         with self.condition:

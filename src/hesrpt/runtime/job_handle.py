@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from hesrpt.display.escaping import escape
+from hesrpt.display.notebook_html import render_job
 from hesrpt.errors import InputError
 from hesrpt.runtime.async_waiting import wait_async
 from hesrpt.runtime.failures import ItemFailure
@@ -14,6 +16,7 @@ from hesrpt.runtime.job_results import Errors, ResultStream
 from hesrpt.runtime.job_state import JobState
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.live_overview import describe_job
 from hesrpt.runtime.steering import check_pausable
 from hesrpt.runtime.watches import Watch
 from hesrpt.validation import check_positive
@@ -42,8 +45,12 @@ class Job(Generic[T_co]):
         self._live.free_results()
 
     def __repr__(self) -> str:
-        total = "?" if self.items is None else self.items
-        return f"<Job {self.name!r}: {self.state}, {self.done} of {total} items>"
+        overview = describe_job(self._driver, self._live)
+        return f"<Job {self.name!r}: {escape(overview.describe())}>"
+
+    def _repr_html_(self) -> str:
+        """Return the state of the job as HTML, which notebooks show."""
+        return render_job(describe_job(self._driver, self._live))
 
     @property
     def name(self) -> str:

@@ -34,6 +34,7 @@ class LiveJob:
     ended: float | None = None
     error: str | None = None
     servers: int = 0  # how many it holds; 0 once it has ended
+    planned: int = 0  # how many the policy gives it
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     done_now: int = 0  # how many of them were done in the present run

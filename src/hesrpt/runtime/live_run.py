@@ -167,6 +167,7 @@ class LiveRun:
         for name, job in active.items():
             live = self.jobs[name]
             held[live.number] = live.servers = job.observed
+            live.planned = job.planned
         self.recorder.record_held(self.now, held)
         if self.now - self._learned_at >= _LEARN_SECONDS:
             self._remember([self.jobs[name] for name in active])

@@ -13,6 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args, overload
 
+from hesrpt.display.notebook_html import render_run
+from hesrpt.display.overview import RunOverview
+from hesrpt.display.progress import Progress
+from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.runtime.call_source import CallSource
@@ -30,6 +34,7 @@ from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.live_overview import describe_run, write_run
 from hesrpt.runtime.live_run import Snapshot
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.python_jobs import (
@@ -144,6 +149,7 @@ class Pool:
             self._adding = threading.Lock()
             self._yielded: set[str] = set()  # jobs that as_completed has yielded
             self._is_closed = False
+            self._progress: Progress | None = None
             self._registry = JobRegistry(journal, on_change)
             self._driver = Driver(core, running_engine, journal, KindMemory(runs))
             self._driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
@@ -151,13 +157,11 @@ class Pool:
             on_error.pop_all()
 
     def __repr__(self) -> str:
-        jobs = self.jobs
-        active = sum(not job.has_ended for job in jobs)
-        policy = self._driver.core.allocator.policy.name
-        return (
-            f"<Pool: {self.servers} servers, policy {policy}, jobs: {active} active, "
-            f"{len(jobs) - active} ended>"
-        )
+        return f"<Pool: {write_run(self.overview())}>"
+
+    def _repr_html_(self) -> str:
+        """Return the jobs as HTML, which notebooks show."""
+        return render_run(self.overview())
 
     @property
     def servers(self) -> int:
@@ -401,9 +405,37 @@ class Pool:
 
         Returns whether they have ended.
         """
-        return self._driver.wait(
+        have_ended = self._driver.wait(
             lambda: all(job.has_ended for job in self._driver.jobs.values()), timeout
         )
+        if self._progress is not None:
+            self._progress.close_if_ended()
+        return have_ended
+
+    def progress(self) -> Progress:
+        """Show the jobs and their progress until all have ended.
+
+        This returns at once. The display goes on in the background: in a terminal a table, in a
+        notebook HTML below the cell, and otherwise a line for each job that ends. Several ways to
+        use it::
+
+            pool.progress()        # from now on, until all jobs have ended
+            with pool.progress():  # also jobs that are added in the block; its end waits for them
+
+        """
+        self._driver.check_process()
+        if self._progress is not None:
+            self._progress.close()
+        self._progress = Progress(
+            partial(describe_run, self._driver),
+            partial(_wait_for_jobs, self._driver),
+            choose_screen(),
+        )
+        return self._progress
+
+    def overview(self) -> RunOverview:
+        """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
+        return describe_run(self._driver)
 
     def snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
@@ -450,6 +482,8 @@ class Pool:
         """
         self._is_closed = True
         self._driver.close()
+        if self._progress is not None:
+            self._progress.close()
 
     def __enter__(self) -> Self:
         return self
@@ -494,6 +528,13 @@ def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     if spec.min_servers <= most:
         return None
     return f"it needs at least {spec.min_servers} servers, but there are only {most:g}"
+
+
+def _wait_for_jobs(driver: Driver) -> None:
+    """Wait until all jobs have ended, except for executors, which end when they are shut down."""
+    driver.wait(
+        lambda: all(job.has_ended or job.spec.is_executor for job in driver.jobs.values()), None
+    )
 
 
 def _any_ended(jobs: list[LiveJob]) -> bool:

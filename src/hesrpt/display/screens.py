@@ -1,0 +1,147 @@
+"""Where the progress of a run is shown: a table on a terminal, HTML in a notebook, or lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hesrpt.display.console import create_console, literal, print_error_text
+from hesrpt.display.notebook_html import render_run
+from hesrpt.display.overview import RunOverview
+from hesrpt.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+# How many lines of a terminal are not rows of the table.
+_OTHER_LINES = 4
+# How often lines tell of jobs that have not ended, in seconds.
+_LINE_SECONDS = 60.0
+
+
+class Screen(Protocol):
+    """Shows a run while it goes on."""
+
+    def open(self, run: RunOverview) -> None:
+        """Begin to show a run."""
+
+    def update(self, run: RunOverview) -> None:
+        """Show how the run is now."""
+
+    def close(self, run: RunOverview) -> None:
+        """Show the run for the last time."""
+
+
+class TerminalScreen:
+    """A table that is drawn again and again."""
+
+    def __init__(self, console: Console, *, leaves_table: bool = True) -> None:
+        self._console, self._leaves_table = console, leaves_table
+        self._live: Live | None = None
+
+    def open(self, run: RunOverview) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            self._build(run),
+            console=self._console,
+            refresh_per_second=4,
+            transient=not self._leaves_table,
+        )
+        self._live.start()
+
+    def update(self, run: RunOverview) -> None:
+        if self._live is not None:
+            self._live.update(self._build(run))
+
+    def close(self, run: RunOverview) -> None:
+        if self._live is not None:
+            self.update(run)
+            self._live.stop()
+
+    def _build(self, run: RunOverview) -> RenderableType:
+        from hesrpt.display.terminal_table import build_table
+
+        return build_table(run, max_rows=max(self._console.height - _OTHER_LINES, 1))
+
+
+class LineScreen:
+    """A line for each job that ends, and once a minute for those that have not."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._announced: set[str] = set()
+        self._next_line = time.monotonic() + _LINE_SECONDS
+
+    def open(self, run: RunOverview) -> None:
+        self.update(run)
+
+    def update(self, run: RunOverview) -> None:
+        for job in run.jobs:
+            if job.has_ended and job.name not in self._announced:
+                self._announced.add(job.name)
+                subject = f"{job.name}: {job.state} after {format_duration(job.flow_time or 0.0)}"
+                print_error_text(self._console, subject, job.error)
+        if time.monotonic() >= self._next_line:
+            self._next_line += _LINE_SECONDS
+            for job in run.jobs:
+                if not job.has_ended:
+                    self._console.print(literal(f"{job.name}: {job.describe()}"), soft_wrap=True)
+
+    def close(self, run: RunOverview) -> None:
+        self.update(run)
+
+
+class NotebookScreen:
+    """HTML in the output of a cell, which is replaced again and again."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._shown = ""
+
+    def open(self, run: RunOverview) -> None:
+        from IPython.display import HTML, display
+
+        self._shown = render_run(run)
+        self._handle = display(HTML(self._shown), display_id=True)
+
+    def update(self, run: RunOverview) -> None:
+        from IPython.display import HTML
+
+        html = render_run(run)
+        if html != self._shown and self._handle is not None:
+            self._shown = html
+            self._handle.update(HTML(html))
+
+    def close(self, run: RunOverview) -> None:
+        self.update(run)
+
+
+class HiddenScreen:
+    """Shows nothing."""
+
+    def open(self, run: RunOverview) -> None:
+        """Do nothing."""
+
+    def update(self, run: RunOverview) -> None:
+        """Do nothing."""
+
+    def close(self, run: RunOverview) -> None:
+        """Do nothing."""
+
+
+def choose_screen() -> Screen:
+    """Return the screen that suits where this program runs."""
+    if _is_notebook():
+        return NotebookScreen()
+    console = create_console()
+    return TerminalScreen(console) if console.is_terminal else LineScreen(console)
+
+
+def _is_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None

@@ -1,0 +1,64 @@
+"""A run as a table for the terminal."""
+
+from __future__ import annotations
+
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from hesrpt.display.console import literal
+from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.units import format_duration
+
+_STYLES = {
+    "running": "blue",
+    "waiting": "bright_black",
+    "paused": "yellow",
+    "done": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+}
+_BAR_WIDTH = 24
+
+
+def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Table:
+    """Return a table of the jobs of a run; the number of failures only if there are any."""
+    jobs, others = run.select(max_rows)
+    has_failures = any(job.failures for job in jobs)
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "state", *([""] if has_bars else [])):
+        table.add_column(column)
+    for column in ("items", *(["failures"] if has_failures else []), "servers", "elapsed", "left"):
+        table.add_column(column, justify="right")
+    for job in jobs:
+        table.add_row(
+            literal(job.name),
+            literal(job.state, _STYLES[job.state]),
+            *([_build_bar(job)] if has_bars else []),
+            job.describe_items(),
+            *([str(job.failures or "")] if has_failures else []),
+            job.describe_servers(),
+            "" if job.flow_time is None else format_duration(job.flow_time),
+            job.describe_left(),
+        )
+    if others:
+        table.add_row(literal(others, "bright_black"))
+    if run.servers == 0 and not run.note:
+        table.caption = "waiting: no server is free on the cluster"
+    else:
+        mean = run.mean_flow_time
+        prediction = "" if mean is None else f"; predicted mean flow time: {format_duration(mean)}"
+        table.caption = literal(f"{run.describe()}{prediction}")
+    table.caption_justify = "left"
+    return table
+
+
+def _build_bar(job: JobOverview) -> ProgressBar:
+    """Return a bar; one that moves while a job runs that has nobody knows how many items."""
+    return ProgressBar(
+        total=1.0,
+        completed=job.progress or 0.0,
+        width=_BAR_WIDTH,
+        pulse=job.progress is None and job.state == "running",
+        complete_style=_STYLES[job.state],
+        finished_style=_STYLES[job.state],
+    )

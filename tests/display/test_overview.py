@@ -1,0 +1,166 @@
+"""What is shown of runs: in words, as a table, as HTML and as lines."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hesrpt.display.notebook_html import render_job, render_run
+from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.display.screens import LineScreen, TerminalScreen
+from hesrpt.display.terminal_table import build_table
+
+RUNNING = JobOverview(
+    name="big", state="running", done=12, items=100, servers=3, planned=4, flow_time=5.0, eta=42.34
+)
+WAITING = JobOverview(name="small", state="waiting", items=1, planned=0, flow_time=0.2)
+UNKNOWN = replace(RUNNING, name="stream", items=None, done=1200, servers=1, eta=None)
+DONE = replace(RUNNING, name="fine", state="done", done=100, servers=0)
+EMPTY = replace(DONE, name="empty", done=0, items=0)
+FAILED = replace(
+    DONE, name="bad", state="failed", done=50, error="item 3: boom\nat <x>", failures=1
+)
+RUN = RunOverview(servers=4, policy="equi", jobs=[RUNNING, WAITING, UNKNOWN, DONE, EMPTY, FAILED])
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        (RUNNING, "running, 12 of 100 items, 3 servers, 42.3 s left"),
+        (replace(RUNNING, eta=0.0123), "running, 12 of 100 items, 3 servers, 0.0 s left"),
+        (WAITING, "waiting, 0 of 1 item"),
+        (UNKNOWN, "running, 1,200 items, 1 server"),
+        (DONE, "done, 100 of 100 items in 5 s"),
+        (FAILED, "failed, 50 of 100 items in 5 s, item 3: boom"),
+    ],
+)
+def test_job_in_words(job: JobOverview, text: str) -> None:
+    assert job.describe() == text
+
+
+def test_run_in_words() -> None:
+    assert RUN.describe() == "4 servers, policy equi, 2 running, 1 waiting, 2 done, 1 failed"
+    assert replace(RUN, servers=1, jobs=[]).describe() == "1 server, policy equi, no jobs"
+    assert replace(RUN, jobs=[DONE], note="closed").describe() == (
+        "closed, 4 servers, policy equi, 1 done"
+    )
+
+
+def test_run_has_ended_once_there_were_jobs_and_all_have_ended() -> None:
+    assert not replace(RUN, jobs=[]).has_ended
+    assert not RUN.has_ended
+    assert replace(RUN, jobs=[DONE, FAILED]).has_ended
+    assert replace(RUN, note="failed (no disk)").has_ended
+
+
+def test_mean_flow_time_is_predicted_if_all_ends_are_known() -> None:
+    assert RUN.mean_flow_time is None
+    assert replace(RUN, jobs=[RUNNING, DONE]).mean_flow_time == pytest.approx((47.34 + 5) / 2)
+
+
+def test_jobs_that_have_ended_first_are_left_out_first() -> None:
+    jobs = [replace(DONE, name=f"done {n}") for n in range(40)] + [RUNNING, WAITING]
+    shown, others = replace(RUN, jobs=jobs).select(4)
+    assert [job.name for job in shown] == ["done 38", "done 39", "big", "small"]
+    assert others == "and 38 done"
+    assert RUN.select(6) == (list(RUN.jobs), "")
+
+
+def render_on_terminal(run: RunOverview, *, max_rows: int = 30, width: int = 100) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(build_table(run, max_rows=max_rows))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_table_on_a_terminal() -> None:
+    full = "━" * 24  # without colours, only the part that is done is drawn
+    assert render_on_terminal(RUN) == [
+        "job     state                                items  failures  servers  elapsed    left",
+        "big     running  ━━╸                        12/100             3 of 4      5 s  42.3 s",
+        "small   waiting                                0/1             0 of 0    0.2 s",
+        f"stream  running  {full}  1,200/?             1 of 4      5 s",
+        f"fine    done     {full}  100/100                         5 s",
+        f"empty   done     {full}      0/0                         5 s",
+        "bad     failed   ━━━━━━━━━━━━               50/100         1               5 s",
+        "4 servers, policy equi, 2 running, 1 waiting, 2 done, 1 failed",
+    ]
+
+
+def test_table_without_room_and_without_servers() -> None:
+    assert render_on_terminal(replace(RUN, servers=0, jobs=[DONE, RUNNING]), max_rows=1)[1:] == [
+        "big         running  ━━╸                       12/100   3 of 4      5 s  42.3 s",
+        "and 1 done",
+        "waiting: no server is free on the cluster",
+    ]
+
+
+def test_html_has_a_bar_for_each_job_and_at_most_thirty_rows() -> None:
+    html = render_run(RUN)
+    assert re.findall("width:([0-9.]+%)", html) == ["12%", "0%", "0%", "100%", "100%", "50%"]
+    many = replace(RUN, jobs=[replace(RUNNING, name=str(n)) for n in range(500)])
+    html = render_run(many)
+    assert html.count("<tr>") == 1 + 30
+    assert "and 470 running" in html
+    assert len(html) < 40_000
+
+
+def test_html_escapes_names_and_errors() -> None:
+    name = "<script>alert(1)</script>\x1b[31m\u202e&'\""
+    for html in (
+        render_run(replace(RUN, policy="<b>", jobs=[replace(FAILED, name=name)])),
+        render_job(replace(FAILED, name=name)),
+    ):
+        assert "<script>" not in html
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e&amp;&#x27;&quot;" in html
+        assert "<x>" not in html
+        assert "policy <b>" not in html
+    assert "item 3: boom\nat &lt;x&gt;" in render_job(FAILED)
+    assert "item 3" not in render_job(replace(FAILED, state="cancelled"))
+
+
+def create_console(**options: Any) -> tuple[Console, io.StringIO]:
+    file = io.StringIO()
+    return Console(file=file, width=100, height=10, highlight=False, **options), file
+
+
+def test_lines_tell_of_each_job_once_when_it_ends() -> None:
+    console, file = create_console()
+    screen = LineScreen(console)
+    screen.open(replace(RUN, jobs=[RUNNING, DONE]))
+    screen.update(replace(RUN, jobs=[RUNNING, DONE]))
+    screen.close(replace(RUN, jobs=[replace(FAILED, name="big"), DONE]))
+    assert file.getvalue().splitlines() == [
+        "fine: done after 5 s",
+        "big: failed after 5 s: item 3: boom",
+        "    at <x>",
+    ]
+
+
+def test_lines_tell_of_running_jobs_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, file = create_console()
+    screen = LineScreen(console)
+    now = time.monotonic()
+    for seconds in (59.0, 61.0, 62.0, 122.0):
+        monkeypatch.setattr("time.monotonic", lambda seconds=seconds: now + seconds)
+        screen.update(replace(RUN, jobs=[RUNNING]))
+    assert file.getvalue().splitlines() == [f"big: {RUNNING.describe()}"] * 2
+
+
+def test_last_table_stays_on_the_terminal_unless_told_otherwise() -> None:
+    for leaves_table in (True, False):
+        console, file = create_console(force_terminal=True, legacy_windows=False)
+        screen = TerminalScreen(console, leaves_table=leaves_table)
+        screen.open(replace(RUN, jobs=[RUNNING]))
+        screen.update(replace(RUN, jobs=[RUNNING, WAITING]))
+        screen.close(replace(RUN, jobs=[DONE]))
+        shown = file.getvalue()
+        assert "fine" in shown
+        erased_at = shown.rfind("\x1b[2K")
+        assert (shown.rfind("fine") > erased_at) == leaves_table
+        assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")  # the cursor is back
