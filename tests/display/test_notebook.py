@@ -15,7 +15,7 @@ def square(x):
     return x * x
 
 factor = 3
-pool = hesrpt.Pool(2)
+pool = hesrpt.Pool(2, "equi")
 squares = pool.map(square, range(20), name="<squares>")
 multiples = pool.map(lambda x: factor * x, range(5), name="multiples")
 with pool.progress():
@@ -42,7 +42,7 @@ def test_notebook_shows_progress_as_html() -> None:
         assert table.count('style="width:100%;') == 3  # all bars are full
         assert "&lt;squares&gt;" in table
         assert "<squares>" not in table
-        assert "2 servers, policy hesrpt, 3 done" in table
+        assert "2 servers, policy equi, 3 done" in table
     assert "20/20" in job[0]
     assert "multiples" not in job[0]
     assert "closed, 2 servers" in closed[0]
