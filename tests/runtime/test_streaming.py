@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 from support.inline_engine import InlineEngine
-from support.stepping import GuidedItems, KillSwitch, SteppedEngine, compute
+from support.stepping import GuidedItems, KillSwitch, SteppedEngine, compute, drain
 
 from hesrpt import InputError, Job, JobError, Pool
 from hesrpt.runtime.engines.engine import Outcome, Task
@@ -24,16 +24,6 @@ from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.storage.journal import Journal
 
 T = TypeVar("T")
-
-
-def drain(stream: Iterator[T]) -> list[T]:
-    """Return what a stream with ``timeout=0`` yields now."""
-    found: list[T] = []
-    try:
-        while True:
-            found.append(next(stream))
-    except (TimeoutError, StopIteration):
-        return found
 
 
 class Stage:
@@ -187,6 +177,16 @@ def test_streams_that_are_dropped_leave_nothing_open(tmp_path: Path) -> None:
     assert threading.active_count() == threads
 
 
+def test_journal_is_not_open_while_a_stream_waits(tmp_path: Path) -> None:
+    with closing(Stage(tmp_path / "s")) as stage:
+        job = stage.start(range(3))
+        stage.finish(0, 1)
+        streams = [job.iter_results(0) for _ in range(20)]
+        open_files = [(drain(stream), len(psutil.Process().open_files()))[1] for stream in streams]
+        # SQLite keeps a few files of the first one for the others.
+        assert open_files == [open_files[0]] * 20
+
+
 def test_each_result_is_read_from_the_journal_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +260,47 @@ def test_failed_job_keeps_what_was_done(stage: Stage) -> None:
     assert (results[0], results[3]) == (0, 6)
     assert "no luck" in str(results[1])
     assert str(results[2]).startswith("item 2 was not done: job 'double' failed: item 1: no luck")
+
+
+def test_failed_items_of_a_job_that_goes_on(stage: Stage) -> None:
+    job = stage.start(range(4), on_error="keep")
+    ordered, completed = job.iter_results(0), job.as_completed(0)
+    returned = job.iter_results(0, errors="return")
+    stage.finish(0, 2)
+    stage.fail(1, "no luck")
+    assert next(ordered) == 0
+    with pytest.raises(JobError, match=r"job 'double': item 1 has failed: .*no luck") as caught:
+        next(ordered)  # now, and not at the end of the job
+    assert caught.value.__cause__ is job.failures[0].exception
+    first, second, third = drain(returned)
+    assert (first, second, third) == (0, job.failures[0].exception, 4)
+    assert drain(completed) == [(0, 0), (2, 4)]
+    stage.finish(3)
+    assert job.state == "failed"
+    assert drain(returned) == [6]
+    assert next(completed) == (3, 6)
+    with pytest.raises(JobError, match="no luck"):
+        next(completed)
+
+
+def test_streams_of_a_job_that_is_retried(stage: Stage) -> None:
+    job = stage.start(range(3))
+    stage.finish(0)
+    stage.fail(1, "no luck")
+    early = job.as_completed(0, errors="return")
+    assert next(early) == (0, 0)
+    job.retry()
+    stage.wait_for_items(2)
+    ordered = job.iter_results(0)
+    assert drain(ordered) == [0]
+    stage.finish(2, 1)
+    assert drain(ordered) == [2, 4]
+    assert job.state == "done"
+    pairs = list(job.as_completed())
+    assert pairs == [(0, 0), (2, 4), (1, 2)]
+    (item, problem), *others = list(early)  # which had seen the failure
+    assert (item, type(problem)) == (1, JobError)
+    assert others[-2:] == [(2, 4), (1, 2)]
 
 
 def test_job_that_ended_before_all_items_were_read(stage: Stage) -> None:

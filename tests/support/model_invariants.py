@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import pytest
 from hypothesis.stateful import (
@@ -13,6 +14,7 @@ from hesrpt import JobError
 from hesrpt.runtime.storage.journal import Journal
 from support.modelled_run import ModelledRun
 from support.runtime_model import ModelJob
+from support.stepping import drain
 
 
 class ComparedRun(ModelledRun):
@@ -115,6 +117,25 @@ class ComparedRun(ModelledRun):
                     with pytest.raises(JobError):
                         job.handle.results(0)
                     self.check_what_was_done(job)
+
+    @invariant()
+    def streams_yield_what_is_done(self) -> None:
+        if not self.is_alive:
+            return
+        for job in self.jobs.values():
+            if job.request.is_command:
+                continue
+            completed = dict(drain(job.handle.as_completed(0, errors="return")))
+            done = {item for item, result in completed.items() if isinstance(result, tuple)}
+            known = [each for found in self.durable[job.name].values() for each in found]
+            for item in done:
+                assert completed[item][1] == job.request.items[item]
+                assert completed[item] in known
+            assert len(done) == job.handle.done
+            ordered: list[Any] = drain(job.handle.iter_results(0, errors="return"))
+            assert [completed[item] for item in done if item < len(ordered)] == [
+                result for result in ordered if isinstance(result, tuple)
+            ]
 
     def check_what_was_done(self, job: ModelJob) -> None:
         """Check that the results of a job that failed or was cancelled can be read."""

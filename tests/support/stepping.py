@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import pytest
@@ -23,6 +23,8 @@ from support.waiting import wait_until
 
 # How long to wait for another thread, in seconds: if it takes longer, it is stuck.
 _PATIENCE = 60.0
+
+T = TypeVar("T")
 
 
 class Killed(BaseException):
@@ -272,6 +274,16 @@ def faulty_database(faults: DatabaseFaults) -> Iterator[None]:
 def finish(running: RunningItem, serial: int, seconds: float = 1.0) -> Outcome:
     """Return the outcome of an item that is done; its result says what ran."""
     return Outcome(running.job, running.item, seconds, result=_create_result(running, serial))
+
+
+def drain(stream: Iterator[T]) -> list[T]:
+    """Return what a stream with ``timeout=0`` yields now."""
+    found: list[T] = []
+    try:
+        while True:
+            found.append(next(stream))
+    except (TimeoutError, StopIteration):
+        return found
 
 
 def compute(running: RunningItem) -> Outcome:

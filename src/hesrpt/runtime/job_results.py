@@ -56,7 +56,8 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         self._is_ordered = ordered
         self._cursor: ItemCursor = OrderedCursor(job) if ordered else CompletionCursor(job)
         self._shape, self._on_end = shape, on_end
-        self._items: deque[int] = deque()  # to yield next
+        #: What to yield next: items, and why they have no result if they have none.
+        self._items: deque[tuple[int, BaseException | None]] = deque()
         self._advancing = threading.Lock()  # a task that was cancelled may have left a thread
         self._is_at_end = False
         self._woken_at = -_GATHER_SECONDS
@@ -73,7 +74,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 raise StopIteration
             if not self._advance():
                 self._wait()
-        return self._yield(self._read(self._items[0]))
+        return self._yield(self._read(*self._items[0]))
 
     async def __anext__(self) -> V_co:
         while not self._items:
@@ -86,10 +87,10 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 await pause(0)  # let other tasks run, however many results there are
             if not has_advanced:
                 await self._wait_async()
-        item = self._items[0]
-        if not self._is_done(item) or self._reader.is_prepared(item):
-            return self._yield(self._read(item))
-        return self._yield(await run_in_thread(self._read, item))
+        item, problem = self._items[0]
+        if problem is not None or self._reader.is_prepared(item):
+            return self._yield(self._read(item, problem))
+        return self._yield(await run_in_thread(self._read, item, problem))
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -103,40 +104,36 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 self._end()
                 self._raise_error_of_job()
                 return True
-            done = [item for item in items if self._is_done(item)]
-            if not done:
-                self._reader.close()  # not open while waiting
+            problems = {item: self._explain(item) for item in items if not self._is_done(item)}
+            done = [item for item in items if item not in problems]
             try:
                 self._reader.prepare(done)
             except BaseException:
                 self._end()
                 raise
             is_complete = self._is_ordered or self._errors == "return"
-            self._items.extend(items if is_complete else done)
+            self._items.extend((i, problems.get(i)) for i in (items if is_complete else done))
             return bool(items)
 
     def _is_done(self, item: int) -> bool:
         state = self._job.completions.get_state(item)
         return state in (ItemState.DONE, ItemState.DONE_BEFORE)
 
-    def _read(self, item: int) -> Any:
-        """Return the result of an item, or the exception that stands for it."""
-        if self._is_done(item):
+    def _read(self, item: int, problem: BaseException | None) -> Any:
+        """Return the result of an item, or why it has none."""
+        if problem is None:
             try:
                 return self._reader.read(item)
             except UnpicklingError as error:
-                if self._errors == "raise":
-                    self._end()
-                    raise
-                return error
-        failure = self._job.failures.get(item)
+                if self._errors == "return":
+                    return error
+                self._end()
+                raise
         if self._errors == "return":
-            return self._create_error(item) if failure is None else failure.exception
+            return problem
         self._end()
-        if self._job.has_ended or failure is None:
-            self._raise_error_of_job()
-        assert failure is not None
-        raise JobError(f"job {self._job.name!r}: {failure.describe()}") from failure.exception
+        self._raise_error_of_job()
+        raise JobError(f"job {self._job.name!r}: item {item} has failed: {problem}") from problem
 
     def _raise_error_of_job(self) -> None:
         """Raise an error if the job failed or was cancelled, unless errors are returned."""
@@ -144,13 +141,16 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
             if self._errors == "raise" and self._job.error is not None:
                 raise self._job.create_error()
 
-    def _create_error(self, item: int) -> JobError:
-        """Return what stands for an item that was not done."""
+    def _explain(self, item: int) -> BaseException:
+        """Return why an item has no result."""
         with self._driver.condition:
-            return JobError(f"item {item} was not done: {self._job.create_error()}")
+            if (failure := self._job.failures.get(item)) is not None:
+                return failure.exception
+            reason = "it is tried again" if self._job.error is None else self._job.create_error()
+        return JobError(f"item {item} was not done: {reason}")
 
     def _yield(self, value: Any) -> V_co:
-        item = self._items.popleft()
+        item, _ = self._items.popleft()
         self._reader.forget(item)
         return self._shape(item, value)
 

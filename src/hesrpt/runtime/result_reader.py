@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pickle import UnpicklingError
 from typing import Any
 
@@ -18,7 +18,7 @@ from hesrpt.runtime.storage.journal_entries import StoredResult
 
 
 class ResultReader:
-    """Reads results of items that are done. It has the journal open only between reads."""
+    """Reads results of items that are done."""
 
     def __init__(self, job: LiveJob, driver: Driver) -> None:
         self._journal: Journal | None = None
@@ -46,9 +46,15 @@ class ResultReader:
         """Whether :meth:`prepare` reads from a disk."""
         return self._driver.journal is not None
 
-    def prepare(self, items: Iterable[int]) -> None:
-        """Read the results of items together, unless they are in memory or large."""
+    def prepare(self, items: Sequence[int]) -> None:
+        """Read the results of items together, unless they are in memory or large.
+
+        If there are none, the journal is closed: more may come much later.
+        """
         if self._driver.journal is None:
+            return
+        if not items:
+            self.close()
             return
         if self._journal is None:  # the other connection is the thread's
             self._journal = Journal.read(self._driver.journal.directory)
