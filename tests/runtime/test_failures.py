@@ -13,6 +13,7 @@ from support.inline_engine import InlineEngine
 from support.waiting import wait_until
 
 from hesrpt import InputError, Job, JobError, Pool
+from hesrpt.runtime.requests import request_change
 from hesrpt.runtime.storage.journal import Journal
 
 
@@ -201,3 +202,15 @@ def test_failures_are_in_the_journal_and_a_resume_does_them_again(tmp_path: Path
 def test_wrong_on_error_is_refused(pool: Pool) -> None:
     with pytest.raises(InputError, match="on_error must be 'raise' or 'keep', got 'ignore'"):
         add(pool, Flaky(), range(3), on_error="ignore")
+
+
+def test_other_process_can_retry_a_job_that_has_ended(tmp_path: Path) -> None:
+    state, flaky = tmp_path / "state", Flaky(3)
+    with Pool(engine=InlineEngine(), state=state) as pool:
+        job = add(pool, flaky, list(range(6)), on_error="keep", retries=0)
+        job.wait()
+        flaky.bad, flaky.calls = set(), []
+        (result,) = request_change(state, "retry", ["job"])
+        assert (result.text, result.is_refused) == ("runs its failed items again", False)
+        wait_until(lambda: job.state == "done")
+        assert flaky.calls == [3]

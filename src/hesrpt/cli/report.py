@@ -17,7 +17,8 @@ def report(
 
     --csv writes one line for each job.
     """
-    from hesrpt.cli.run_tables import print_failures, print_outcome
+    from hesrpt.cli.failed_items import failures_as_json, print_failures
+    from hesrpt.cli.run_tables import print_outcome
     from hesrpt.runtime.inspection import read_report
     from hesrpt.runtime.predictions import simulate_alternatives
 
@@ -38,7 +39,10 @@ def report(
                     "alternatives": simulate_alternatives(
                         run_report.records, run_report.servers, run_report.first_start
                     ),
-                    "jobs": schedule.rows(),
+                    "jobs": [
+                        row | {"failed_items": failures_as_json(record.failed_items)}
+                        for row, record in zip(schedule.rows(), run_report.records, strict=True)
+                    ],
                 },
                 indent=2,
             )

@@ -120,12 +120,8 @@ def run(
     With --state DIR, the same command starts a run and continues it after a crash. The exit code is
     0 if no job has failed, 1 if one has, 2 if the run was refused, and 130 if it was interrupted.
     """
-    from hesrpt.cli.run_tables import (
-        SCRIPT_HINT,
-        get_resume_command,
-        print_failures,
-        print_outcome,
-    )
+    from hesrpt.cli.failed_items import print_failures
+    from hesrpt.cli.run_tables import SCRIPT_HINT, get_resume_command, print_outcome
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
     from hesrpt.runtime.inspection import read_policy, read_status
@@ -246,13 +242,19 @@ def _parse_resources(text: str) -> dict[str, float]:
 
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, including those that ended before the run was resumed."""
+    from hesrpt.cli.failed_items import failures_as_json
     from hesrpt.runtime.inspection import read_status
 
     keys = ("name", "state", "items", "done", "flow_time", "error")
     if state is None:
-        return [{key: getattr(job, key) for key in keys} for job in pool.jobs]
+        return [
+            {key: getattr(job, key) for key in keys}
+            | {"failed_items": failures_as_json(job.failures)}
+            for job in pool.jobs
+        ]
     status = read_status(state)
     return [
-        {key: getattr(job, key) for key in keys} | {"state": status.get_state(job)}
+        {key: getattr(job, key) for key in keys}
+        | {"state": status.get_state(job), "failed_items": failures_as_json(job.failed_items)}
         for job in status.jobs
     ]

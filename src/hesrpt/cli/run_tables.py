@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from hesrpt.cli.failed_items import print_failures
 from hesrpt.cli.terminal import print_table
-from hesrpt.display.console import create_console, literal, print_error_text
+from hesrpt.display.console import create_console, literal
 from hesrpt.policies import POLICIES
 from hesrpt.runtime.inspection import RunStatus
 from hesrpt.runtime.predictions import simulate_alternatives
@@ -72,14 +73,6 @@ def describe_continuation(status: RunStatus, directory: Path) -> str:
 def get_resume_command(directory: Path) -> str:
     """Return the command that resumes the run in a state directory."""
     return f"hesrpt run --state {shlex.quote(str(directory))}"
-
-
-def print_failures(console: Console, records: Sequence[JobRecord]) -> None:
-    """Print why jobs failed."""
-    for record in records:
-        if record.state == "failed":
-            console.print()
-            print_error_text(console, f"{record.name} failed", record.error)
 
 
 def print_outcome(

@@ -24,6 +24,7 @@ def status(
     if learned:
         _show_learned(state, as_json)
         return
+    from hesrpt.cli.failed_items import failures_as_json
     from hesrpt.cli.run_tables import print_status
     from hesrpt.runtime.inspection import read_status
 
@@ -31,7 +32,11 @@ def status(
     if as_json:
         keys = ("name", "done", "items", "failures", "arrived", "ended", "error")
         jobs = [
-            {key: getattr(job, key) for key in keys} | {"state": run_status.get_state(job)}
+            {key: getattr(job, key) for key in keys}
+            | {
+                "state": run_status.get_state(job),
+                "failed_items": failures_as_json(job.failed_items),
+            }
             for job in run_status.jobs
         ]
         result = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,16 +96,24 @@ def read_status(directory: Path) -> RunStatus:
         return RunStatus(
             is_running=journal.is_running,
             held=journal.read_held(),
-            jobs=journal.read_records(),
+            jobs=_read_records(journal),
             requests=requests,
         )
+
+
+def _read_records(journal: Journal) -> list[JobRecord]:
+    """Return all jobs, with their failed items."""
+    return [
+        replace(record, failed_items=journal.read_failures(record)) if record.failures else record
+        for record in journal.read_records()
+    ]
 
 
 def read_report(directory: Path) -> RunReport:
     """Return the jobs of a run that have ended, and their schedule."""
     with closing(Journal.read(directory)) as journal:
         servers = int(journal.get_value("servers"))
-        records = [record for record in journal.read_records() if record.ended is not None]
+        records = [record for record in _read_records(journal) if record.has_ended]
         if not records:
             raise InputError(f"{directory}: no job has ended yet")
         return RunReport(

@@ -197,6 +197,7 @@ class LiveJob:
             error=self.error,
             items=self.items,
             done=self.done,
+            failed_items=[failure for _, failure in sorted(self.failures.items())],
             size=size,
             speedup=speedup,
         )

@@ -45,6 +45,7 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
         (GOOD + "colour = 1\n", "jobs.toml:5: unknown key 'colour'"),
         (GOOD + "size = 'soon'\n", "jobs.toml:5: size must be a number of seconds, or a"),
         (GOOD + "p = 1.5\n", "jobs.toml:5: p must be a number between 0 and 1, got 1.5"),
+        (GOOD + "keep_going = 1\n", "jobs.toml:5: keep_going must be true or false, got 1"),
         (GOOD + "retries = -1\n", "jobs.toml:5: retries must be a whole number, at least 0"),
         (GOOD + "resize = 'restart'\n", "jobs.toml:5: resize needs a job that is a single"),
         (GOOD.replace("{item}", "{thing}"), "jobs.toml:3: unknown placeholder {thing}"),

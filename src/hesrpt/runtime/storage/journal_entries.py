@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -30,6 +31,7 @@ class JobRecord:
     items: int | None = None  # None: not known yet
     done: int = 0  # how many items are done
     failures: int = 0  # how many attempts of items have failed
+    failed_items: Sequence[ItemFailure] = ()  # unless only the row of the job was read
     item_seconds: float = 0.0  # total duration of the items that are done
     size: float | None = None  # seconds of work on one server; measured, once the job has ended
     speedup: Speedup | None = None  # measured, once the job has ended
