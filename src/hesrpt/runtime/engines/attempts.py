@@ -17,6 +17,7 @@ class Attempt:
     item: int
     task: Task
     is_stopped: bool = False  # its outcome is not reported
+    is_suspended: bool = False  # it goes on, or starts, only when it is resumed
 
     @property
     def key(self) -> tuple[str, int]:

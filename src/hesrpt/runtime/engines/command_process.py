@@ -46,7 +46,8 @@ class CommandProcess:
         self.is_ending = False  # whether it is to be killed
         self.error: str | None = None  # why it is to be killed
         self.details = NO_DETAILS  # of this error
-        self.started = time.monotonic()
+        self.started = time.monotonic()  # later by as long as it was suspended
+        self.suspended_at: float | None = None  # None: it is not suspended
         task = self.task
         try:
             self.output = open_output(task.log)
@@ -77,7 +78,7 @@ class CommandProcess:
     @property
     def deadline(self) -> float:
         """When the command exceeds its time limit, on the monotonic clock."""
-        if self.is_ending or self.task.timeout is None:
+        if self.is_ending or self.task.timeout is None or self.suspended_at is not None:
             return inf
         return self.started + self.task.timeout
 
@@ -101,8 +102,20 @@ class CommandProcess:
             self._earlier = max(self._earlier - limit_output(self.output.fileno()), 0)
 
     def measure_seconds(self, report: GoneReport) -> float:
-        """Return how long the command itself ran."""
-        return max((report.ended or time.monotonic()) - self.started, 0.0)
+        """Return how long the command itself ran, without the time while it was suspended."""
+        ended = report.ended or time.monotonic()
+        return max(min(ended, self.suspended_at or inf) - self.started, 0.0)
+
+    def suspend(self) -> None:
+        """Record that the command is suspended: it needs no servers, and its clock stands still."""
+        self.servers, self.cores, self.suspended_at = 0, (), time.monotonic()
+
+    def go_on(self, servers: int) -> None:
+        """Record that the command is no longer suspended."""
+        assert self.suspended_at is not None
+        self.servers = servers
+        self.started += time.monotonic() - self.suspended_at
+        self.suspended_at = None
 
     def close(self) -> None:
         """Close its output, and remove its log if that is empty."""

@@ -50,7 +50,7 @@ class LocalEngine:
 
     batch_seconds = 0.02
     can_resize = True
-    can_suspend = False
+    can_suspend = True
     can_keep_results = False
     can_replace_workers = True
 
@@ -190,7 +190,9 @@ class LocalEngine:
             self._table.give(worker, self._waiting.popleft().attempts)
 
     def _is_held_back(self, batch: _Batch) -> bool:
-        """Return whether a stopped attempt of an item is not gone yet."""
+        """Return whether an attempt is suspended, or a stopped one of its item not gone yet."""
+        if any(attempt.is_suspended for attempt in batch.attempts):
+            return True
         ending = (each for each in self._table.processes.values() if each.is_ending)
         keys = {attempt.key for process in ending for attempt in process.attempts}
         return any(attempt.key in keys for attempt in batch.attempts)
@@ -198,16 +200,35 @@ class LocalEngine:
     # --- resizing and stopping ------------------------------------------------------------------
 
     def suspend(self, job: str, item: int) -> None:
-        """Never called: ``can_suspend`` is False."""
+        attempt = self._attempts.get((job, item))
+        if attempt is None:
+            return  # it has just ended
+        attempt.is_suspended = True
+        self._set_waiting_servers(attempt, 0)
+        for command in self._table.commands:
+            if attempt in command.attempts:
+                self._table.suspend(command)
 
     def resume(self, job: str, item: int, servers: int) -> None:
-        """Never called: ``can_suspend`` is False."""
-
-    def resize(self, job: str, item: int, servers: int) -> None:
         attempt = self._attempts.get((job, item))
+        if attempt is None:
+            return
+        attempt.is_suspended = False
+        self._set_waiting_servers(attempt, servers)
+        for command in self._table.commands:
+            if attempt in command.attempts:
+                self._table.go_on(command, servers)
+
+    def _set_waiting_servers(self, attempt: Attempt, servers: int) -> None:
+        """Change how many servers an attempt will get, if it waits for them."""
         for place, batch in enumerate(self._waiting):
             if attempt in batch.attempts:
                 self._waiting[place] = batch._replace(servers=servers)
+
+    def resize(self, job: str, item: int, servers: int) -> None:
+        if (attempt := self._attempts.get((job, item))) is None:
+            return
+        self._set_waiting_servers(attempt, servers)
         for command in self._table.commands:
             if attempt in command.attempts:
                 self._table.resize(command, servers)

@@ -126,6 +126,20 @@ class ProcessTable:
         if command.pid is not None and command.cores:
             pin_to_cores(command.pid, command.cores)
 
+    def suspend(self, command: CommandProcess) -> None:
+        """Suspend a command, which then has no servers."""
+        command.suspend()
+        if self.supervision is not None and not self.supervision.is_broken:
+            self.supervision.suspend(command.number)
+
+    def go_on(self, command: CommandProcess, servers: int) -> None:
+        """Let a suspended command go on."""
+        command.go_on(servers)
+        if command.task.pin_cores:
+            self.resize(command, servers)
+        if self.supervision is not None and not self.supervision.is_broken:
+            self.supervision.resume(command.number)
+
     def _choose_cores(self, servers: int, command: CommandProcess | None = None) -> list[int]:
         """Choose cores for a command that no other command has."""
         others = (other for other in self.commands if other is not command)

@@ -167,6 +167,40 @@ def kill_all(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def signal_descendants(pid: int, number: int) -> None:
+    """Send a signal to all descendants of a process, as far as they still exist and we may."""
+    for member in list_descendants(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(member, number)
+
+
+def are_descendants_stopped(pid: int) -> bool:
+    """Return whether a process has descendants, and none will run until it gets a signal.
+
+    They were sent a signal to stop. Those that wait for the disk, or for a child to replace itself
+    by a program (``vfork``), stop when they have waited.
+    """
+    members = set(list_descendants(pid))
+    if not members or any(_read_state(member) not in "TtDZXx" for member in members):
+        return False
+    return members >= set(list_descendants(pid))  # none was started before they were stopped
+
+
+def _read_state(pid: int) -> str:
+    """Return the letter that ``ps`` shows for the state of a process; X if it is gone."""
+    if not _HAS_PROC:
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            return "T" if psutil.Process(pid).status() == psutil.STATUS_STOPPED else "S"
+        return "X"
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
 def pin_to_cores(pid: int, cores: Sequence[int]) -> None:
     """Restrict a process and its descendants to some cores, on systems that support it."""
     if not _HAS_PROC:

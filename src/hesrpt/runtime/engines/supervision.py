@@ -125,6 +125,14 @@ class Supervision:
         """Kill a process and all its descendants; a report says when they are gone."""
         self.channel.send(("kill", number))
 
+    def suspend(self, number: int) -> None:
+        """Stop a process and all its descendants, until they are resumed or killed."""
+        self.channel.send(("suspend", number))
+
+    def resume(self, number: int) -> None:
+        """Let a suspended process and all its descendants go on."""
+        self.channel.send(("resume", number))
+
     def receive(self) -> list[StartedReport | GoneReport]:
         """Return what the supervisor has reported since the last call."""
         reports: list[StartedReport | GoneReport] = []

@@ -42,12 +42,14 @@ from hesrpt.runtime.engines.keeper import (
 from hesrpt.runtime.engines.processes import (
     POLL_SECONDS,
     adopt_orphans,
+    are_descendants_stopped,
     kill_all,
     kill_marked,
     list_children,
     list_descendants,
     open_process,
     set_process_name,
+    signal_descendants,
 )
 
 # Where the system cannot report the end of another process, look for it this often, in seconds.
@@ -133,6 +135,7 @@ class _Keeper:
     channel: Channel
     report: GoneReport | None = None  # None: it has no process
     is_doomed: bool = False  # whether its process is to be killed
+    stops_until: float = 0.0  # until when to stop what still runs of a suspended process
 
 
 class Supervisor:
@@ -165,6 +168,11 @@ class Supervisor:
                     self._read_reports(keeper)
                 if keeper.is_doomed:
                     kill_all(list_descendants(pid))
+                elif keeper.stops_until:
+                    signal_descendants(pid, signal.SIGSTOP)
+                    # Once all of them are stopped, none can start another.
+                    if are_descendants_stopped(pid) or time.monotonic() > keeper.stops_until:
+                        keeper.stops_until = 0.0
             if self.child_ended in ready:
                 _drain(self.child_ended)
             self._bury_keepers()
@@ -176,7 +184,8 @@ class Supervisor:
     def _wait(self) -> set[int | None]:
         """Wait until there is something to do."""
         timeout = None if None not in self.ends else _PARENT_POLL_SECONDS
-        if self.gone or any(keeper.is_doomed for keeper in self.keepers.values()):
+        keepers = self.keepers.values()
+        if self.gone or any(keeper.is_doomed or keeper.stops_until for keeper in keepers):
             timeout = POLL_SECONDS
         channels = [keeper.channel for keeper in self.keepers.values()]
         sources = [self.control.fileno(), self.child_ended, *self.ends]
@@ -191,9 +200,14 @@ class Supervisor:
             self._start(StartRequest._make(values), fds)
             return
         (number,) = values
-        for keeper in self.keepers.values():
-            if keeper.report is not None and keeper.report.number == number:
+        for pid, keeper in self.keepers.items():
+            if keeper.report is None or keeper.report.number != number:
+                continue
+            if kind == "kill":
                 keeper.is_doomed = True
+            keeper.stops_until = time.monotonic() + HUNG_SECONDS if kind == "suspend" else 0.0
+            if kind == "resume":
+                signal_descendants(pid, signal.SIGCONT)
 
     def _start(self, request: StartRequest, fds: list[int]) -> None:
         free = (
@@ -237,7 +251,7 @@ class Supervisor:
             else:
                 status, ended = values
                 report = keeper.report._replace(status=status, ended=ended)
-                keeper.report, keeper.is_doomed = None, False
+                keeper.report, keeper.is_doomed, keeper.stops_until = None, False, 0.0
                 self.control.send(("gone", *report))
 
     def _bury_keepers(self) -> None:
