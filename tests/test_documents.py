@@ -24,8 +24,8 @@ from test_architecture import ROOMS
 
 import hesrpt
 from hesrpt.cli.main import app
-from hesrpt.runtime.commands.command_template import PLACEHOLDERS
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
+from hesrpt.runtime.commands.placeholders import PLACEHOLDERS
 from hesrpt.traces import read_trace
 from hesrpt.traces.columns import COLUMNS
 

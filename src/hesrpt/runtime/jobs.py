@@ -94,7 +94,7 @@ class JobSpec:
             values["speedup"] = PowerLaw(values["speedup"])
         values["prior"] = Prior(**values["prior"])
         if (command := values["command"]) is not None:
-            for key in ("command", "items"):
+            for key in ("command", "items", "shell"):
                 if isinstance(command[key], list):
                     command[key] = tuple(command[key])
             values["command"] = CommandTemplate(**command)

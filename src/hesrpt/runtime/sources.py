@@ -277,13 +277,16 @@ class CommandSource:
 
     def create_task(self, item: int, servers: int, log: Path | None) -> Task:
         template = self.template
-        command, variables = template.fill_in(item, servers)
+        filled = template.fill_in(item, servers)
         return CommandTask(
-            command,
-            variables=variables,
+            filled.command,
+            shell=template.shell,
+            variables=filled.variables,
+            directory=filled.directory,
+            stdin=filled.stdin,
+            stdin_file=filled.stdin_file,
             timeout=template.timeout,
             log=log,
-            directory=None if template.directory is None else Path(template.directory),
             pin_cores=self.pin_cores,
             max_servers=self.max_servers,
         )

@@ -103,7 +103,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_command(command: str | tuple[str, ...], item: str, shell: str, folder: Path) -> bytes:
     template = CommandTemplate(job="job", command=command, items=(item,))
-    filled, variables = template.fill_in(0, servers=1)
+    found = template.fill_in(0, servers=1)
+    filled, variables = found.command, found.variables
     done = subprocess.run(
         [shell, "-c", filled] if isinstance(filled, str) else filled,
         env={**os.environ, **variables, "PATH": f"{folder}:{os.environ['PATH']}"},
@@ -231,7 +232,8 @@ def test_safe_commands_are_accepted(command: str | tuple[str, ...]) -> None:
 
 def test_numbers_need_no_variables() -> None:
     template = CommandTemplate(job="job", command="run '{index}' {servers} {{x}}", items=("a",))
-    assert template.fill_in(0, servers=3) == ("run '0' \"3\" {x}", {})
+    filled = template.fill_in(0, servers=3)
+    assert (filled.command, filled.variables) == ("run '0' \"3\" {x}", {})
 
 
 @pytest.mark.parametrize(

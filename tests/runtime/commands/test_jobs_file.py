@@ -189,8 +189,9 @@ def test_all_kinds_of_items_are_read(tmp_path: Path) -> None:
     assert [job.items for job in jobs] == [2, 2, 3, 1]
     assert (jobs[3].size, jobs[3].resize) == (5400, "restart")
     assert jobs[0].command is not None
-    line, variables = jobs[0].command.fill_in(0, servers=1)
-    assert (line, variables) == ('echo "${HESRPT_ITEM}" {x}', {"HESRPT_ITEM": "a.txt"})
+    filled = jobs[0].command.fill_in(0, servers=1)
+    assert filled.command == 'echo "${HESRPT_ITEM}" {x}'
+    assert filled.variables == {"HESRPT_ITEM": "a.txt"}
 
 
 def test_job_specs_survive_json(tmp_path: Path) -> None:

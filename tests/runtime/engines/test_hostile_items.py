@@ -193,3 +193,9 @@ def test_items_run_in_a_directory_that_was_removed(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100
     )
     assert done.stdout == "[1]\n", done.stderr
+
+
+def test_command_with_a_megabyte_of_arguments_runs(engine: LocalEngine) -> None:
+    """It does not fit into the connections through which it is started."""
+    engine.start("a", {0: CommandTask(("true", *["x" * 100_000] * 10))}, 1)
+    assert collect_outcomes(engine, 1)["a", 0].error is None

@@ -34,6 +34,15 @@ def test_command_and_directory_count_but_not_items_name_and_timeout() -> None:
         {"command": "echo -n {item}"},
         {"command": ("echo", "{item}")},
         {"directory": "/tmp"},
+        {"cwd": "x"},
+        {"env": {"A": "1"}},
+        {"env": {"A": "2"}},
+        {"stdin": ""},
+        {"stdin": "x"},
+        {"stdin_file": "x"},
+        {"shell": ("bash",)},
+        {"env": {"A": "{job}"}},
+        {"env": {"A": "{job}"}, "job": "b"},
         {"items": None},
         {"command": "echo {item} {job}"},
         {"command": "echo {item} {job}", "job": "b"},
@@ -50,6 +59,8 @@ def test_position_of_an_item_counts_only_if_the_command_contains_it() -> None:
     assert not {*fingerprint_command_items(create_template(**numbered))} & {
         *fingerprint_command_items(create_template(**numbered, items=("2", "1")))
     }
+    elsewhere = fingerprint_command_items(create_template(stdin="{index}"))
+    assert elsewhere == fingerprint_command_items(create_template(**numbered))
     assert len(fingerprint_command_items(create_template(items=None))) == 1
 
 

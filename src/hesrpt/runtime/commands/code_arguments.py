@@ -53,6 +53,8 @@ _WRAPPERS = re.compile(
     r"env|sudo|doas|nice|ionice|nohup|time|timeout|setsid|stdbuf|exec|command|builtin|xargs|srun|"
     r"taskset|chrt|numactl|busybox"
 )
+# Programs that run other programs, with the same standard input, somewhere else.
+_LAUNCHERS = re.compile(r"ssh|rsh|slogin|su|runuser|docker|podman|kubectl|chroot|nsenter|unshare")
 _KEYWORDS = re.compile(
     r"if|then|else|elif|while|until|do|!|\{|[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL
 )
@@ -95,6 +97,35 @@ def reads_code_from_input(words: Sequence[Word]) -> bool:
     others = "cs" if interpreter.is_shell else interpreter.letters
     rest = [word.text for word in words[place + 1 :]]
     return all(text.startswith("-") and not set(text) & set(others) for text in rest)
+
+
+def runs_standard_input(words: Sequence[Word]) -> bool:
+    """Return whether a command runs what its standard input holds, wherever that comes from."""
+    place = _find_program(words)
+    if place == len(words):
+        return False
+    name = get_program(words)
+    if re.fullmatch("ssh|rsh|slogin", name) and not find_code(words):
+        return True  # a shell on the other machine does
+    wrappers = [word for word in words[:place] if _WRAPPERS.fullmatch(word.text.rpartition("/")[2])]
+    places = range(place, len(words)) if wrappers or _LAUNCHERS.fullmatch(name) else [place]
+    return any(_runs_input_after(words, start) for start in places)
+
+
+def _runs_input_after(words: Sequence[Word], place: int) -> bool:
+    name = words[place].text.rpartition("/")[2]
+    interpreter = _UNKNOWN if "$" in name else _look_up(_INTERPRETERS, name)
+    if interpreter is None or name == "env":
+        return False
+    rest = [word.text for word in words[place + 1 :]]
+    operands = [text for text in rest if text == "-" or not text.startswith(("-", "+"))]
+    options = rest[: rest.index(operands[0])] if operands else rest
+    letters = "".join(text for text in options if not text.startswith("--"))
+    if interpreter.is_shell and "s" in letters:
+        return True
+    if set(letters) & set(interpreter.letters):
+        return False  # the code is an argument
+    return not operands or operands[0] in ("-", "/dev/stdin", "/dev/fd/0")
 
 
 def find_exposed(words: Sequence[Word]) -> set[str]:

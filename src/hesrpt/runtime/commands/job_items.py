@@ -20,10 +20,10 @@ MAX_ITEMS = 1_000_000
 _LIST_EXPECTED = "a list of items must hold one or more strings or numbers"
 
 
-def list_items(value: Any, directory: Path) -> tuple[str, ...]:
-    """Return the items of a job; files are relative to a directory."""
+def list_items(value: Any, directory: Path, cwd: Path) -> tuple[str, ...]:
+    """Return the items of a job; a pattern is that of files in ``cwd``, where commands run."""
     if isinstance(value, str):
-        return _list_files(value, directory)
+        return _list_files(value, cwd)
     if isinstance(value, list):
         if not value:
             raise InputError(f"{_LIST_EXPECTED}, got an empty list")

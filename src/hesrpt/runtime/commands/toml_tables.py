@@ -91,7 +91,8 @@ class TomlLines:
         starts = self.job_starts
         first = starts[job] if job is not None and job < len(starts) else 0
         last = starts[job + 1] if job is not None and job + 1 < len(starts) else len(self.lines)
-        assignment = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
+        name = rf"""["']?{re.escape(key)}["']?\s*"""
+        assignment = re.compile(rf"\s*({name}[=.]|\[\s*job\s*\.\s*{name}\])")
         line = next((n for n in range(first, last) if assignment.match(self.lines[n])), first)
         return InputError(f"{self.file_name}:{line + 1}: {message}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from math import inf
@@ -57,12 +58,16 @@ class CommandProcess:
         fds: list[int] = []
         try:
             fds.extend(os.dup(self.output.fileno()) for _ in range(2))
+            if task.stdin is not None:
+                fds.append(_create_input(os.fsencode(task.stdin)))
             command = task.command
             supervision.start(
                 number,
-                ("/bin/sh", "-c", command) if isinstance(command, str) else command,
+                (*task.shell, "-c", command) if isinstance(command, str) else command,
                 fds=fds,
                 directory=task.directory,
+                has_input=task.stdin is not None,
+                input_file=task.stdin_file,
                 variables=task.variables,
                 cores=cores,
                 threads=threads,
@@ -128,8 +133,22 @@ class CommandProcess:
         self.output.close()
 
 
+def _create_input(text: bytes) -> int:
+    """Return the descriptor of a file without a name that holds a text."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("stdin")
+    else:
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    unwritten = memoryview(text)
+    while unwritten:
+        unwritten = unwritten[os.write(fd, unwritten) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
 def _explain(error: OSError) -> Exception:
     """Return what to raise if the output of a command cannot be opened."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return error  # the command can start later
-    return CommandStartError(f"its output cannot be written: {error}")
+    return CommandStartError(f"its input or output cannot be written: {error}")

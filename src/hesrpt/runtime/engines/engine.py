@@ -67,10 +67,13 @@ class CommandTask:
 
     command: str | tuple[str, ...]
     _: KW_ONLY
+    shell: tuple[str, ...] = ("/bin/sh",)  # which runs a line, with options
     variables: Mapping[str, str] = field(default_factory=dict)  # added to its environment
+    directory: Path | None = None
+    stdin: str | None = None  # what it reads from its standard input; None: nothing
+    stdin_file: str | None = None  # or the file with that, relative to the directory
     timeout: float | None = None
     log: Path | None = None
-    directory: Path | None = None
     pin_cores: bool = False  # pin the command to as many cores as it has servers
     max_servers: int | None = None  # the most that it may ever have; None: no limit
 

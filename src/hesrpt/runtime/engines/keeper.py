@@ -45,6 +45,8 @@ class StartRequest(NamedTuple):
     environment: dict[bytes, bytes]
     directory: bytes | None
     cores: tuple[int, ...] = ()
+    has_input: bool = False  # whether the last file descriptor is its standard input
+    input_file: bytes | None = None  # or the file that is, relative to the directory
 
 
 class _SupervisorGone(BaseException):
@@ -128,15 +130,20 @@ def _run_program(request: StartRequest, fds: Sequence[int]) -> str:
     place = request.directory
     try:
         os.setsid()  # Ctrl-C in the terminal must not reach it
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if request.directory is not None:
+            os.chdir(request.directory)
+        place = request.input_file
+        if request.has_input:
+            *fds, standard_input = fds
+        else:
+            standard_input = os.open(request.input_file or os.devnull, os.O_RDONLY)
+        os.dup2(standard_input, 0)
         for target, fd in enumerate(fds, start=1):
             os.dup2(fd, target)
         for changed in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
             signal.signal(changed, signal.SIG_DFL)
         if request.cores:
             os.sched_setaffinity(0, request.cores)
-        if request.directory is not None:
-            os.chdir(request.directory)
         place = request.arguments[0]
         os.execvpe(place, request.arguments, request.environment)
     except OSError as error:

@@ -74,7 +74,7 @@ class ProcessTable:
         """Return whether processes can start now: not while the supervisor is being replaced."""
         if self.supervision is None:
             self.supervision = Supervision(mark)
-            self._loop.watch(self.supervision.channel, self._read_reports)
+            self._watch_supervision()
             if (end := self.supervision.guardian_end) is not None:
                 self._loop.watch_file(end, self._read_reports)
         return not self.supervision.is_broken
@@ -88,6 +88,7 @@ class ProcessTable:
         assert self.supervision is not None
         worker = WorkerProcess(self._next_number(), self.supervision, self._directory)
         self.processes[worker.number] = worker
+        self._watch_supervision()
         return worker
 
     def give(self, worker: WorkerProcess, attempts: Sequence[Attempt]) -> None:
@@ -114,6 +115,12 @@ class ProcessTable:
             threads=max_servers if is_pinned else servers,
             cores=cores,
         )
+        self._watch_supervision()
+
+    def _watch_supervision(self) -> None:
+        """Wait for reports of the supervisor, and for room if there was none for a request."""
+        if self.supervision is not None and not self.supervision.is_broken:
+            self._loop.watch(self.supervision.channel, self._read_reports)
 
     def _next_number(self) -> int:
         self._process_count += 1
@@ -150,6 +157,7 @@ class ProcessTable:
         process.is_ending = True
         if self.supervision is not None and not self.supervision.is_broken:
             self.supervision.kill(process.number)
+            self._watch_supervision()
 
     def forget_function(self, number: int) -> None:
         """Let workers release a function."""
@@ -219,7 +227,7 @@ class ProcessTable:
             if (end := supervision.guardian_end) is not None:
                 self._loop.unwatch(end)
         else:
-            self._loop.watch(supervision.channel, self._read_reports)
+            self._watch_supervision()
 
     def replace_supervision(self) -> None:
         """If guardian or supervisor died and everything is gone, let the next start replace them.

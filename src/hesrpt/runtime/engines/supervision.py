@@ -96,12 +96,15 @@ class Supervision:
         *,
         fds: Sequence[int],
         directory: Path | str | None = None,
+        has_input: bool = False,
+        input_file: str | None = None,
         variables: Mapping[str, str] | None = None,
         cores: Sequence[int] = (),
         threads: int = 1,
     ) -> None:
         """Start a process; ``fds`` become its file descriptors 1, 2, 3 and so on.
 
+        Its standard input is the last one if it ``has_input``, or ``input_file``, or empty.
         ``variables`` are added to its environment, and others that let libraries start ``threads``
         threads, unless these are set. The file descriptors are closed here. Raises ValueError for
         impossible arguments.
@@ -115,6 +118,8 @@ class Supervision:
                 {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
                 None if directory is None else os.fsencode(directory),
                 tuple(cores),
+                has_input,
+                None if input_file is None else os.fsencode(input_file),
             )
         except ValueError:
             close_all(fds)

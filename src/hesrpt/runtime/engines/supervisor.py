@@ -165,6 +165,7 @@ class Supervisor:
                     self._handle_request(head, fds)
             for pid, keeper in self.keepers.items():
                 if keeper.channel.fileno() in ready:
+                    keeper.channel.flush()
                     self._read_reports(keeper)
                 if keeper.is_doomed:
                     kill_all(list_descendants(pid))
@@ -187,10 +188,9 @@ class Supervisor:
         keepers = self.keepers.values()
         if self.gone or any(keeper.is_doomed or keeper.stops_until for keeper in keepers):
             timeout = POLL_SECONDS
-        channels = [keeper.channel for keeper in self.keepers.values()]
-        sources = [self.control.fileno(), self.child_ended, *self.ends]
-        sources += [channel.fileno() for channel in channels if not channel.is_closed]
-        return _wait_for(sources, timeout, self.control if self.control.has_outgoing else None)
+        channels = [self.control, *(keeper.channel for keeper in self.keepers.values())]
+        channels = [channel for channel in channels if not channel.is_closed]
+        return _wait_for([self.child_ended, *self.ends], timeout, channels)
 
     # --- requests -------------------------------------------------------------------------------
 
@@ -296,13 +296,16 @@ def _drain(fd: int) -> None:
 
 
 def _wait_for(
-    sources: Sequence[int | None], timeout: float | None, writable: Channel | None = None
+    sources: Sequence[int | None], timeout: float | None, channels: Sequence[Channel] = ()
 ) -> set[int | None]:
-    """Return the file descriptors that are readable, after waiting for one."""
+    """Return the file descriptors that are readable, after waiting for one.
+
+    Those of channels are also returned if there is room for what they have to send.
+    """
     poll = select.poll()
     for source in sources:
         if source is not None:
             poll.register(source, select.POLLIN)
-    if writable is not None:
-        poll.register(writable, select.POLLIN | select.POLLOUT)
+    for channel in channels:
+        poll.register(channel, select.POLLIN | (select.POLLOUT if channel.has_outgoing else 0))
     return {fd for fd, _ in poll.poll(None if timeout is None else 1000 * timeout)}

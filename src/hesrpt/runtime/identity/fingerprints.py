@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from hesrpt.runtime.commands.command_template import CommandTemplate, find_placeholders
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.identity.function_encoding import get_root_scope
 from hesrpt.runtime.identity.value_encoding import EncodingError, encode_value
 
@@ -41,10 +41,20 @@ def fingerprint_function(function: Callable[..., Any]) -> bytes:
 
 def fingerprint_command(template: CommandTemplate) -> bytes:
     """Return the fingerprint of a command, without its items."""
-    # The name of the job counts only if the command contains it.
-    name = template.job if "job" in find_placeholders(template.command) else None
-    has_items = template.items is not None
-    return fingerprint_item((template.command, template.directory, name, has_items))
+    return fingerprint_item(
+        (
+            template.command,
+            template.directory,
+            template.cwd,
+            sorted(template.env.items()),
+            template.stdin,
+            template.stdin_file,
+            template.shell,
+            # The name of the job counts only if the command contains it.
+            template.job if "job" in template.placeholders else None,
+            template.items is not None,
+        )
+    )
 
 
 def fingerprint_command_items(template: CommandTemplate) -> Sequence[bytes]:
@@ -52,7 +62,7 @@ def fingerprint_command_items(template: CommandTemplate) -> Sequence[bytes]:
     if template.items is None:
         return [fingerprint_item(None)]
     # The position of an item counts only if the command contains it.
-    if "index" in find_placeholders(template.command):
+    if "index" in template.placeholders:
         return [fingerprint_item(item) for item in enumerate(template.items)]
     return [fingerprint_item(item) for item in template.items]
 

@@ -128,7 +128,8 @@ class Server:
         supervision = self._supervision
         while True:
             patience = command.deadline - time.monotonic()
-            select.select([supervision.channel], [], [], min(max(patience, 0.0), 1.0))
+            unsent = [supervision.channel] if supervision.channel.has_outgoing else []
+            select.select([supervision.channel], unsent, [], min(max(patience, 0.0), 1.0))
             for report in supervision.receive():
                 if isinstance(report, GoneReport):
                     return report
