@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups import Speedup, SpeedupVector, as_speedup
 from hesrpt.validation import (
@@ -176,15 +176,19 @@ class Workload:
             first = np.arange(min(jobs, len(self)))
         else:
             first = np.sort(np.argsort(self.arrivals, kind="stable")[:jobs])
+        return self.take(first)
+
+    def take(self, jobs: IntArray) -> Workload:
+        """Return some of the jobs, given by their numbers."""
         names = self.given_names
         return Workload(
-            self.sizes[first],
-            self.speedups.shared or list(self.speedups.take(first)),
-            arrivals=None if self.arrivals is None else self.arrivals[first],
-            weights=None if self.weights is None else self.weights[first],
-            names=None if names is None else [names[job] for job in first],
-            requested=None if self.requested is None else self.requested[first],
-            estimates=None if self.estimates is None else self.estimates[first],
+            self.sizes[jobs],
+            self.speedups.shared or list(self.speedups.take(jobs)),
+            arrivals=None if self.arrivals is None else self.arrivals[jobs],
+            weights=None if self.weights is None else self.weights[jobs],
+            names=None if names is None else [names[job] for job in jobs],
+            requested=None if self.requested is None else self.requested[jobs],
+            estimates=None if self.estimates is None else self.estimates[jobs],
         )
 
     def __len__(self) -> int:

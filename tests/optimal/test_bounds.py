@@ -202,6 +202,61 @@ def test_parallel_search_of_many_jobs() -> None:
     assert verify_bound(bound) >= bound.total
 
 
+@given(
+    st.lists(st.tuples(st.floats(1e-2, 1e2), st.floats(0, 20)), min_size=2, max_size=9),
+    st.integers(1, 4),
+    any_power_law,
+)
+@settings(max_examples=settings().max_examples // 10)
+def test_sum_over_windows_is_a_bound(
+    jobs: list[tuple[float, float]], window: int, speedup: Speedup
+) -> None:
+    sizes, arrivals = zip(*jobs, strict=True)
+    workload = Workload(sizes, speedup, arrivals=arrivals)
+    bound = lower_bound(workload, servers=4, window=window)
+    for policy in ("equi", "srpt", "adaptive"):
+        assert_below(bound, simulate(workload, 4, policy).flow_times)
+    assert verify_bound(bound) >= bound.total > 0
+
+
+def test_windows_of_jobs_that_never_meet_lose_nothing() -> None:
+    sizes, arrivals = [3.0, 2.0, 3.0, 2.0, 1.0], [100.0, 100.5, 0.0, 0.5, 200.0]
+    jobs = Workload(sizes, PowerLaw(0.7), arrivals=arrivals)
+    together, apart = lower_bound(jobs, servers=4), lower_bound(jobs, servers=4, window=2)
+    assert [len(window.workload) for window in apart.windows] == [2, 2, 1]
+    assert_allclose(apart.total, together.total, rtol=1e-3)
+    assert "3 windows" in apart.proof
+    assert "one path of prices" in together.proof
+    assert "optimal plan" in lower_bound(Workload(sizes, PowerLaw(0.7)), servers=4).proof
+
+
+def test_false_windows_are_detected() -> None:
+    bound = lower_bound(stream(6, PowerLaw(0.6)), servers=4, window=3)
+    first, second = bound.windows
+    falsified = [
+        replace(bound, total=bound.total * (1 + 1e-6)),
+        replace(bound, windows=(first,)),
+        replace(bound, windows=(second, first)),
+        replace(bound, windows=(first, replace(second, servers=5.0))),
+        replace(bound, windows=(first, replace(second, total=second.total * 1.1))),
+        replace(bound, objective="slowdown"),
+    ]
+    for false in falsified:
+        with pytest.raises(CertificateError):
+            verify_bound(false)
+    assert verify_bound(bound) >= bound.total
+
+
+@pytest.mark.slow
+def test_long_stream() -> None:
+    """Its proof is divided between the cores."""
+    jobs = stream(2500, PowerLaw(0.9), rate=45)
+    bound = lower_bound(jobs, servers=64)
+    best = simulate(jobs, 64, "adaptive").total_flow_time
+    assert 0.85 < bound.total / best < 1
+    assert verify_bound(bound) >= bound.total
+
+
 def test_jobs_that_never_meet_are_bounded_exactly() -> None:
     jobs = Workload([5, 3, 8], PowerLaw(0.7), arrivals=[0, 100, 200])
     assert_allclose(lower_bound(jobs, servers=10).total, 16 / 10**0.7, rtol=1e-8)

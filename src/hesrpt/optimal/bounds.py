@@ -15,14 +15,16 @@ from hesrpt.objectives import (
     flow_time_weights,
     weight_of_each_job,
 )
-from hesrpt.optimal.bound_verification import bound_job_costs, total_bound
 from hesrpt.optimal.earnings import TOLERANCE
 from hesrpt.optimal.ordering import find_proven_order
 from hesrpt.optimal.planner import Plan, plan
+from hesrpt.optimal.proven_costs import bound_job_costs, total_bound
 from hesrpt.schedule import Schedule
-from hesrpt.validation import check_flag, check_positive
+from hesrpt.validation import check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
+#: The most jobs that are bounded together by default: about four minutes on two cores.
+WINDOW = 20_000
 # Bounds leave this relative margin, so that they can be verified with other roundings.
 _MARGIN = 1e-9
 
@@ -34,8 +36,9 @@ class LowerBound:
     The proof is a price of a server at each time: ``prices[i]`` from ``times[i]`` to
     ``times[i + 1]``, and 0 before and after. Given these prices, job j costs at least
     ``job_costs[j]`` whatever it does, and ``total`` is the sum of these costs less the price of all
-    servers. Jobs that arrive together may have the certificate of a ``plan`` as a proof instead.
-    :func:`~hesrpt.verify_bound` checks either.
+    servers. Jobs that arrive together may have the certificate of a ``plan`` as a proof instead. A
+    long stream is cut into ``windows``, and the bounds of these are added.
+    :func:`~hesrpt.verify_bound` checks all three.
     """
 
     workload: Workload
@@ -47,6 +50,7 @@ class LowerBound:
     prices: FloatArray
     job_costs: FloatArray
     plan: Plan | None = None
+    windows: tuple[LowerBound, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -57,6 +61,21 @@ class LowerBound:
     def weights(self) -> FloatArray:
         """The cost of a second of each job's flow time."""
         return weight_of_each_job(self.objective, self.workload.sizes, self.workload.weights)
+
+    @property
+    def proof(self) -> str:
+        """What the bound follows from, in words."""
+        if self.plan is not None:
+            return f"the certificate of an optimal plan for all {len(self.workload):,} jobs"
+        if self.windows:
+            return (
+                f"the sum of the bounds of {len(self.windows)} windows, each of them for its jobs "
+                f"without the others, {len(self.workload):,} jobs in all"
+            )
+        return (
+            f"one path of prices of a server over {len(self.prices):,} intervals, for all "
+            f"{len(self.workload):,} jobs together"
+        )
 
     def gap(self, schedule: Schedule) -> float:
         """Return how far the cost of a schedule is above the bound, and so at most above the best.
@@ -76,6 +95,7 @@ def lower_bound(
     *,
     objective: FlowObjective = "flow",
     whole: bool = False,
+    window: int = WINDOW,
 ) -> LowerBound:
     """Return a bound on the cost of all schedules, even of those that know all arrivals.
 
@@ -91,6 +111,10 @@ def lower_bound(
     whole
         Whether jobs get only whole servers. The bound then also holds for schedules that share
         servers in time.
+    window
+        The most jobs to bound together. Longer streams are cut into windows of jobs that arrive one
+        after the other, and the bounds of the windows are added. That is a bound too, because other
+        jobs never help the jobs of a window, but it is lower.
 
     >>> from hesrpt import PowerLaw, Workload, lower_bound, simulate
     >>> jobs = Workload([9, 4, 1], PowerLaw(0.5), arrivals=[0, 1, 2])
@@ -111,9 +135,14 @@ def lower_bound(
         raise InputError(
             'objective "weighted" needs a workload with weights (in a file, a column "weight")'
         )
+    window = check_whole_number("window", window, 1)
     workload.speedups.check(servers)
     by_plan = _bound_by_plan(workload, servers, objective, whole)
-    return by_plan or _bound_by_prices(workload, servers, objective, whole)
+    if by_plan is not None:
+        return by_plan
+    if len(workload) > window:
+        return _bound_by_windows(workload, servers, objective, whole, window)
+    return _bound_by_prices(workload, servers, objective, whole)
 
 
 def _bound_by_plan(
@@ -136,6 +165,23 @@ def _bound_by_plan(
     total = best.certificate.lower_bound * (1 - 2 * TOLERANCE)
     nothing = np.empty(0)
     return LowerBound(workload, servers, whole, objective, total, nothing, nothing, nothing, best)
+
+
+def _bound_by_windows(
+    workload: Workload, servers: float, objective: FlowObjective, whole: bool, window: int
+) -> LowerBound:
+    """Return the sum of the bounds of windows of about the same number of jobs."""
+    by_arrival = np.argsort(workload.arrival_times, kind="stable")
+    parts = np.array_split(by_arrival, -(-len(workload) // window))
+    windows = tuple(
+        lower_bound(workload.take(part), servers, objective=objective, whole=whole, window=window)
+        for part in parts
+    )
+    total = sum(part.total for part in windows) * (1 - _MARGIN)
+    nothing = np.empty(0)
+    return LowerBound(
+        workload, servers, whole, objective, total, nothing, nothing, nothing, windows=windows
+    )
 
 
 def _bound_by_prices(
