@@ -78,9 +78,12 @@ def assert_no_process_remains(folder: Path, seconds: float = 15.0) -> None:
 
 
 def test_run_prints_flow_times_and_alternatives(folder: Path) -> None:
-    done = run("run", "jobs.toml", cwd=folder)
+    done = run("run", "jobs.toml", "--log", "log.txt", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "letters: done after" in done.stdout
+    log = (folder / "log.txt").read_text()
+    assert re.search(r"^\S+ \S+ INFO letters: arrived, 4 items$", log, re.MULTILINE)
+    assert re.search(r"^\S+ \S+ INFO letters: done after .* s, 4 items done$", log, re.MULTILINE)
     assert re.search(r"mean flow time .* adaptive on 2 servers", done.stdout)
     assert "FIFO (simulated)" in done.stdout
     assert "EQUI (simulated)" in done.stdout

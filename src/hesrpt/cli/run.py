@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -113,6 +114,12 @@ def run(
             "CPU=1.",
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append what the scheduler decides, and why, to this file."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the jobs in a file so that their mean flow time is as low as possible.
@@ -137,6 +144,8 @@ def run(
         option = "--resources" if address is None else "--address"
         raise InputError(f"{option} needs --engine ray")
     file = JobsFile() if jobs is None else read_jobs_file(jobs)
+    if log is not None:
+        _log_to_file(log)
     earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
     chosen = policy or file.policy or earlier_policy or "adaptive"
     options = RunOptions(
@@ -221,6 +230,21 @@ def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool
     finally:
         for pool in shown:
             screen.close(pool.overview())
+
+
+def _log_to_file(path: Path) -> None:
+    """Write the records of this package to a file, and warnings to standard error as before."""
+    logger = logging.getLogger("hesrpt")
+    logger.setLevel(logging.INFO)
+    try:
+        file = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", argument="log") from None
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    warnings = logging.StreamHandler()
+    warnings.setLevel(logging.WARNING)
+    for handler in (file, warnings):
+        logger.addHandler(handler)
 
 
 def _parse_resources(text: str) -> dict[str, float]:

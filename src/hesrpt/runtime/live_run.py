@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
+from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
 from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.runtime.events import (
@@ -154,7 +155,11 @@ class LiveRun:
         for message in messages:
             events += self._handle_message(message)
         events += self._check_capacity()
-        for command in self.core.handle(*events, Tick(self.now)):
+        before = note_decisions(self.core)
+        commands = self.core.handle(*events, Tick(self.now))
+        if before is not None:
+            log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
+        for command in commands:
             self._carry_out(command)
         self._record_attempts()
         if self._calibrator.calibration is not self._calibration:
