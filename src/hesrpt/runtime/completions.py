@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from enum import IntEnum
 
 from hesrpt.runtime.identity.earlier_items import Matches, Places
 
-
-class ItemState(IntEnum):
-    """What is known of an item."""
-
-    UNFINISHED = 0
-    DONE = 1
-    DONE_BEFORE = 2  # in an earlier run
-    FAILED = 3
+#: What is known of an item. Those that are done before were done in an earlier run.
+UNFINISHED, DONE, DONE_BEFORE, FAILED = range(4)  # an enumeration would be slow
 
 
 class Completions:
@@ -32,42 +25,42 @@ class Completions:
 
     def add_done(self, item: int) -> None:
         """Add an item that is done, once its result can be read."""
-        if self._set_state(item, ItemState.DONE):
+        if self._set_state(item, DONE):
             self.order.append(item)
 
     def add_failed(self, item: int) -> None:
         """Add an item that has failed for good."""
-        if self._set_state(item, ItemState.FAILED):
+        if self._set_state(item, FAILED):
             self.order.append(~item)
 
     def remove_failed(self, items: Iterable[int]) -> None:
         """Remove items that have failed and are tried again."""
         for item in items:
-            self._set_state(item, ItemState.UNFINISHED)
+            self._set_state(item, UNFINISHED)
 
     def add_matches(self, matches: Matches) -> None:
         """Add items that were done in earlier runs, once the journal has their positions."""
         self.places.extend(matches.places)
         for items in matches.done:
             for item in items:
-                self._set_state(item, ItemState.DONE_BEFORE)
+                self._set_state(item, DONE_BEFORE)
             self.order.extend(items)
 
     def get_state(self, item: int) -> int:
-        """Return what is known of an item, as a value of :class:`ItemState`."""
-        return self.states[item] if item < len(self.states) else ItemState.UNFINISHED
+        """Return what is known of an item, as one of the constants above."""
+        return self.states[item] if item < len(self.states) else UNFINISHED
 
     def find_unfinished(self, start: int, stop: int) -> int:
         """Return the first item of a range that has not ended; ``stop`` if all have."""
-        found = self.states.find(ItemState.UNFINISHED, start, stop)
+        found = self.states.find(UNFINISHED, start, stop)
         return min(max(len(self.states), start), stop) if found < 0 else found
 
-    def _set_state(self, item: int, state: ItemState) -> bool:
+    def _set_state(self, item: int, state: int) -> bool:
         """Set the state of an item; return whether that changes it."""
         states = self.states
-        missing = item + 1 - len(states)
-        if missing > 0:
-            states.extend(bytes(missing))
-        changes = states[item] != state
+        if item >= len(states):
+            states.extend(bytes(item + 1 - len(states)))
+        elif states[item] == state:
+            return False
         states[item] = state
-        return changes
+        return True

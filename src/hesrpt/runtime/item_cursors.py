@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from hesrpt.runtime.completions import ItemState
+from hesrpt.runtime.completions import FAILED, UNFINISHED
 from hesrpt.runtime.live_job import LiveJob
 
 
@@ -30,7 +30,7 @@ class OrderedCursor:
 
     def can_move(self) -> bool:
         state = self._job.completions.get_state(self._next)
-        return self._job.has_ended or state != ItemState.UNFINISHED
+        return self._job.has_ended or state != UNFINISHED
 
     def take(self, limit: int) -> Sequence[int] | None:
         has_ended = self._job.has_ended  # before looking: then all that has ended is there
@@ -64,7 +64,7 @@ class CompletionCursor:
         for item in taken:
             if item >= 0:
                 items.append(item)
-            elif completions.get_state(~item) == ItemState.FAILED:  # it has not been retried since
+            elif completions.get_state(~item) == FAILED:  # it has not been retried since
                 items.append(~item)
         return items
 
@@ -73,7 +73,7 @@ class CompletionCursor:
         items: list[int] = []
         while len(items) < limit:
             known = len(completions.states)
-            found = completions.states.find(ItemState.UNFINISHED, self._unfinished)
+            found = completions.states.find(UNFINISHED, self._unfinished)
             item = max(self._unfinished, known) if found < 0 else found
             if item >= count:
                 self._unfinished = count

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.async_waiting import pause, run_in_thread, wait_async
-from hesrpt.runtime.completions import ItemState
+from hesrpt.runtime.completions import DONE, DONE_BEFORE
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.item_cursors import CompletionCursor, ItemCursor, OrderedCursor
 from hesrpt.runtime.live_job import LiveJob
@@ -117,7 +117,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
 
     def _is_done(self, item: int) -> bool:
         state = self._job.completions.get_state(item)
-        return state in (ItemState.DONE, ItemState.DONE_BEFORE)
+        return state in (DONE, DONE_BEFORE)
 
     def _read(self, item: int, problem: BaseException | None) -> Any:
         """Return the result of an item, or why it has none."""

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.completions import ItemState
+from hesrpt.runtime.completions import DONE_BEFORE
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.identity.earlier_items import Place, create_key_range
 from hesrpt.runtime.live_job import LiveJob
@@ -109,5 +109,5 @@ def _group(job: LiveJob, items: list[int]) -> Iterator[tuple[range, bool]]:
             and job.completions.get_state(items[stop]) == state
         ):
             continue
-        yield range(items[start], items[stop - 1] + 1), state == ItemState.DONE_BEFORE
+        yield range(items[start], items[stop - 1] + 1), state == DONE_BEFORE
         start = stop

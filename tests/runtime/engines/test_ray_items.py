@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import subprocess
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
@@ -19,13 +20,15 @@ import ray
 from support.paths import ROOT
 from support.waiting import wait_until
 
-from hesrpt import InputError, Pool
+from hesrpt import InputError, Job, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.ray.actors import Assignment, Batch
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.engines.threads import THREAD_VARIABLES
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -62,11 +65,18 @@ def test_data_of_a_function_is_sent_to_each_server_once(pool: Pool, tmp_path: Pa
     assert len(receivers) == len(set(receivers)) <= 2
 
 
+async def wait_for(job: Job[T]) -> list[T]:
+    return await job
+
+
 def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> None:
     ray.init(address=ray_address, log_to_driver=False)
     try:
         with Pool(2, engine="ray") as pool:
             squares = pool.map(lambda x: np.full(2**17, x * x), range(4), keep=True)
+            firsts = {item: int(values[0]) for item, values in squares.as_completed()}
+            assert firsts == {0: 0, 1: 1, 2: 4, 3: 9}
+            assert [int(values[0]) for values in asyncio.run(wait_for(squares))] == [0, 1, 4, 9]
             refs = squares.refs()
             assert all(isinstance(ref, ray.ObjectRef) for ref in refs)
             assert [int(ray.get(ref)[0]) for ref in refs] == [0, 1, 4, 9]
