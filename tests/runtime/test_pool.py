@@ -12,31 +12,17 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from support.paused_engine import PausedEngine
 from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool, Schedule
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import State
-from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.engines.fake import Duration, FakeEngine
+from hesrpt.runtime.engines.fake import FakeEngine
 
 
 def square(x: int) -> int:
     return x * x
-
-
-class PausedEngine(FakeEngine):
-    """An engine whose clock is stopped until ``go`` is set."""
-
-    def __init__(self, servers: int, duration: Duration) -> None:
-        super().__init__(servers, duration)
-        self.go = threading.Event()
-
-    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
-        if self.go.wait(0.01):
-            time.sleep(0.002)  # the thread that reads items must keep up with simulated time
-            return super().wait_for_outcomes(timeout)
-        return []
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.core_jobs import bag, count_servers
+from support.paused_engine import PausedEngine
 from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.events import JobArrived
 from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.jobs import JobSpec, Resizing
 from hesrpt.runtime.live_job import LiveJob
@@ -159,3 +163,29 @@ def test_paused_executor_does_not_keep_the_interpreter(create: Create) -> None:
     engine.step()
     end(engine, ("executor", 0))
     assert future.result(60) == 1
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "hesrpt", "optimal"])
+def test_weights_count(policy: str) -> None:
+    """Of two equal jobs, the one with the higher weight ends first, whichever comes first."""
+    for heavy in (0, 1):
+        engine = PausedEngine(4, lambda job, item, width: 1.0)
+        with Pool(engine=engine, policy=policy) as pool:
+            jobs = [
+                pool.map(abs, range(40), size=40.0, speedup=0.9, weight=10.0 if n == heavy else 1.0)
+                for n in range(2)
+            ]
+            engine.go.set()
+        assert jobs[heavy].flow_time < 0.8 * jobs[1 - heavy].flow_time
+
+
+def test_equal_weights_change_nothing() -> None:
+    for policy in ("adaptive", "hesrpt"):
+        planned = []
+        for weight in (1.0, 7.0):
+            core = Core(10, policy)
+            for name, size in (("a", 30.0), ("b", 20.0), ("c", 10.0)):
+                core.handle(JobArrived(0, bag(name, 30, size, weight=weight)))
+            planned.append(count_servers(core))
+        assert planned[0] == planned[1]
+        assert core.allocator._binder._bound.name == policy

@@ -8,6 +8,7 @@ from hesrpt.policies.binding import (
     bind_policy,
     describe_workload,
     get_malleable_policy,
+    respect_weights,
 )
 from hesrpt.policies.calibration import Calibration
 from hesrpt.policies.equi import Equi
@@ -61,5 +62,6 @@ __all__ = [
     "get_malleable_policy",
     "get_policy",
     "list_malleable_policies",
+    "respect_weights",
     "round_fairly",
 ]

@@ -7,8 +7,10 @@ for a workload; the live scheduler binds before each decision, since its jobs co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
@@ -93,6 +95,27 @@ def get_malleable_policy(policy: PolicyLike) -> Policy:
             f"{', '.join(list_malleable_policies())}"
         )
     return found
+
+
+def respect_weights(policy: Policy, weights: FloatArray) -> Policy:
+    """Return the policy that counts weights, if those of the jobs differ.
+
+    That is the same policy with the objective "weighted" instead of "flow". Policies without an
+    objective ignore weights.
+
+    >>> import numpy as np
+    >>> from hesrpt.policies import Equi, HeSrpt
+    >>> respect_weights(HeSrpt(0.5), np.array([1.0, 10.0]))
+    HeSrpt(p=0.5, objective='weighted')
+    >>> respect_weights(HeSrpt(0.5), np.array([2.0, 2.0]))
+    HeSrpt(p=0.5, objective='flow')
+    >>> respect_weights(Equi(), np.array([1.0, 10.0]))
+    Equi()
+    """
+    counts_jobs = is_dataclass(policy) and getattr(policy, "objective", None) == "flow"
+    if not counts_jobs or len(weights) == 0 or np.all(weights == weights[0]):
+        return policy
+    return replace(policy, objective="weighted")  # type: ignore[type-var]
 
 
 def approximate_exponent(speedups: SpeedupVector, sizes: FloatArray) -> float:

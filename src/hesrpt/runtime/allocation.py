@@ -15,6 +15,7 @@ from hesrpt.policies import (
     WorkloadFacts,
     approximate_exponent,
     get_malleable_policy,
+    respect_weights,
     round_fairly,
 )
 from hesrpt.runtime.calibrator import Calibrator
@@ -39,6 +40,7 @@ class Allocator:
     def __init__(self, policy: PolicyLike) -> None:
         self.policy = get_malleable_policy(policy)
         self._binder = PolicyBinder(self.policy)
+        self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
         self.calibrator = Calibrator(self.policy)
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._allocated_at = 0.0
@@ -130,8 +132,12 @@ class Allocator:
         return rounded.astype(np.int64)
 
     def _bind_policy(self, state: State) -> Policy:
-        """Return the policy bound to the jobs that share servers now."""
-        policy = self._binder.bind(
+        """Return the policy bound to the jobs that share servers now.
+
+        If their weights differ, they count.
+        """
+        is_weighted = bool(np.any(state.weights != state.weights[0]))
+        policy = (self._weighted_binder if is_weighted else self._binder).bind(
             WorkloadFacts(
                 sizes=state.remaining,
                 speedups=state.speedups,

@@ -14,6 +14,7 @@ from hesrpt.policies import (
     bind_policy,
     describe_workload,
     get_malleable_policy,
+    respect_weights,
 )
 from hesrpt.runtime.allocation import limit_speedup
 from hesrpt.runtime.limited_policy import respect_needs
@@ -78,4 +79,7 @@ def _bind_policy(
     """Bind a policy as the live scheduler does."""
     approximate_p = approximate_exponent(workload.speedups, workload.sizes)
     facts = describe_workload(workload, servers, True, approximate_p)
-    return respect_needs(bind_policy(get_malleable_policy(policy), facts), needs)
+    found = get_malleable_policy(policy)
+    if workload.weights is not None:
+        found = respect_weights(found, workload.weights)
+    return respect_needs(bind_policy(found, facts), needs)
