@@ -31,6 +31,7 @@ class PlannedJob:
     is_streamed: bool = False
     resize: str | None = None  # for a command on several servers
     in_shell: bool = False
+    on_error: str | None = None  # if set, failed items are retried by hand, not by the scheduler
 
     @property
     def keys(self) -> list[str]:
@@ -92,7 +93,8 @@ def _create_python_job(rng: random.Random, directory: Path, number: int) -> Plan
         items.append(_create_item(directory, f"{number}-{n}", rng, kind, size))
     if rng.random() < 0.3:
         items += [_create_item(directory, f"{number}-again", rng, "repeated", 100)] * 3
-    return PlannedJob(name, items, is_streamed=rng.random() < 0.4)
+    on_error = rng.choice([None, None, "raise", "keep"])
+    return PlannedJob(name, items, is_streamed=rng.random() < 0.4, on_error=on_error)
 
 
 def _create_command_job(rng: random.Random, directory: Path, name: str) -> PlannedJob:
@@ -135,6 +137,7 @@ def describe_for_script(jobs: list[PlannedJob]) -> list[dict[str, Any]]:
             "name": job.name,
             "items": job.items,
             "is_streamed": job.is_streamed,
+            "on_error": job.on_error,
             "timeout": _TIMEOUT if any(item.kind == "hang" for item in job.items) else None,
         }
         for job in jobs

@@ -33,7 +33,8 @@ def run_script(plan_path: Path) -> None:
                 run_item,
                 iter(items) if job["is_streamed"] else items,
                 name=job["name"],
-                retries=RETRIES,
+                retries=RETRIES if job["on_error"] is None else 0,
+                on_error=job["on_error"] or "raise",
                 timeout=job["timeout"],
             )
             indices[handle.name] = index
@@ -50,6 +51,9 @@ def run_script(plan_path: Path) -> None:
             if job_handle.name not in indices:
                 continue
             index = indices[job_handle.name]
+            while job_handle.state == "failed":
+                job_handle.retry()
+                job_handle.wait()
             expected = [Item(*item) for item in plan["jobs"][index]["items"]]
             sizes = {item.key: item for item in expected}
             results = []

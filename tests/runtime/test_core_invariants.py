@@ -15,10 +15,12 @@ from hesrpt.runtime.events import (
     ItemFailed,
     ItemFinished,
     ItemLost,
+    ItemsRetried,
     JobArrived,
     JobCancelled,
     JobContinued,
     JobPaused,
+    Reopen,
     Resize,
     Start,
     Stop,
@@ -35,7 +37,8 @@ LIMITS: list[dict[str, int]] = [
     {"min_servers": 3, "max_servers": 3},
 ]
 RESIZINGS: list[Resizing | None] = [None, None, "never", "restart", "affinity"]
-KINDS = ["arrive", "finish", "fail", "lose", "cancel", "pause", "resume", "capacity", "tick"]
+KINDS = ["arrive", "finish", "fail", "lose", "retry", "cancel", "pause", "resume"]
+KINDS += ["capacity", "tick"]
 events = st.lists(
     st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 8)), max_size=60
 )
@@ -74,6 +77,8 @@ def test_random_events_keep_the_state_consistent(
             elif isinstance(command, Finish):
                 assert command.job not in ended
                 ended.add(command.job)
+            elif isinstance(command, Reopen):
+                ended.discard(command.job)
 
     for kind, which, number in history:
         time += 0.3
@@ -84,7 +89,8 @@ def test_random_events_keep_the_state_consistent(
             specs[name] = spec = JobSpec(
                 name=name,
                 items=5 * number,
-                retries=1,
+                retries=which % 2,
+                on_error="keep" if which > 2 else "raise",
                 restart_cost=0.1,
                 resize=RESIZINGS[number % len(RESIZINGS)],
                 **LIMITS[which],  # type: ignore[arg-type]
@@ -96,6 +102,10 @@ def test_random_events_keep_the_state_consistent(
             carry_out(core.handle(CapacityChanged(time, number)))
         elif kind == "tick":
             carry_out(core.handle(Tick(time)))
+        elif kind == "retry":
+            retriable = [*core.failed_jobs, *names]
+            if retriable:
+                carry_out(core.handle(ItemsRetried(time, retriable[which % len(retriable)])))
         elif job and kind == "cancel":
             carry_out(core.handle(JobCancelled(time, job)))
         elif job and kind == "pause":
@@ -122,10 +132,10 @@ def test_random_events_keep_the_state_consistent(
         # Commands that keep their servers may hold more than there are now.
         kept = sum(job.observed for job in core.jobs.values() if not job.is_bag)
         assert sum(active.planned for active in core.jobs.values()) <= max(core.servers, kept)
-    # Without further failures, all jobs end.
-    carry_out(
-        core.handle(CapacityChanged(time, 4), *(JobContinued(time, job) for job in core.jobs))
-    )
+    # Without further failures, all jobs end, and those that have failed are done.
+    retried = set(core.failed_jobs)
+    carry_out(core.handle(CapacityChanged(time, 4), *(ItemsRetried(time, job) for job in retried)))
+    carry_out(core.handle(*(JobContinued(time, job) for job in core.jobs), Tick(time)))
     while core.jobs:
         assert core.observed <= 4 or any(active.in_flight for active in core.jobs.values())
         job, item = next(iter(sorted(running)))
@@ -133,4 +143,5 @@ def test_random_events_keep_the_state_consistent(
         time += 0.1
         carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
     assert len(ended) == len(specs)
+    assert not retried & set(core.failed_jobs)
     assert not running
