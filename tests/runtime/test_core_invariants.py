@@ -45,7 +45,9 @@ events = st.lists(
 
 
 @given(
-    events, st.sampled_from(["hesrpt", "equi", "srpt", "fifo", "optimal"]), st.sampled_from([0, 1])
+    events,
+    st.sampled_from(["adaptive", "hesrpt", "equi", "srpt", "fifo", "optimal"]),
+    st.sampled_from([0, 1]),
 )
 def test_random_events_keep_the_state_consistent(
     history: list[tuple[str, int, int]], policy: str, batch_seconds: float

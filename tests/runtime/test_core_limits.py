@@ -19,7 +19,7 @@ from hesrpt.runtime.events import (
 )
 from hesrpt.runtime.jobs import JobSpec
 
-POLICIES = ["hesrpt", "equi", "srpt", "fifo", "optimal"]
+POLICIES = ["adaptive", "hesrpt", "equi", "srpt", "fifo", "optimal"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -28,6 +28,14 @@ def test_commands_on_one_server_run_side_by_side(policy: str) -> None:
     jobs = [JobSpec(name=name, resize="never", max_servers=1) for name in "abcd"]
     commands = core.handle(*(JobArrived(0, job) for job in jobs))
     assert commands == [Start(name, 0, 1) for name in "abcd"]
+
+
+def test_limits_hold_for_many_jobs_too() -> None:
+    core = Core(8)
+    jobs = [JobSpec(name=f"c{n}", resize="never", max_servers=2) for n in range(120)]
+    core.handle(*(JobArrived(0, job) for job in jobs))
+    assert core.observed == 8
+    assert max(job.observed for job in core.jobs.values()) <= 2
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -122,7 +130,7 @@ def test_command_that_no_node_can_hold_waits_for_a_larger_one() -> None:
     assert count_servers(core)["c"] == (0, 0)
 
 
-@pytest.mark.parametrize("policy", ["hesrpt", "equi", "fifo", "optimal"])
+@pytest.mark.parametrize("policy", ["adaptive", "hesrpt", "equi", "fifo", "optimal"])
 def test_command_that_needs_all_servers_does_not_starve(policy: str) -> None:
     """Small jobs of two seconds keep arriving, one a second, so there are never four servers."""
     core = Core(4, policy)

@@ -78,6 +78,32 @@ def test_command_without_servers_is_one_server_wide(
     assert JobSpec.from_json(spec.to_json()) == spec
 
 
+def test_four_commands_run_side_by_side_on_four_servers(tmp_path: Path) -> None:
+    """Each one waits for the others."""
+    line = "touch {job}.here; until [ $(ls *.here | wc -l) = 4 ]; do sleep 0.02; done"
+    job = f"[[job]]\nname = 'NAME'\ncommand = '{line}'\ntimeout = 60\n"
+    text = "".join(job.replace("NAME", name) for name in "abcd")
+    pool = run_jobs(parse_jobs_file(text, "jobs.toml", tmp_path).jobs, RunOptions(servers=4))
+    assert [job.state for job in pool.jobs] == ["done"] * 4
+
+
+def test_command_that_needs_three_servers_never_starts_on_less(tmp_path: Path) -> None:
+    """It is beside items that hold two of four servers until it could have started on the rest."""
+    text = """
+        [[job]]
+        name = "items"
+        items = [1, 2, 3, 4, 5, 6, 7, 8]
+        command = "sleep 0.1"
+        [[job]]
+        name = "wide"
+        command = "echo {servers} > width"
+        min_servers = 3
+    """
+    pool = run_jobs(parse_jobs_file(text, "jobs.toml", tmp_path).jobs, RunOptions(servers=4))
+    assert [job.state for job in pool.jobs] == ["done"] * 2
+    assert int((tmp_path / "width").read_text()) >= 3
+
+
 def test_python_jobs_keep_to_their_limits() -> None:
     with Pool(engine=FakeEngine(4)) as pool:
         pool.map(abs, range(8), max_servers=2)

@@ -30,7 +30,9 @@ _DEFAULT_ITEM_SECONDS = 1.0
 _MIN_REMAINING = 0.05
 # A command of unknown size is assumed to need at least this many more seconds.
 _UNKNOWN_COMMAND_SECONDS = 600.0
-# With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly.
+# With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly, and
+# policies, for which limited speedups are slow, do not know the most servers of a job: it gives up
+# those that it cannot use.
 _MAX_EXACT_JOBS = 100
 
 
@@ -157,6 +159,9 @@ def _describe_jobs(
     jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
 ) -> State:
     """Return the state of these jobs as policies see it."""
+    speedups = [job.speedup for job in jobs]
+    if len(jobs) <= _MAX_EXACT_JOBS:
+        speedups = [limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs]
     return State(
         time=time,
         servers=float(servers),
@@ -166,9 +171,7 @@ def _describe_jobs(
         sizes=remaining.copy(),
         arrivals=np.array([job.arrived for job in jobs]),
         weights=np.array([job.spec.weight for job in jobs]),
-        speedups=SpeedupVector.create(
-            limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs
-        ),
+        speedups=SpeedupVector.create(speedups),
     )
 
 
