@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from typing import assert_type
 
@@ -28,6 +28,7 @@ def test_map_infers_the_type_of_results(pool: Pool) -> None:
     assert_type(job.results(), list[str])
     assert_type(next(job.iter_results()), str)
     assert_type(next(job.as_completed()), tuple[int, str])
+    assert_type(aiter(job), AsyncIterator[str])
     assert_type(next(pool.as_completed([job])), Job[str])
     assert job.results() == ["number 1", "number 2"]
 

@@ -135,6 +135,21 @@ def test_only_what_is_durable_is_yielded(tmp_path: Path, monkeypatch: pytest.Mon
     stage.close()
 
 
+def test_results_of_a_job_are_the_items_of_another_while_both_run(stage: Stage) -> None:
+    first = stage.start(range(2))
+    second = stage.pool.map(lambda x: x + 1, first.iter_results(), name="fed")
+    stage.finish(0)
+    stage.engine.step_until(lambda: ("fed", 0) in stage.engine.running)
+    assert not first.has_ended
+    stage.engine.step([compute(stage.engine.running["fed", 0])])
+    assert drain(second.iter_results(0)) == [1]
+    stage.finish(1)
+    stage.engine.step_until(lambda: ("fed", 1) in stage.engine.running)
+    stage.engine.step([compute(stage.engine.running["fed", 1])])
+    stage.engine.step_until(lambda: second.has_ended)
+    assert second.results() == [1, 3]
+
+
 def test_timeout_counts_from_the_call_and_limits_only_waiting(stage: Stage) -> None:
     job = stage.start(range(3))
     stage.finish(0, 1)
@@ -161,7 +176,7 @@ def test_slow_reader_does_not_block_the_job() -> None:
 def test_streams_that_are_dropped_leave_nothing_open(tmp_path: Path) -> None:
     process, threads = psutil.Process(), threading.active_count()
     with Pool(engine=InlineEngine(2), state=tmp_path / "s") as pool:
-        job = pool.map(lambda x: x, range(200), name="numbers")
+        job = pool.map(lambda x: x, range(100), name="numbers")
         for ordered in (True, False):
             for _ in range(3):
                 next(job.iter_results(60, ordered=ordered))
@@ -173,7 +188,7 @@ def test_streams_that_are_dropped_leave_nothing_open(tmp_path: Path) -> None:
         del stream
         gc.collect()
         assert len(process.open_files()) == open_files
-        assert job.results() == list(range(200))
+        assert job.results() == list(range(100))
     assert threading.active_count() == threads
 
 
@@ -199,11 +214,11 @@ def test_each_result_is_read_from_the_journal_once(
 
     monkeypatch.setattr(Journal, "read_results", count)
     with Pool(engine=InlineEngine(4), state=tmp_path / "s") as pool:
-        job = pool.map(lambda x: x, range(1000), name="numbers")
-        assert list(job.iter_results()) == list(range(1000))
-        assert read == list(range(1000))
+        job = pool.map(lambda x: x, range(300), name="numbers")
+        assert list(job.iter_results()) == list(range(300))
+        assert read == list(range(300))
         read.clear()
-        assert sorted(job.iter_results(ordered=False)) == sorted(read) == list(range(1000))
+        assert sorted(job.iter_results(ordered=False)) == sorted(read) == list(range(300))
 
 
 # --- jobs that fail or are cancelled --------------------------------------------------------------
@@ -432,9 +447,9 @@ def test_references_are_fetched_one_by_one() -> None:
 
 
 def count_hits(seed: int) -> int:
-    """Throw 20,000 darts at a square; count those inside its circle."""
+    """Throw 5,000 darts at a square; count those inside its circle."""
     generator = random.Random(seed)
-    return sum(generator.random() ** 2 + generator.random() ** 2 < 1 for _ in range(20_000))
+    return sum(generator.random() ** 2 + generator.random() ** 2 < 1 for _ in range(5_000))
 
 
 def test_monte_carlo_run_stops_when_its_estimate_is_precise() -> None:
@@ -444,13 +459,13 @@ def test_monte_carlo_run_stops_when_its_estimate_is_precise() -> None:
         hits = 0
         for batches, found in enumerate(job.iter_results(timeout=90, ordered=False), start=1):
             hits += found
-            darts = 20_000 * batches
+            darts = 5_000 * batches
             share = hits / darts
             estimates.append(4 * share)
-            if 4 * math.sqrt(share * (1 - share) / darts) < 0.005:
+            if 4 * math.sqrt(share * (1 - share) / darts) < 0.01:
                 job.cancel()
                 break
         assert job.wait(60)
     assert job.state == "cancelled"
     assert len(estimates) > 5
-    assert abs(estimates[-1] - math.pi) < 0.02
+    assert abs(estimates[-1] - math.pi) < 0.05
