@@ -10,25 +10,21 @@ A *paused* job is given no servers. A bag keeps those of its items in flight unt
 command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight
 without servers, and goes on when the job has been resumed and there are servers for it.
 
-When items are short, the engine is given one more item than there are servers, so that no server
-waits for the scheduler. This *queued* item holds no server until another item ends. When starting
-an item is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
+Events are handled here. Which items start and stop then is in :mod:`~hesrpt.runtime.dispatch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.allocation import Allocator, keeps_width
+from hesrpt.runtime.allocation import Allocator
+from hesrpt.runtime.dispatch import Dispatcher
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
-    Continue,
     Drop,
     Event,
     Finish,
@@ -44,10 +40,7 @@ from hesrpt.runtime.events import (
     JobEvent,
     JobPaused,
     Reopen,
-    Resize,
-    Start,
     Stop,
-    Suspend,
     Tick,
     WeightChanged,
 )
@@ -61,10 +54,6 @@ from hesrpt.runtime.retries import (
 
 # Replan at least this often, in seconds, because more has been learned.
 _REPLAN_SECONDS = 1.0
-# Items up to this long, in seconds, are queued in the engine before a server is free.
-_SHORT_SECONDS = 0.1
-#: The most items that a server is given at once.
-MAX_BATCH = 100
 
 
 class Core:
@@ -76,13 +65,12 @@ class Core:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
         self.servers = self.max_width = servers
-        self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.failed_jobs: dict[str, ActiveJob] = {}  # have ended, but their items can be retried
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
-        self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
+        self._dispatcher = Dispatcher(self.jobs, self.allocator, batch_seconds)
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
@@ -92,17 +80,22 @@ class Core:
         if any(needs_plan) or (time - self.planned_at >= _REPLAN_SECONDS and self.jobs):
             self.planned_at = time
             self.allocator.allocate(list(self.jobs.values()), self.servers, time)
-            commands += self._shrink(time)
+            commands += self._dispatcher.shrink(time)
         elif all(isinstance(event, Tick) for event in events):
             return commands
-        commands += self._grow(time)
+        commands += self._dispatcher.grow(self.servers, time)
         return commands
 
-    # --- events -------------------------------------------------------------------------------
+    @property
+    def observed(self) -> int:
+        """How many servers all jobs hold."""
+        return self._dispatcher.observed
 
     def can_retry(self, job: str) -> bool:
         """Return whether the failed items of a job can run again, or already do."""
         return job in self.jobs or job in self.failed_jobs
+
+    # --- events -------------------------------------------------------------------------------
 
     def _apply(self, event: Event, commands: list[Command]) -> bool:
         """Update the state; return whether a new plan is needed at once."""
@@ -202,7 +195,7 @@ class Core:
                 if in_flight is None:
                     return False
                 if in_flight.servers > 0:
-                    self._pass_on_server(job, in_flight, event.time)
+                    self._dispatcher.pass_on_server(job, in_flight, event.time)
                 if isinstance(event, ItemFinished):
                     is_first = job.durations.items == 0
                     self._learn(event, job, in_flight, width_at_end)
@@ -249,170 +242,12 @@ class Core:
         self._end_job(job, commands)
         return True
 
-    def _pass_on_server(self, job: ActiveJob, ended: ItemInFlight, time: float) -> None:
-        """Record which item has taken over the server of an item that ended.
-
-        It is the next one of the batch or, after the last one, the item that was queued first.
-        """
-        if ended.next_item is not None and ended.next_item in job.in_flight:
-            self._give_server(job, ended.next_item, time)
-            return
-        while self._queued:
-            name, item = self._queued.pop(0)
-            owner = self.jobs.get(name)
-            if owner is not None and item in owner.in_flight:
-                self._give_server(owner, item, time)
-                return
-
-    def _give_server(self, job: ActiveJob, item: int, time: float) -> None:
-        in_flight = job.in_flight[item]
-        job.set_servers(in_flight, 1)
-        in_flight.started, in_flight.width = time, job.observed
-
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
         """End a job: with an error if it is cancelled, otherwise as its items have ended."""
         commands += [Stop(job.name, item) for item in job.in_flight]
         commands.append(Finish(job.name, error or describe_failed_items(job)))
         del self.jobs[job.name]
-        self._queued = [(name, item) for name, item in self._queued if name != job.name]
+        self._dispatcher.forget(job)
         if error is None and job.failed_items:
             set_aside(job)
             self.failed_jobs[job.name] = job
-
-    # --- commands -----------------------------------------------------------------------------
-
-    @property
-    def observed(self) -> int:
-        """How many servers all jobs hold."""
-        return sum(job.observed for job in self.jobs.values())
-
-    def _shrink(self, time: float) -> Iterable[Command]:
-        for job in self.jobs.values():
-            if job.is_bag:
-                continue
-            for item, in_flight in list(job.in_flight.items()):
-                if in_flight.servers <= job.planned:
-                    continue
-                if job.is_paused:
-                    yield self._pause_command(job, item, in_flight, time)
-                elif job.spec.resize == "affinity":
-                    width = max(job.planned, job.min_servers)
-                    if width < in_flight.servers:
-                        job.set_servers(in_flight, width)
-                        yield Resize(job.name, item, width)
-                elif job.spec.resize == "restart" and not keeps_width(job, time):
-                    yield self._stop_to_restart(job, item, in_flight, time)
-
-    def _grow(self, time: float) -> Iterable[Command]:
-        free = self.servers - self.observed
-        needy = [job for job in self.jobs.values() if job.observed < job.requested]
-        # Commands first: they need several servers at once. Then bags, shortest first.
-        needy.sort(
-            key=lambda job: (
-                job.is_bag,
-                self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
-            )
-        )
-        for job in needy:
-            if free <= 0:
-                break
-            if job.is_bag:
-                more = min(job.requested - job.observed, free, job.startable_items)
-                # A batch must leave at least one item for each server that starts after it.
-                for later_starts in range(more - 1, -1, -1):
-                    yield self._start_items(job, time, 1, job.startable_items - later_starts)
-                free -= max(more, 0)
-            elif job.in_flight:
-                ((item, in_flight),) = job.in_flight.items()
-                more = min(job.planned - in_flight.servers, free)
-                if in_flight.suspended_at is not None:
-                    if more < job.fewest_to_start:
-                        continue
-                    job.go_on(in_flight, more, time)
-                    free -= more
-                    yield Continue(job.name, item, more)
-                elif job.spec.resize == "affinity":
-                    job.set_servers(in_flight, in_flight.servers + more)
-                    free -= more
-                    yield Resize(job.name, item, in_flight.servers)
-                elif more == job.planned - in_flight.servers:
-                    free += in_flight.servers
-                    yield self._stop_to_restart(job, item, in_flight, time)
-                    free -= job.planned
-                    yield self._start_command(job, job.planned, time)
-            elif free >= job.fewest_to_start:
-                width = min(job.planned, free)
-                free -= width
-                yield self._start_command(job, width, time)
-
-        yield from self._queue_item(time)
-
-    def _queue_item(self, time: float) -> Iterable[Command]:
-        """If items are short and all servers are busy, queue one more item in the engine."""
-        self._queued = [
-            (name, item)
-            for name, item in self._queued
-            if name in self.jobs and item in self.jobs[name].in_flight
-        ]
-        durations = self.allocator.all_durations
-        seconds = durations.estimate_item_seconds(durations.p)
-        if self._queued or seconds is None or seconds > _SHORT_SECONDS:
-            return
-        if self.observed < self.servers:
-            return
-        # A queued item may take over the server of another job, so leave room for it.
-        candidates = [
-            job
-            for job in self.jobs.values()
-            if job.is_bag
-            and job.startable_items > 0
-            and job.observed < (job.spec.max_servers or inf)
-        ]
-        if candidates:
-            job = max(candidates, key=lambda job: job.planned - job.observed)
-            start = self._start_items(job, time, 0, job.startable_items)
-            self._queued.append((job.name, start.item))
-            yield start
-
-    def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
-        width = max(job.observed + servers, 1)
-        # An item that failed or lost its server runs alone: it may have caused that.
-        count = 1 if job.retry_queue else min(self._batch_size(job), max_items)
-        first, *others = [job.take_item() for _ in range(count)]
-        job.add_in_flight(first, ItemInFlight(time, width, servers))
-        for before, item in pairwise((first, *others)):
-            job.in_flight[before].next_item = item
-            job.add_in_flight(item, ItemInFlight(time, width, 0))
-        return Start(job.name, first, next_items=tuple(others))
-
-    def _batch_size(self, job: ActiveJob) -> int:
-        """Return how many items to give a server at once."""
-        if self.batch_seconds == 0 or job.durations.items == 0:
-            return 1
-        # Shrink batches towards the end, so that all servers finish at about the same time.
-        fair = job.waiting_items // (2 * max(job.planned, 1))
-        fitting = int(self.batch_seconds / job.durations.mean_seconds)
-        return max(min(fitting, fair, MAX_BATCH), 1)
-
-    def _pause_command(
-        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
-    ) -> Suspend | Stop:
-        if job.spec.resize == "restart":
-            return self._stop_to_restart(job, item, in_flight, time)
-        job.suspend(in_flight, time)
-        return Suspend(job.name, item)
-
-    def _stop_to_restart(
-        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
-    ) -> Stop:
-        job.previous_width = in_flight.servers
-        job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
-        job.remove_in_flight(item)
-        return Stop(job.name, item)
-
-    def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
-        job.retry_queue.clear()
-        job.add_in_flight(0, ItemInFlight(time, width, width))
-        job.resized_at = time
-        job.waited_work, job.denied = 0.0, 0
-        return Start(job.name, 0, width)

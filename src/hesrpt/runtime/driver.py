@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.callback_thread import CallbackThread
-from hesrpt.runtime.core import MAX_BATCH, Core
+from hesrpt.runtime.core import Core
+from hesrpt.runtime.dispatch import MAX_BATCH
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox

@@ -15,7 +15,6 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.core import Core
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
 from hesrpt.runtime.engines.engine import Engine, Outcome
-from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.runtime.events import (
     CapacityChanged,
     Command,
@@ -41,7 +40,7 @@ from hesrpt.runtime.events import (
     Tick,
     WeightChanged,
 )
-from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.identity.earlier_items import Matches
 from hesrpt.runtime.kinds import KindMemory, LearnedRun
 from hesrpt.runtime.live_job import LiveJob
@@ -62,7 +61,6 @@ from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
     Answer,
-    FailedAttempt,
     FinishedItem,
     Request,
 )
@@ -118,7 +116,7 @@ class LiveRun:
         self._memory = memory
         self._learned: dict[int, LearnedRun] = {}  # what jobs teach in this run, by their numbers
         self._learned_at = self.now
-        self._attempts: dict[tuple[str, int], ItemFailure] = {}  # that failed in this step
+        self._attempts = FailedAttempts(self.recorder)
         self._calibrator = core.allocator.calibrator
         if journal is not None and (known := journal.get_value("calibration")) is not None:
             self._calibrator.restore(json.loads(known))
@@ -161,7 +159,7 @@ class LiveRun:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
         for command in commands:
             self._carry_out(command)
-        self._record_attempts()
+        self._attempts.record(self.now)
         if self._calibrator.calibration is not self._calibration:
             self._calibration = self._calibrator.calibration
             self.recorder.record_calibration(json.dumps(self._calibrator.to_json()))
@@ -228,7 +226,7 @@ class LiveRun:
         if outcome.error is not None:
             job.failed_seconds += outcome.seconds
             job.count_attempt(item)
-            failure = self._create_failure(job, item, outcome.error, outcome.details)
+            failure = self._attempts.add(job, item, outcome.error, outcome.details)
             return ItemFailed(now, job.name, item, failure.describe())
         result = b"" if job.source.delivers_results else outcome.result
         if self.journal is not None:
@@ -245,29 +243,6 @@ class LiveRun:
             job.results[item] = result
         job.source.finish_item(outcome)
         return ItemFinished(now, job.name, item, outcome.seconds)
-
-    def _create_failure(
-        self, job: LiveJob, item: int, error: str, details: ErrorDetails = NO_DETAILS
-    ) -> ItemFailure:
-        failure = self._attempts[job.name, item] = ItemFailure(
-            item=item,
-            value=escape_undecodable(details.value or job.source.describe_value(item)),
-            attempts=job.attempts[item],
-            error=escape_undecodable(error),
-            traceback=escape_undecodable(details.traceback),
-            pickled_exception=details.pickled_exception,
-        )
-        return failure
-
-    def _record_attempts(self) -> None:
-        """Record the attempts that failed in this step, and which of them were the last."""
-        for (name, item), failure in self._attempts.items():
-            job = self.jobs[name]
-            is_last = job.failures.get(item) is failure
-            self.recorder.add_failed_attempt(
-                FailedAttempt(job.number, self.now, job.spec.round, is_last, failure)
-            )
-        self._attempts.clear()
 
     def _handle_message(self, message: Message) -> list[Event]:
         """Return a message as events."""
@@ -367,7 +342,7 @@ class LiveRun:
             case Continue():
                 self.engine.resume(job.name, command.item, command.servers)
             case Drop():
-                self._drop(job, command)
+                self._attempts.give_up(job, command)
             case Reopen():
                 self._reopen(job)
             case Finish():
@@ -379,19 +354,9 @@ class LiveRun:
                     job.source.close()
                 self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
 
-    def _drop(self, job: LiveJob, command: Drop) -> None:
-        """Give up on an item."""
-        item = command.item
-        if not job.spec.is_executor:
-            failure = self._attempts.get((job.name, item))
-            if failure is None:  # it was lost; the error begins with the number of the item
-                failure = self._create_failure(job, item, command.error.partition(": ")[2])
-            job.failures[item] = failure
-        job.source.drop_item(item, command.error)
-
     def _reopen(self, job: LiveJob) -> None:
         """Continue a job whose failed items run again."""
-        self._record_attempts()  # of the round that ends here
+        self._attempts.record(self.now)  # before the next round begins
         job.source.retry_items()
         job.completions.remove_failed(job.failures)
         job.failures.clear()
