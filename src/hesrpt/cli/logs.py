@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +16,12 @@ from hesrpt.cli.options import StateDirectory, parse_whole_number
 from hesrpt.display.escaping import escape, escape_output
 from hesrpt.errors import InputError
 
+if TYPE_CHECKING:
+    from hesrpt.runtime.inspection import ItemLog
+
 _BLOCK_BYTES = 1 << 16
+# How often to look for new output, in seconds; and how many times as long as that took, at least.
+_POLL_SECONDS, _POLL_FACTOR = 0.2, 5.0
 
 
 def logs(
@@ -32,36 +38,88 @@ def logs(
             help="Number of an item. By default, all items.",
         ),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print further output until the job ends.")
+    ] = False,
 ) -> None:
-    """Print the output of a job's items."""
+    """Print the output of a job's items.
+
+    A line such as "── item 3, attempt 2, 14:03:11 ──" tells the attempts of an item apart.
+    """
     from hesrpt.runtime.inspection import list_logs
 
+    printer = _Printer(job, has_headings=item is None)
+    if follow:
+        try:
+            _follow(state, job, item, printer)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        return
     for log in list_logs(state, job, item):
-        if item is None:
-            print(escape(f"--- {job}, {log.title}"))
-        _print_file(log.path)
+        printer.begin(log)
+        for block in _read_blocks(log.path):
+            printer.print(block)
+    printer.end()
 
 
-def _print_file(path: Path) -> None:
-    """Print a file of any size, and a newline if it does not end with one.
+def _follow(state: Path, job: str, item: int | None, printer: _Printer) -> None:
+    """Print what items have printed and will print, until the job or its scheduler has ended."""
+    from hesrpt.runtime.log_following import LogFollower
+
+    follower = LogFollower(state, job, item)
+    goes_on = True
+    while goes_on:
+        started = time.monotonic()
+        outputs, goes_on = follower.read()
+        for log, content in outputs:
+            printer.begin(log)
+            printer.print(content)
+        sys.stdout.flush()
+        if goes_on:
+            time.sleep(max(_POLL_SECONDS, _POLL_FACTOR * (time.monotonic() - started)))
+    printer.end()
+
+
+class _Printer:
+    """Prints the output of items, each below a heading.
 
     As ``ls`` and ``git`` do, escape control characters on a terminal, and pass on all bytes to a
     file or a pipe.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    buffer = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
-    sys.stdout.flush()
-    last = b"\n"
-    for last in _read_blocks(path):
-        if buffer is None:
-            sys.stdout.write(escape_output(decoder.decode(last)))
+
+    def __init__(self, job: str, *, has_headings: bool) -> None:
+        self._job, self._has_headings = job, has_headings
+        self._log: ItemLog | None = None  # whose output is being printed
+        self._is_line_open = False  # whether the last line has no end yet
+        self._buffer = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def begin(self, log: ItemLog) -> None:
+        """Print the heading of an item, unless its output is being printed already."""
+        if log != self._log:
+            self.end()
+            self._log = log
+            if self._has_headings:
+                print(escape(f"--- {self._job}, {log.title}"))
+            sys.stdout.flush()
+
+    def print(self, content: bytes) -> None:
+        """Print output of the item."""
+        if self._buffer is None:
+            sys.stdout.write(escape_output(self._decoder.decode(content)))
         else:
-            buffer.write(last)
-    if buffer is None:
-        sys.stdout.write(escape_output(decoder.decode(b"", final=True)))
-    if not last.endswith(b"\n"):
-        print()
-    sys.stdout.flush()
+            self._buffer.write(content)
+            self._buffer.flush()
+        self._is_line_open = not content.endswith(b"\n")
+
+    def end(self) -> None:
+        """End the output of an item, and its last line."""
+        if self._buffer is None:
+            sys.stdout.write(escape_output(self._decoder.decode(b"", final=True)))
+        if self._is_line_open:
+            print()
+        self._is_line_open = False
+        sys.stdout.flush()
 
 
 def _read_blocks(path: Path) -> Iterator[bytes]:

@@ -64,7 +64,7 @@ from hesrpt.runtime.storage.journal_entries import (
     FinishedItem,
     Request,
 )
-from hesrpt.runtime.storage.logs import LogName, get_log_path
+from hesrpt.runtime.storage.logs import LogName, get_log_path, mark_attempt
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.runtime.waiting_warnings import WaitingWarner
 
@@ -366,6 +366,11 @@ class LiveRun:
         self.recorder.update_job(job.to_record())
 
     def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
+        """Return the path of an item's log, in which earlier attempts are marked as such."""
         if self.journal is None:
             return None
-        return get_log_path(self.journal.directory, job.number, LogName(item, job.spec.resumed))
+        log = LogName(item, job.spec.resumed)
+        path = get_log_path(self.journal.directory, job.number, log)
+        if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
+            mark_attempt(path, item, None if attempts is None else attempts + 1)
+        return path

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,25 @@ def open_log(path: Path) -> int:
     except FileNotFoundError:  # there is no directory yet, or somebody has removed it
         create_private_directory(path.parent)
         return open_private(path, flags)
+
+
+def mark_attempt(path: Path, item: int, attempt: int | None) -> None:
+    """Add a line to the log of an item, if there is one, that tells attempts apart.
+
+    ``attempt`` is the number of the attempt that is about to start; None if it is not known.
+    """
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_size == 0:
+            return
+        descriptor = open_log(path)
+        try:
+            size = os.fstat(descriptor).st_size
+            newline = "" if os.pread(descriptor, 1, size - 1) == b"\n" else "\n"
+            what = "started again" if attempt is None else f"attempt {attempt}"
+            line = f"{newline}── item {item}, {what}, {datetime.now():%H:%M:%S} ──\n"
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
 
 
 def limit_log(path: Path, limit: int = LOG_LIMIT) -> None:

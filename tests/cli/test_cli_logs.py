@@ -1,0 +1,82 @@
+"""hesrpt logs: following a job, and telling the attempts of its items apart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from support.shell import assert_refused, call
+from support.waiting import wait_until
+
+from hesrpt import Pool
+from hesrpt.runtime.commands.jobs_file import parse_jobs_file
+from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.log_following import LogFollower
+from hesrpt.runtime.storage.logs import mark_attempt
+
+
+def add_job(pool: Pool, folder: Path, command: str, **options: object) -> None:
+    values = "".join(f"{key} = {value}\n" for key, value in options.items())
+    text = f"[[job]]\nname = \"a\"\ncommand = '''{command}'''\n{values}"
+    specs = parse_jobs_file(text, "jobs.toml", folder).jobs
+    pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
+
+
+def test_follow_prints_items_and_attempts_until_the_job_ends(tmp_path: Path) -> None:
+    command = "echo one {item}; test -e again{index} || { touch again{index}; exit 1; }; echo two"
+    with Pool(1, state=tmp_path / "s") as pool:
+        escaped = command.replace("{ ", "{{ ").replace(" }", " }}")
+        add_job(pool, tmp_path, escaped, items=["x", "y"])
+        wait_until(lambda: bool(read_status(tmp_path / "s").jobs))
+        done = call("logs", "s", "a", "-f", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert pool.jobs[0].state == "done"
+    printed = re.sub(r"[0-9]{2}:[0-9]{2}:[0-9]{2}", "TIME", done.stdout)
+    for place, item in enumerate("xy"):
+        lines = [f"--- a, item {place} ({item!r})", f"one {item}"]
+        lines += [f"── item {place}, attempt 2, TIME ──", f"one {item}", "two"]
+        found = [line for line in printed.splitlines() if line in lines]
+        assert set(found) == set(lines)
+    # Without -f, each item is printed once, in order.
+    again = re.sub(
+        r"[0-9]{2}:[0-9]{2}:[0-9]{2}", "TIME", call("logs", "s", "a", cwd=tmp_path).stdout
+    )
+    assert again == "".join(
+        f"--- a, item {place} ({item!r})\none {item}\n── item {place}, attempt 2, TIME ──\n"
+        f"one {item}\ntwo\n"
+        for place, item in enumerate("xy")
+    )
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "s" / "logs").iterdir()} == {0o600}
+
+
+def test_follower_reads_only_what_is_new_and_notices_cuts(tmp_path: Path) -> None:
+    with Pool(1, state=tmp_path / "s") as pool:
+        add_job(pool, tmp_path, "echo one")
+    follower = LogFollower(tmp_path / "s", "a")
+    ((log, content),), goes_on = follower.read()
+    assert (log.item, content, goes_on) == (0, b"one\n", False)
+    assert follower.read() == ([], False)
+    with log.path.open("ab") as file:
+        file.write(b"more")
+    assert [output.content for output in follower.read()[0]] == [b"more"]
+    log.path.write_bytes(b"x")
+    (cut,) = follower.read()[0]
+    assert b"output was dropped here" in cut.content
+
+
+def test_marks_are_added_only_to_logs_with_output(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    mark_attempt(log, 3, 2)
+    assert not log.exists()
+    log.touch()
+    mark_attempt(log, 3, 2)
+    assert log.read_text() == ""
+    log.write_text("no newline")
+    mark_attempt(log, 3, None)
+    assert re.fullmatch(r"no newline\n── item 3, started again, [0-9:]{8} ──\n", log.read_text())
+
+
+def test_unknown_job_is_refused(tmp_path: Path) -> None:
+    Pool(1, state=tmp_path / "s").close()
+    assert_refused(call("logs", "s", "b", "--follow", cwd=tmp_path), "there is no job 'b' in s")
