@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
@@ -123,6 +124,36 @@ def test_line_runs_in_the_shell_that_it_names(tmp_path: Path) -> None:
     assert {*"eu"} <= {*found["flags"]}
     assert "on" in found["pipefail"]
     assert found["json"] == '{"a": 3}'
+
+
+PROGRAMS = {
+    "convert": 'cp "$1" "$4"',
+    "make": "touch $1.pdf",
+    "mpirun": "echo $2 > width",
+}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_examples_of_the_guides_do_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "programs").mkdir()
+    for name, line in PROGRAMS.items():
+        (tmp_path / "programs" / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / "programs" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"), prepend=":")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a b.jpg").write_text("picture")
+    found: dict[str, str] = {}
+    for guide in ("run-commands.md", "limit-servers.md"):
+        text = (ROOT / "docs" / "how-to" / guide).read_text()
+        found |= run(tmp_path, text.partition("```toml\n")[2].partition("```")[0])
+    assert found == {
+        "photos/small-a b.jpg": "picture",
+        "summary.txt": "a\nb\n",
+        "report.pdf": "",
+        "width": "2\n",  # of the two servers of this test
+    }
 
 
 def test_large_input_arrives_whole(tmp_path: Path) -> None:
