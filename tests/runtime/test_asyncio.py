@@ -228,6 +228,17 @@ def test_stream_gives_way_to_other_tasks(pool: Pool) -> None:
     asyncio.run(main())
 
 
+def test_large_results_are_read_from_their_files(tmp_path: Path) -> None:
+    async def main(pool: Pool) -> None:
+        job = pool.map(lambda x: bytes([x]) * 1_200_000, range(3), name="large")
+        assert [result[-1] async for result in job] == [0, 1, 2]
+        assert [len(result) for result in await job] == [1_200_000] * 3
+
+    with Pool(engine=InlineEngine(), state=tmp_path / "s") as pool:
+        asyncio.run(main(pool))
+    assert len(list((tmp_path / "s" / "results").iterdir())) == 3
+
+
 def test_timeout_and_errors_of_a_stream() -> None:
     async def main(pool: Pool) -> None:
         job = pool.map(double, [1, 2], name="endless")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pickle import UnpicklingError
 from typing import Any
 
@@ -11,7 +12,7 @@ import cloudpickle
 from hesrpt.errors import InputError
 from hesrpt.runtime.completions import DONE_BEFORE
 from hesrpt.runtime.driver import Driver
-from hesrpt.runtime.identity.earlier_items import Place, create_key_range
+from hesrpt.runtime.identity.earlier_items import create_key_range
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import StoredResult
@@ -58,17 +59,16 @@ class ResultReader:
             return
         if self._journal is None:  # the other connection is the thread's
             self._journal = Journal.read(self._driver.journal.directory)
-        for positions, is_from_earlier in _group(self._job, sorted(items)):
-            while positions:
-                place = Place(self._job.spec.resumed, positions)
-                if is_from_earlier:
-                    place = self._job.completions.places.find(positions)
-                count = len(place.positions)
-                for stored in self._journal.read_results(
-                    self._job.number, create_key_range(*place), positions[:count]
-                ):
-                    self._stored[stored.position] = stored
-                positions = positions[count:]
+        for run, numbers, positions in _group(map(self._locate, items)):
+            keys = create_key_range(run, numbers)
+            for stored in self._journal.read_results(self._job.number, keys, positions):
+                self._stored[stored.position] = stored
+
+    def _locate(self, item: int) -> tuple[int, int, int]:
+        """Return the run that has done an item, its position then, and its position now."""
+        if self._job.completions.get_state(item) == DONE_BEFORE:
+            return (*self._job.completions.places.find(item), item)
+        return self._job.spec.resumed, item, item
 
     def is_prepared(self, item: int) -> bool:
         """Return whether :meth:`read` need not wait for a disk or a cluster."""
@@ -98,16 +98,16 @@ class ResultReader:
         self._stored.pop(item, None)
 
 
-def _group(job: LiveJob, items: list[int]) -> Iterator[tuple[range, bool]]:
-    """Yield consecutive items that are done, and whether that was in earlier runs."""
-    start = 0
-    for stop in range(1, len(items) + 1):
-        state = job.completions.get_state(items[start])
-        if (
-            stop < len(items)
-            and items[stop] == items[start] + stop - start
-            and job.completions.get_state(items[stop]) == state
-        ):
-            continue
-        yield range(items[start], items[stop - 1] + 1), state == DONE_BEFORE
-        start = stop
+def _group(items: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, range, list[int]]]:
+    """Group items that are next to each other in the journal, given their places there.
+
+    It has them in the order of the runs that have done them, and of their positions then.
+    """
+    ordered = sorted(items)
+    # All items of a group have the same difference between the position then and the index here.
+    for (run, offset), group in groupby(
+        enumerate(ordered), key=lambda each: (each[1][0], each[1][1] - each[0])
+    ):
+        members = list(group)
+        start = members[0][0] + offset
+        yield run, range(start, start + len(members)), [item for _, (_, _, item) in members]

@@ -52,13 +52,6 @@ class Match(NamedTuple):
     number: int  # the position that its item had in that run
 
 
-class Place(NamedTuple):
-    """Where the journal has the results of consecutive items."""
-
-    run: int  # that computed them
-    positions: range  # that the items had in that run
-
-
 class Places:
     """Where the journal has the results of items that were done in earlier runs.
 
@@ -91,13 +84,10 @@ class Places:
         for position, run, number, length in zip(*columns, strict=True):
             self.add(position, run, number, length)
 
-    def find(self, items: range) -> Place:
-        """Return where the first items of a range are: as many as the journal has in sequence."""
-        entry = bisect_right(self._starts, items.start) - 1
-        offset = items.start - self._starts[entry]
-        start = self._numbers[entry] + offset
-        length = min(self._lengths[entry] - offset, len(items))
-        return Place(self._runs[entry], range(start, start + length))
+    def find(self, position: int) -> tuple[int, int]:
+        """Return the run that has done an item, and the position that the item had then."""
+        entry = bisect_right(self._starts, position) - 1
+        return self._runs[entry], self._numbers[entry] + position - self._starts[entry]
 
 
 @dataclass

@@ -6,7 +6,7 @@ Results in the journal are unpickled, so no other user may write to the state di
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,9 +216,9 @@ class Journal:
         return self._items.read_keys(number)
 
     def read_results(
-        self, number: int, keys: tuple[bytes, bytes], positions: range
+        self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
     ) -> list[StoredResult]:
-        """Return the results of consecutive items, which have the keys between two bounds."""
+        """Return the results of items at some positions, whose keys are between two bounds."""
         return self._items.read_results(number, keys, positions)
 
     def load(self, number: int, stored: StoredResult) -> bytes:

@@ -104,9 +104,9 @@ class ItemTable:
         return self._database.iterate(query, number)
 
     def read_results(
-        self, number: int, keys: tuple[bytes, bytes], positions: range
+        self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
     ) -> list[StoredResult]:
-        """Return the results of consecutive items, which have the keys between two bounds.
+        """Return the results of items at some positions, whose keys are between two bounds.
 
         Raise an error if one is damaged or missing, and let the next resume do its item again.
         """
