@@ -70,6 +70,20 @@ def format_duration(seconds: float) -> str:
     return f"{format_number(seconds / unit.seconds)} {unit.symbol}"
 
 
+def format_duration_with_margin(seconds: float, margin: float) -> str:
+    """Return a duration with a margin in the same unit, which is rounded up to the same digits.
+
+    >>> format_duration_with_margin(2.934, 0.0061), format_duration_with_margin(130, 30)
+    ('2.93 ± 0.01 s', '2.17 ± 0.50 min')
+    """
+    unit = choose_time_unit(seconds)
+    value, width = seconds / unit.seconds, margin / unit.seconds
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 2
+    digits = min(max(digits, 0), 3)
+    width = math.ceil(round(width * 10**digits, 6)) / 10**digits
+    return f"{value:,.{digits}f} ± {width:,.{digits}f} {unit.symbol}"
+
+
 def format_number(value: float) -> str:
     """Return a number to three significant digits, or to the nearest whole number above 100.
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.runtime.kinds import LearnedKind
-from hesrpt.units import format_duration
+from hesrpt.units import format_duration_with_margin
 
 _TEXT_COLUMNS = ("kind", "of", "p from")
 
@@ -21,16 +21,15 @@ def print_learned(kinds: Sequence[LearnedKind]) -> None:
         console.print("nothing has been learned yet: no item has finished")
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("kind", "of", "runs", "items", "seconds", "p", "p from"):
+    for column in ("kind", "of", "runs", "items", "time", "p", "p from"):
         table.add_column(column, justify="left" if column in _TEXT_COLUMNS else "right")
     for kind in kinds:
-        mean, spread = format_duration(kind.item_seconds), format_duration(kind.spread)
         table.add_row(
             literal(kind.kind),
             "items" if kind.is_bag else "a command",
             str(kind.runs),
             f"{kind.items:,}",
-            f"{mean} ± {spread}",
+            format_duration_with_margin(kind.item_seconds, kind.spread),
             f"{kind.p:.2f}" if kind.p_origin == "given" else f"{kind.p:.2f} ± {kind.p_error:.2f}",
             kind.p_origin,
         )

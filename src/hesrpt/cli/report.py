@@ -13,18 +13,18 @@ from hesrpt.display.console import create_console
 def report(
     state: StateDirectory, as_json: AsJson = False, csv: CsvFile = None, plot: PlotFile = None
 ) -> None:
-    """Show the flow times of a run, and what other policies would have achieved.
+    """Show the flow times of a run, and those of simulations of it under other policies.
 
     --csv writes one line for each job.
     """
     from hesrpt.cli.failed_items import failures_as_json, print_failures
     from hesrpt.cli.run_tables import print_outcome
+    from hesrpt.runtime.counterfactuals import compare_policies
     from hesrpt.runtime.inspection import read_report
-    from hesrpt.runtime.predictions import simulate_alternatives
 
     check_output_files(figures=[plot], others=[csv])
     run_report = read_report(state)
-    schedule = run_report.schedule
+    schedule, comparison = run_report.schedule, compare_policies(run_report.history)
     if csv is not None:
         schedule.to_csv(csv)
     if plot is not None:
@@ -36,9 +36,7 @@ def report(
                     "hesrpt": __version__,
                     "servers": run_report.servers,
                     "metrics": schedule.metrics(),
-                    "alternatives": simulate_alternatives(
-                        run_report.records, run_report.servers, run_report.first_start
-                    ),
+                    "comparison": comparison.to_json_value(),
                     "jobs": [
                         row | {"failed_items": failures_as_json(record.failed_items)}
                         for row, record in zip(schedule.rows(), run_report.records, strict=True)
@@ -53,8 +51,8 @@ def report(
             console,
             run_report.records,
             servers=run_report.servers,
-            policy=run_report.policy,
             first_start=run_report.first_start,
+            comparison=comparison,
         )
         print_failures(console, run_report.records)
         print_locations(plot, csv)

@@ -131,7 +131,8 @@ def run(
     from hesrpt.cli.run_tables import SCRIPT_HINT, get_resume_command, print_outcome
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
-    from hesrpt.runtime.inspection import read_policy, read_status
+    from hesrpt.runtime.counterfactuals import MAX_JOBS_AT_ONCE
+    from hesrpt.runtime.inspection import read_policy, read_report, read_status
     from hesrpt.runtime.storage.state_directory import holds_run
 
     if jobs is None and state is None:
@@ -185,6 +186,11 @@ def run(
             "policy": chosen,
             "servers": pool.servers,
             "jobs": _jobs_as_json(pool, state),
+            "comparison": (
+                pool.compare_policies(max_jobs=MAX_JOBS_AT_ONCE).to_json_value()
+                if pool.jobs
+                else None
+            ),
         }
         print(json.dumps(result, indent=2))
     elif not pool.jobs:
@@ -194,12 +200,14 @@ def run(
             ended = f"all jobs in {state} have ended"
         console.print(literal(ended), soft_wrap=True)
     else:
+        # With a state directory, jobs that ended before the run was resumed had servers too.
+        records = pool.records if state is None else read_report(state).records
         print_outcome(
             console,
-            pool.records,
+            records,
             servers=pool.servers,
-            policy=chosen,
             first_start=pool.first_start,
+            comparison=pool.compare_policies(max_jobs=MAX_JOBS_AT_ONCE),
         )
         if console.is_terminal:  # otherwise each failure was printed when it happened
             print_failures(console, pool.records)

@@ -12,11 +12,11 @@ from rich.table import Table
 from hesrpt.cli.failed_items import print_failures
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
-from hesrpt.policies import POLICIES
+from hesrpt.policies.registry import get_title
+from hesrpt.runtime.counterfactuals import RunComparison
 from hesrpt.runtime.inspection import RunStatus
-from hesrpt.runtime.predictions import simulate_alternatives
 from hesrpt.runtime.storage.journal_entries import JobRecord
-from hesrpt.units import format_duration
+from hesrpt.units import format_duration, format_duration_with_margin
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
@@ -80,42 +80,52 @@ def print_outcome(
     records: Sequence[JobRecord],
     *,
     servers: int,
-    policy: str,
     first_start: float,
+    comparison: RunComparison,
 ) -> None:
-    """Print flow times, and the mean flow time that other policies would have achieved."""
-    if not records:
-        return
+    """Print flow times as measured, and as simulated under the run's own and other policies."""
     table = Table(box=None, pad_edge=False)
     for column in ("job", "items", "work", "p", "flow time"):
         table.add_column(column, justify="left" if column == "job" else "right")
-    flow_times = [record.flow_time or 0.0 for record in records]
-    for record, flow_time in zip(records, flow_times, strict=True):
+    for record in records:
         p = getattr(record.speedup, "p", None)
         table.add_row(
             literal(record.name),
             f"{record.done:,}",
             format_duration(record.size or 0.0),
             "" if p is None else f"{p:.2f}",
-            format_duration(flow_time),
+            format_duration(record.flow_time or 0.0),
         )
     print_table(console, table)
-    mean = sum(flow_times) / len(flow_times)
-    means = Table.grid("", "", "", padding=(0, 2, 0, 0))
-    plural = "" if servers == 1 else "s"
-    note = literal(f"{policy} on {servers} server{plural}")
-    means.add_row("mean flow time", format_duration(mean), note)
-    for name, other in simulate_alternatives(records, servers, first_start).items():
-        means.add_row("", format_duration(other), f"{POLICIES[name].title} (simulated)")
     console.print()
-    print_table(console, means)
+    print_table(console, _build_comparison(comparison, servers))
+    if comparison.reason is not None:
+        reason = f"no comparison with other policies: {comparison.reason}"
+        console.print(literal(reason), soft_wrap=True)
     if any(record.spec.resumed for record in records):
         console.print(
-            "the run was resumed: flow times leave out the time when no scheduler ran, but include "
-            "work that was interrupted or done again; simulated flow times include neither",
+            "the run was resumed: the time when no scheduler ran counts nowhere, and work that "
+            "was interrupted and done again counts everywhere",
             soft_wrap=True,
         )
     if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
         console.print(
             f"all flow times include {format_duration(wait)} until the first server was ready"
         )
+
+
+def _build_comparison(comparison: RunComparison, servers: int) -> Table:
+    """Return the mean flow time as measured, and as simulated under each policy."""
+    table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
+    plural = "" if servers == 1 else "s"
+    title = get_title(comparison.policy)
+    table.add_row(
+        "mean flow time",
+        format_duration(comparison.mean_flow_time),
+        "measured",
+        literal(f"{title} on {servers} server{plural}"),
+    )
+    for each in comparison.simulated:
+        mean = format_duration_with_margin(each.mean_flow_time, each.margin)
+        table.add_row("", mean, "simulated", literal(get_title(each.policy)))
+    return table

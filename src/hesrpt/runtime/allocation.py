@@ -52,10 +52,11 @@ class Allocator:
         return self._estimate_bag(job, time) if job.is_bag else _estimate_command(job, time)
 
     def _estimate_bag(self, job: ActiveJob, time: float) -> float:
+        speedup = job.speedup
         item_seconds = self._estimate_item_seconds(job)
         items = float(job.remaining_items - len(job.in_flight))
         for in_flight in job.in_flight.values():
-            rate = float(job.speedup(in_flight.width)) / in_flight.width
+            rate = float(speedup(in_flight.width)) / in_flight.width
             finished = (time - in_flight.started) * rate / item_seconds
             items += max(1 - finished, _MIN_REMAINING)
         remaining = items * item_seconds

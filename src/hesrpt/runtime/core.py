@@ -52,9 +52,6 @@ from hesrpt.runtime.retries import (
     try_again,
 )
 
-# Replan at least this often, in seconds, because more has been learned.
-_REPLAN_SECONDS = 1.0
-
 
 class Core:
     """The state of the scheduler, advanced by :meth:`handle`."""
@@ -65,6 +62,7 @@ class Core:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
         self.servers = self.max_width = servers
+        self.replan_seconds = 1.0  # replan at least this often, because more has been learned
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.failed_jobs: dict[str, ActiveJob] = {}  # have ended, but their items can be retried
@@ -77,7 +75,7 @@ class Core:
         commands: list[Command] = []
         needs_plan = [self._apply(event, commands) for event in events]
         time = events[-1].time
-        if any(needs_plan) or (time - self.planned_at >= _REPLAN_SECONDS and self.jobs):
+        if any(needs_plan) or (time - self.planned_at >= self.replan_seconds and self.jobs):
             self.planned_at = time
             self.allocator.allocate(list(self.jobs.values()), self.servers, time)
             commands += self._dispatcher.shrink(time)

@@ -61,12 +61,13 @@ class Dispatcher:
         free = servers - self.observed
         needy = [job for job in self.jobs.values() if job.observed < job.requested]
         # Commands first: they need several servers at once. Then bags, shortest first.
-        needy.sort(
-            key=lambda job: (
-                job.is_bag,
-                self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
+        if len(needy) > 1:
+            needy.sort(
+                key=lambda job: (
+                    job.is_bag,
+                    self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
+                )
             )
-        )
         for job in needy:
             if free <= 0:
                 break

@@ -32,6 +32,7 @@ from hesrpt.runtime.messages import (
     Message,
     RequestReceived,
 )
+from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, RunHistory
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.watches import Watch, Watches, wake_all
@@ -207,6 +208,23 @@ class Driver:
     def _estimate_remaining_work(self) -> RemainingWork:
         with self.condition:
             return estimate_remaining_work(self.core, self.now)
+
+    def describe_history(self) -> RunHistory:
+        """Return what happened in a run without a journal."""
+        with self.condition:
+            jobs = list(self.jobs.values())
+            return RunHistory(
+                policy=self.core.allocator.policy,
+                servers=self.recorder.peak_servers,
+                first_start=self.recorder.first_start or 0.0,
+                records=[job.to_record() for job in jobs],
+                holdings=self.recorder.holdings.copy(),
+                timings={
+                    job.number: sorted(job.timings)
+                    for job in jobs
+                    if len(job.timings) <= MAX_TIMED_ITEMS
+                },
+            )
 
     def close(self) -> None:
         """Stop all running items and the thread."""

@@ -13,6 +13,7 @@ from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.kinds import LearnedRun
+from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, ItemTiming, RunHistory
 from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord, Request
@@ -70,6 +71,7 @@ class RunReport:
     first_start: float  # when the first item started, in seconds since the run began
     records: Sequence[JobRecord]
     schedule: Schedule
+    history: RunHistory  # of these jobs
 
 
 class ItemLog(NamedTuple):
@@ -112,16 +114,35 @@ def _read_records(journal: Journal) -> list[JobRecord]:
 def read_report(directory: Path) -> RunReport:
     """Return the jobs of a run that have ended, and their schedule."""
     with closing(Journal.read(directory)) as journal:
-        servers = int(journal.get_value("servers"))
-        records = [record for record in _read_records(journal) if record.has_ended]
-        if not records:
+        records = _read_records(journal)
+        ended = [record for record in records if record.has_ended]
+        if not ended:
             raise InputError(f"{directory}: no job has ended yet")
-        return RunReport(
+        servers, holdings = int(journal.get_value("servers")), journal.read_holdings()
+        active = [record.name for record in records if not record.has_ended]
+        obstacle = f"job {active[0]!r} has not ended" if active else None
+        if journal.get_value("policy_changed", 0):
+            obstacle = "the run was resumed with another policy"
+        history = RunHistory(
             policy=str(journal.get_value("policy")),
             servers=servers,
             first_start=float(journal.get_value("first_start", 0.0)),
-            records=records,
-            schedule=build_schedule(records, journal.read_holdings(), servers),
+            records=ended,
+            holdings=holdings,
+            timings={
+                record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
+                for record in ended
+                if record.done <= MAX_TIMED_ITEMS and obstacle is None
+            },
+            obstacle=obstacle,
+        )
+        return RunReport(
+            policy=str(journal.get_value("policy")),
+            servers=servers,
+            first_start=history.first_start,
+            records=ended,
+            schedule=build_schedule(ended, holdings, servers),
+            history=history,
         )
 
 

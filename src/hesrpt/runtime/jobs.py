@@ -37,6 +37,7 @@ class JobSpec:
     weight: float = 1.0
     given_weight: float | None = None  # the weight that was asked for, if it was changed since
     is_paused: bool = False  # whether it starts nothing until it is resumed
+    was_paused: bool = False  # whether it has ever been paused
     min_servers: int = 0  # a command gets at least so many or none; a bag, while it has items
     max_servers: int | None = None  # None: no limit
     retries: int = 1
@@ -48,6 +49,7 @@ class JobSpec:
     submission: int | None = None  # the request of another process that added it
     resumed: int = 0  # how often the job was resumed
     retried: int = 0  # how often its failed items were to run again
+    was_reopened: bool = False  # whether it had ended before it was resumed
     is_executor: bool = False  # whether items are calls: a failed call does not fail the job
 
     def __post_init__(self) -> None:

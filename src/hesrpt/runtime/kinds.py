@@ -175,7 +175,7 @@ def summarise_runs(runs: Sequence[LearnedRun]) -> LearnedKind:
     error = estimate_p_error(
         sums, relative_spread if latest.is_bag else spread / mean, NOTHING_KNOWN
     )
-    origin: Origin = "learned" if width_variance >= PRIOR_WEIGHT else "prior"
+    origin: Origin = "learned" if width_variance > 0 else "prior"
     if latest.given_p is not None:
         origin, error = "given", 0.0
     return LearnedKind(

@@ -55,12 +55,14 @@ class ItemDurations:
     seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     squares: float = 0.0  # the sum of the squared durations
     prior: Prior = NOTHING_KNOWN
+    _fitted_p: float | None = field(default=None, repr=False, compare=False)
 
     def add(self, width: int, seconds: float) -> None:
         """Add a finished item."""
         self.counts[width] += 1
         self.seconds[width] += max(seconds, 1e-9)
         self.squares += seconds * seconds
+        self._fitted_p = None
 
     @property
     def items(self) -> float:
@@ -70,7 +72,9 @@ class ItemDurations:
     @property
     def p(self) -> float:
         """The fitted power of the speedup, rounded to two digits: more would be noise."""
-        return fit_p([self.sum_widths()] if self.counts else [], self.prior)
+        if self._fitted_p is None:
+            self._fitted_p = fit_p([self.sum_widths()] if self.counts else [], self.prior)
+        return self._fitted_p
 
     @property
     def p_error(self) -> float:

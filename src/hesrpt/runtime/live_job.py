@@ -13,6 +13,7 @@ from hesrpt.runtime.identity.fingerprints import fingerprint_command
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.learning import ItemDurations
+from hesrpt.runtime.run_history import ItemTiming
 from hesrpt.runtime.sources import CommandSource, Source
 from hesrpt.runtime.storage.journal_entries import CANCELLED_ON_REQUEST, Answer, JobRecord
 from hesrpt.speedups import PowerLaw
@@ -41,7 +42,8 @@ class LiveJob:
     failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
     attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
-    failed_seconds: float = 0.0  # duration of the failed attempts in the present run
+    failed_attempts: int = 0  # in the present run
+    failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
@@ -49,6 +51,7 @@ class LiveJob:
     are_results_freed: bool = False
     completions: Completions = field(default_factory=Completions)  # what users may see of items
     durations: ItemDurations = field(default_factory=ItemDurations)
+    timings: list[ItemTiming] = field(default_factory=list)  # of not too many items, likewise
 
     @classmethod
     def from_command(cls, spec: JobSpec, submission: int | None = None) -> LiveJob:
@@ -111,6 +114,8 @@ class LiveJob:
             resumed=record.spec.resumed + 1,
             retried=record.spec.retried,
             is_paused=record.spec.is_paused and record.ended is None,
+            was_paused=record.spec.was_paused,
+            was_reopened=record.spec.was_reopened,
         )
         if record.spec.given_weight == self.spec.weight:
             self.set_weight(record.spec.weight)
@@ -126,12 +131,16 @@ class LiveJob:
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
         if record.error == CANCELLED_ON_REQUEST:
             self.ended, self.error, self.items = record.ended, record.error, record.items
+        if record.has_ended and not self.has_ended:
+            self.spec = replace(self.spec, was_reopened=True)
         if self.has_ended:
             self.completions.add_matches(self.matches)
 
     def set_paused(self, is_paused: bool) -> None:
         """Pause the job, or let it go on."""
-        self.spec = replace(self.spec, is_paused=is_paused)
+        self.spec = replace(
+            self.spec, is_paused=is_paused, was_paused=self.spec.was_paused or is_paused
+        )
 
     def set_weight(self, weight: float) -> None:
         """Give the job another weight, which holds until another one is asked for."""
@@ -198,6 +207,7 @@ class LiveJob:
             items=self.items,
             done=self.done,
             failed_items=[failure for _, failure in sorted(self.failures.items())],
+            failures=self.failed_attempts,
             size=size,
             speedup=speedup,
         )

@@ -56,6 +56,7 @@ from hesrpt.runtime.messages import (
     SourceProgress,
 )
 from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.steering import obey
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
@@ -121,6 +122,7 @@ class LiveRun:
         if journal is not None and (known := journal.get_value("calibration")) is not None:
             self._calibrator.restore(json.loads(known))
         self._calibration = self._calibrator.calibration  # the one in the journal
+        self.recorder.record_servers(self.now, core.servers)
 
     @property
     def now(self) -> float:
@@ -225,6 +227,7 @@ class LiveRun:
             return ItemLost(now, job.name, item, outcome.was_started)
         if outcome.error is not None:
             job.failed_seconds += outcome.seconds
+            job.failed_attempts += 1
             job.count_attempt(item)
             failure = self._attempts.add(job, item, outcome.error, outcome.details)
             return ItemFailed(now, job.name, item, failure.describe())
@@ -235,6 +238,8 @@ class LiveRun:
             self.recorder.add_finished_item(
                 FinishedItem(job.number, key, item, outcome.seconds, now, result)
             )
+        elif len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
+            job.timings.append(ItemTiming(item, outcome.seconds, now))
         job.done += 1
         job.done_now += 1
         if outcome.reference is not None:
@@ -305,7 +310,7 @@ class LiveRun:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()
         if (servers, max_width) == (self.core.servers, self.core.max_width):
             return []
-        self.recorder.record_servers(servers)
+        self.recorder.record_servers(self.now, servers)
         return [CapacityChanged(self.now, servers, max_width)]
 
     def _remember(self, jobs: Iterable[LiveJob]) -> None:

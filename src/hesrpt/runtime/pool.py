@@ -21,12 +21,13 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
 from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.core import Core
+from hesrpt.runtime.counterfactuals import MAX_JOBS, RunComparison, compare_policies
 from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import OnError
-from hesrpt.runtime.inspection import read_learned_runs
+from hesrpt.runtime.inspection import read_learned_runs, read_report
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.job_handles import JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
@@ -135,8 +136,11 @@ class Pool:
             on_error.callback(running_engine.close)
             core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
             if journal is not None:
-                name = journal.get_value("policy", core.allocator.policy.name)
-                journal.write(Changes(values={"servers": core.servers, "policy": name}))
+                name = core.allocator.policy.name
+                values: dict[str, float | str] = {"servers": core.servers, "policy": name}
+                if journal.get_value("policy", name) != name:
+                    values["policy_changed"] = 1
+                journal.write(Changes(values=values))
             elif state is not None:
                 journal = Journal.create(state, core.servers, core.allocator.policy.name)
                 on_error.callback(journal.close)
@@ -468,6 +472,25 @@ class Pool:
     def first_start(self) -> float:
         """When the first item started, in seconds since the run began."""
         return self._driver.recorder.first_start or 0.0
+
+    def compare_policies(self, *, max_jobs: int = MAX_JOBS) -> RunComparison:
+        """Compare the run with what FIFO and equal shares would have made of it.
+
+        All jobs must have ended. The run is replayed in simulated time with the durations of its
+        items, under its own policy and the others. Where the model does not fit, the comparison
+        has a reason instead of simulations; so it has with more than ``max_jobs`` jobs, which take
+        long.
+        """
+        active = [job.name for job in self.jobs if not job.has_ended]
+        if active:
+            raise InputError(f"job {active[0]!r} has not ended yet")
+        if self._journal is not None:
+            history = read_report(self._journal.directory).history
+            history = replace(history, policy=self._driver.core.allocator.policy)
+            return compare_policies(history, max_jobs)
+        if not self.jobs:
+            raise InputError("there are no jobs to compare policies for")
+        return compare_policies(self._driver.describe_history(), max_jobs)
 
     # --- closing ------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
+    WHOLE_POOL,
     Answer,
     Changes,
     FailedAttempt,
@@ -48,8 +49,9 @@ class Recorder:
         """Record the keys and new positions of items that were done in an earlier run."""
         self._changes.moved_items += [MovedItem(job, key, position) for key, position in moved]
 
-    def record_servers(self, servers: int) -> None:
+    def record_servers(self, time: float, servers: int) -> None:
         """Record how many servers there are now."""
+        self._add_holding(Holding(time, WHOLE_POOL, servers))
         if servers > self.peak_servers:
             self.peak_servers = servers
             self._changes.values["servers"] = servers
@@ -86,10 +88,12 @@ class Recorder:
         for number in held.keys() | self._held.keys():
             servers = held.get(number, 0)
             if servers != self._held.get(number, 0):
-                holding = Holding(time, number, servers)
-                self.holdings.append(holding)
-                self._changes.holdings.append(holding)
+                self._add_holding(Holding(time, number, servers))
         self._held = held
+
+    def _add_holding(self, holding: Holding) -> None:
+        self.holdings.append(holding)
+        self._changes.holdings.append(holding)
 
     def flush(self, time: float) -> None:
         """Write what was recorded up to now; the end of a job is durable then."""

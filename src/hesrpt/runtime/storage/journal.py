@@ -215,6 +215,10 @@ class Journal:
         """Yield the keys and positions of the finished items that a job still has."""
         return self._items.read_keys(number)
 
+    def read_timings(self, number: int) -> Iterator[tuple[int, float, float]]:
+        """Yield the positions of the finished items of a job, their seconds, and their ends."""
+        return self._items.read_timings(number)
+
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
     ) -> list[StoredResult]:

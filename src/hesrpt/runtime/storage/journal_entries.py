@@ -95,6 +95,10 @@ class FailedAttempt(NamedTuple):
     failure: ItemFailure
 
 
+#: The number that stands for the pool as a whole: how many servers there are.
+WHOLE_POOL = 0
+
+
 class Holding(NamedTuple):
     """A job holds ``servers`` servers from ``time`` on."""
 

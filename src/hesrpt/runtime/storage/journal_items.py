@@ -103,6 +103,13 @@ class ItemTable:
         query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
         return self._database.iterate(query, number)
 
+    def read_timings(self, number: int) -> Iterator[tuple[int, float, float]]:
+        """Yield the positions of the finished items of a job, their seconds, and their ends."""
+        query = """
+        SELECT position, seconds, ended FROM items WHERE job = ? AND position >= 0 ORDER BY position
+        """
+        return self._database.iterate(query, number)
+
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
     ) -> list[StoredResult]:
