@@ -120,6 +120,13 @@ def run(
             metavar="FILE", help="Append what the scheduler decides, and why, to this file."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the commands and when jobs would end, but start and create nothing.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the jobs in a file so that their mean flow time is as low as possible.
@@ -145,7 +152,7 @@ def run(
         option = "--resources" if address is None else "--address"
         raise InputError(f"{option} needs --engine ray")
     file = JobsFile() if jobs is None else read_jobs_file(jobs)
-    if log is not None:
+    if log is not None and not dry_run:
         _log_to_file(log)
     earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
     chosen = policy or file.policy or earlier_policy or "adaptive"
@@ -160,6 +167,12 @@ def run(
         address=address,
         resources=None if resources is None else _parse_resources(resources),
     )
+    if dry_run:
+        from hesrpt.cli.dry_run import print_preview
+        from hesrpt.runtime.dry_run import preview_run
+
+        print_preview(preview_run(file.jobs, options), options, as_json=as_json)
+        return
     console = create_console(stderr=as_json)
     # Ray prints the cluster's messages to standard output: keep them out of the JSON.
     redirect = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()

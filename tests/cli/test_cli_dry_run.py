@@ -1,0 +1,73 @@
+"""hesrpt run --dry-run: what would run, as it would run, without running it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from support.shell import call
+
+from hesrpt.runtime.batch_run import RunOptions, run_jobs
+from hesrpt.runtime.commands.jobs_file import read_jobs_file
+
+JOBS = """
+servers = 4
+
+[[job]]
+name = "letters"
+items = ["a b", "it's", "$HOME", "n; touch gone"]
+command = "printf '%s\\\\n' {item} >> {job}.txt"
+size = 8
+timeout = "1m"
+
+[[job]]
+name = "frames"
+items = {range = [0, 100]}
+command = ["echo", "--frame={index}", "it's"]
+size = 200
+max_servers = 3
+retries = 0
+
+[[job]]
+name = "alone"
+command = "cat; echo {servers}"
+stdin = "from $0"
+"""
+
+
+def test_commands_are_shown_as_they_would_run(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    done = call("run", "jobs.toml", "--state", "s", "--dry-run", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing was started" in done.stdout
+    assert "\n  … and 95 more\n" in done.stdout
+    assert "  echo --frame=4 'it'\"'\"'s'\n" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["jobs.toml"]  # nothing was created
+    result = json.loads(call("run", "jobs.toml", "--dry-run", "--json", cwd=tmp_path).stdout)
+    letters, frames, alone = result["jobs"]
+    assert (letters["items"], letters["timeout"], len(frames["commands"])) == (4, 60.0, 100)
+    assert (frames["max_servers"], frames["retries"]) == (3, 0)
+    # The smaller job ends first; nothing is known about the size of the last one.
+    assert 0 < letters["ends_after"] < frames["ends_after"]
+    assert alone["ends_after"] is None
+    printed = ""
+    for entry in (*letters["commands"], frames["commands"][7], *alone["commands"]):
+        shell = ["sh", "-c", entry["command"]]
+        printed += subprocess.check_output(shell, cwd=entry["directory"], text=True)
+    assert (tmp_path / "letters.txt").read_text() == "a b\nit's\n$HOME\nn; touch gone\n"
+    assert printed == "--frame=7 it's\nfrom $01\n"
+
+
+def test_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(
+        '[[job]]\nname = "a"\nitems = ["true", "false"]\ncommand = ["{item}"]\nretries = 0\n'
+    )
+    specs = read_jobs_file(tmp_path / "jobs.toml").jobs
+    run_jobs(specs, RunOptions(servers=1, state=tmp_path / "s"))
+    before = sorted(path.name for path in tmp_path.rglob("*.db"))
+    preview = call("run", "jobs.toml", "--state", "s", "--dry-run", "--json", cwd=tmp_path)
+    (job,) = json.loads(preview.stdout)["jobs"]
+    assert (job["items"], job["done"], job["servers"]) == (2, 1, 1)
+    assert job["ends_after"] > 0  # its size was learned
+    assert sorted(path.name for path in tmp_path.rglob("*.db")) == before
