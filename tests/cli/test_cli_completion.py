@@ -5,12 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+import typer
 from support.shell import call, run
 
+from hesrpt import Pool
+from hesrpt.cli.completion import complete_job
 from hesrpt.cli.main import app
 from hesrpt.policies import POLICIES, list_malleable_policies
+from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.engines.registry import ENGINES
 from hesrpt.traces.formats import FORMATS
 
@@ -50,6 +56,22 @@ class Bash:
         ).split()
 
 
+def test_jobs_are_completed_once_even_if_they_were_only_submitted(tmp_path: Path) -> None:
+    with Pool(state=tmp_path / "s", engine=FakeEngine(1)) as pool:
+        pool.map(abs, [1], name="letters")
+        pool.map(abs, [1], name="numbers")
+    (tmp_path / "more.toml").write_text('[[job]]\nname = "lines"\nitems = [1]\ncommand = "true"\n')
+    call("submit", "s", "more.toml", cwd=tmp_path)
+
+    def complete(incomplete: str, **given: object) -> list[str]:
+        return complete_job(cast(typer.Context, SimpleNamespace(params=given)), incomplete)
+
+    assert complete("", state=tmp_path / "s") == ["letters", "numbers", "lines"]
+    assert complete("l", state=tmp_path / "s", jobs=["letters"]) == ["lines"]
+    assert complete("", state=tmp_path / "none") == []
+    assert complete("") == []
+
+
 @pytest.mark.slow
 def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(
@@ -60,6 +82,10 @@ def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     bash = Bash(tmp_path)
     for words, expected in (
         (["s"], ["simulate", "submit", "status"]),
+        (["re"], ["report", "resume", "retry"]),
+        (["pause", "s", ""], ["count", "letters"]),
+        (["cancel", "s", "count", ""], ["letters"]),
+        (["weight", "s", "l"], ["letters"]),
         (["plan", "--ser"], ["--servers"]),
         (["simulate", "--policy", ""], list(POLICIES)),
         (["run", "--policy", ""], list_malleable_policies()),

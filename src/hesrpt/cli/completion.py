@@ -64,8 +64,16 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     from hesrpt.runtime.inspection import read_status
 
     try:
-        jobs = read_status(ctx.params["state"]).jobs
+        status = read_status(ctx.params["state"])
     except (InputError, KeyError):
         return []
-    names = [job.name for job in jobs if job.name.startswith(incomplete)]
-    return [name for name in names if name.isprintable()]  # shells cannot complete the others
+    recorded = [job.name for job in status.jobs]
+    names = dict.fromkeys([*recorded, *(spec.name for spec in status.submitted)])
+    typed = ctx.params.get("jobs") or ()
+    return [
+        name
+        for name in names
+        if name.startswith(incomplete)
+        and name not in typed
+        and name.isprintable()  # shells cannot complete the others
+    ]

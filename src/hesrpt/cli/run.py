@@ -169,7 +169,7 @@ def run(
     )
     if dry_run:
         from hesrpt.cli.dry_run import print_preview
-        from hesrpt.runtime.dry_run import preview_run
+        from hesrpt.runtime.run_preview import preview_run
 
         print_preview(preview_run(file.jobs, options), options, as_json=as_json)
         return
