@@ -20,11 +20,32 @@ def test_whatif_prints_tables_and_writes_files(tmp_path: Path) -> None:
     done = call("whatif", trace.name, *options.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "391 of 400 jobs used; 5 had no run time; 4 had run time 0; 64 servers" in done.stdout
-    assert "heSRPT would cut mean flow time from 4.12 h (EASY) to 38.9 min" in done.stdout
+    assert "adaptive would cut mean flow time from 4.12 h (EASY) to 38.4 min" in done.stdout
     assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
-    assert len((tmp_path / "out.csv").read_text().splitlines()) == 9
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 10
     assert (tmp_path / "out.png").stat().st_size > 10_000
     assert done.stdout.endswith("wrote out.png\nwrote out.csv\nwrote out.html\n")
+
+
+def test_whatif_shows_the_distance_to_the_bound(tmp_path: Path) -> None:
+    options = "--p 0.7 --bound --window 0d..1d --policies easy,equi,adaptive"
+    printed = json.loads(
+        call("whatif", str(EXAMPLE), *options.split(), "--json", cwd=tmp_path).stdout
+    )
+    rows = {row["policy"]: row for row in printed["policies"]}
+    assert 0 < rows["adaptive"]["above_bound"] < 0.2 < rows["easy"]["above_bound"]
+    mean = rows["adaptive"]["mean_flow_time"]
+    assert printed["lower_bound"] == pytest.approx(mean / (1 + rows["adaptive"]["above_bound"]))
+    assert printed["proof"].startswith("one path of prices")
+    done = call("whatif", str(EXAMPLE), *options.split(), "--report", "out.html", cwd=tmp_path)
+    sentence = (
+        f" is at most {rows['adaptive']['above_bound']:.0%} above what any scheduler could reach"
+    )
+    assert f"\nadaptive{sentence}" in done.stdout
+    assert "above bound" in done.stdout
+    page = (tmp_path / "out.html").read_text()
+    assert f"Adaptive{sentence} on this log" in page
+    assert "This follows from one path of prices" in page
 
 
 def test_whatif_prints_json_of_a_trace_from_standard_input(tmp_path: Path) -> None:

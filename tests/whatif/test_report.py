@@ -49,7 +49,11 @@ def test_report_is_self_contained(page: str) -> None:
 def test_report_has_the_results(page: str) -> None:
     assert page.count("<svg") == 4
     assert page.count("<li>") == 5
-    for text in ("heSRPT would cut mean flow time", "had run time 0", "FCFS (rigid) (overloaded)"):
+    for text in (
+        "adaptive would cut mean flow time",
+        "had run time 0",
+        "FCFS (rigid) (overloaded)",
+    ):
         assert text in page
 
 

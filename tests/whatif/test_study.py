@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.trace_samples import make_trace
 
 from hesrpt import InputError, PowerLaw, Workload, simulate
+from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.whatif import assume_speedup, run_study
@@ -50,8 +51,24 @@ def test_study_of_two_equal_jobs() -> None:
     assert rows["equi"]["makespan"] == pytest.approx(20 / np.sqrt(2))
     assert study.notes == ()
     assert study.conclusion.startswith(
-        "with malleable jobs and s(k) = k^0.5, heSRPT would cut mean flow time from 15 s (EASY) to "
+        "with malleable jobs and s(k) = k^0.5, adaptive would cut mean flow time from 15 s (EASY) "
     )
+
+
+def test_conclusion_names_the_better_of_adaptive_and_equi() -> None:
+    rng = np.random.default_rng(1)
+    submitted, runtimes = np.cumsum(rng.exponential(10, 300)), rng.exponential(30, 300)
+    trace = make_trace(submitted.tolist(), [4.0] * 300, runtimes.tolist(), machine_servers=8)
+    study = run_study(trace, assumption=0.5, policies=["easy", "equi", "adaptive", "hesrpt"])
+    means = {policy: run.mean_flow_time for policy, run in study.runs.items()}
+    better = "adaptive" if means["adaptive"] < means["equi"] else "equi"
+    assert study.headline_policy == better
+    assert f", {get_title(better)} would cut mean flow time from " in study.conclusion
+    only = run_study(trace, assumption=0.5, policies=["easy", "equi", "hesrpt"])
+    assert only.headline_policy == "equi"
+    assert run_study(trace, assumption=0.5, policies=["easy", "hesrpt"]).headline_policy == "hesrpt"
+    assert only.distance is None
+    assert only.as_json()["lower_bound"] is None
 
 
 def test_recorded_schedule_is_part_of_the_study(example_trace: Trace) -> None:

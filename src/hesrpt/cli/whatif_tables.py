@@ -24,7 +24,8 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
     console.print(literal(f"{first.trace.summary}; {first.servers:,} servers, {load}"))
     console.print()
     for study in studies:
-        flow_times = _create_table("flow time", *_STATISTICS, "makespan", "utilisation")
+        columns = ["makespan", "utilisation"] + (["above bound"] if study.bound else [])
+        flow_times = _create_table("flow time", *_STATISTICS, *columns)
         slowdowns = _create_table("slowdown", *_STATISTICS)
         for row in study.rows():
             name = get_title(row["policy"]) + (" (overloaded)" if row["overloaded"] else "")
@@ -33,6 +34,7 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
                 *(format_duration(row[f"{statistic}_flow_time"]) for statistic in _STATISTICS),
                 format_duration(row["makespan"]),
                 f"{row['utilisation']:.0%}",
+                *([f"{row['above_bound']:.0%}"] if study.bound else []),
             )
             slowdowns.add_row(
                 name, *(format_number(row[f"{statistic}_slowdown"]) for statistic in _STATISTICS)
@@ -43,6 +45,8 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
         for note in study.notes:
             console.print(literal(note))
         console.print(literal(study.conclusion, style="bold"))
+        if study.distance is not None:
+            console.print(literal(study.distance))
         if study is not studies[-1] or sweep is not None:
             console.print()
     for line in sweep.describe_limits() if sweep is not None else ():

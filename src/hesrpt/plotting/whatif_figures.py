@@ -41,7 +41,7 @@ _TIME_LABELS = {
     31536000: "1 y",
 }
 # Figures over time show only these policies: more lines would hide each other.
-_SHOWN_OVER_TIME = (RECORDED, "easy", "equi", "hesrpt")
+_SHOWN_OVER_TIME = (RECORDED, "easy", "equi", "adaptive", "hesrpt")
 _SWEEP_LABELS = {
     "p": "p of the speedup $k^p$",
     "resize_cost": "cost of a resize (s)",

@@ -12,6 +12,7 @@ import numpy as np
 from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
+from hesrpt.optimal.bounds import LowerBound, lower_bound
 from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import summarise
@@ -20,13 +21,24 @@ from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration
-from hesrpt.validation import check_whole_number
+from hesrpt.validation import check_flag, check_whole_number
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.selection import compute_offered_load, select_jobs
 from hesrpt.workload import Workload
 
 #: The policies of a study by default.
-DEFAULT_POLICIES = ("fcfs", "easy", "equi", "srpt", "hesrpt", "hesrpt-slowdown", "optimal")
+DEFAULT_POLICIES = (
+    "fcfs",
+    "easy",
+    "equi",
+    "srpt",
+    "adaptive",
+    "hesrpt",
+    "hesrpt-slowdown",
+    "optimal",
+)
+# The conclusion is about the better of the first two, or else about the last one.
+_HEADLINE_POLICIES = ("adaptive", "equi"), ("hesrpt",)
 # With fewer jobs than this, the offered load is meaningless.
 _MIN_JOBS_FOR_LOAD = 200
 # With more jobs than this, exact planning at each event takes too long.
@@ -58,6 +70,7 @@ class Study:
     assumption: Assumption
     runs: dict[str, Simulation]  # by policy
     notes: tuple[str, ...] = ()  # sentences on options and caveats
+    bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
 
     @cached_property
     def load(self) -> float:
@@ -78,6 +91,7 @@ class Study:
                 "makespan": run.makespan,
                 "utilisation": run.utilisation,
                 "overloaded": run.is_overloaded,
+                **({} if self.bound is None else {"above_bound": self.bound.gap(run)}),
             }
             for policy, run in self.runs.items()
         ]
@@ -105,16 +119,40 @@ class Study:
         assumed = f"with malleable jobs and {self.assumption.text}"
         means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
         shown = {policy: format_duration(mean) for policy, mean in means.items()}
-        if base is None or "hesrpt" not in self.runs:
+        if base is None or self.headline_policy is None:
             best = min(means, key=means.__getitem__)
             return f"{assumed}, mean flow time is shortest under {get_title(best)}: {shown[best]}"
+        policy, title = self.headline_policy, get_title(self.headline_policy)
         name = base if base == RECORDED else base.upper()
-        if shown[base] == shown["hesrpt"]:
-            return f"{assumed}, heSRPT would change nothing: {shown[base]}, as under {name}"
-        verb = "cut" if means["hesrpt"] < means[base] else "raise"
+        if shown[base] == shown[policy]:
+            return f"{assumed}, {title} would change nothing: {shown[base]}, as under {name}"
+        verb = "cut" if means[policy] < means[base] else "raise"
         return (
-            f"{assumed}, heSRPT would {verb} mean flow time from {shown[base]} ({name}) to "
-            f"{shown['hesrpt']}"
+            f"{assumed}, {title} would {verb} mean flow time from {shown[base]} ({name}) to "
+            f"{shown[policy]}"
+        )
+
+    @property
+    def headline_policy(self) -> str | None:
+        """The policy that the conclusion is about: the better of adaptive and EQUI, if there."""
+        for policies in _HEADLINE_POLICIES:
+            present = [policy for policy in policies if policy in self.runs]
+            if present:
+                return min(present, key=lambda policy: self.runs[policy].mean_flow_time)
+        return None
+
+    @property
+    def distance(self) -> str | None:
+        """How far the policy of the conclusion is from the bound, as a sentence like that."""
+        if self.bound is None:
+            return None
+        policy = self.headline_policy or min(
+            self.runs, key=lambda policy: self.runs[policy].mean_flow_time
+        )
+        return (
+            f"{get_title(policy)} is at most {self.bound.gap(self.runs[policy]):.0%} above what "
+            "any scheduler could reach on this log, a mean flow time of "
+            f"{format_duration(self.bound.mean)}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -130,6 +168,8 @@ class Study:
             "assumption": self.assumption.text,
             "notes": list(self.notes),
             "conclusion": self.conclusion,
+            "lower_bound": None if self.bound is None else self.bound.mean,
+            "proof": None if self.bound is None else self.bound.proof,
             "policies": self.rows(),
             "size_classes": self.rows_by_size(),
         }
@@ -145,6 +185,7 @@ def run_study(
     min_runtime: float = 0.0,
     load: float | None = None,
     strict: bool = False,
+    bound: bool = False,
     resize_cost: float = 0.0,
     size_error: float = 0.0,
     seed: int = 0,
@@ -175,6 +216,8 @@ def run_study(
         Stretch the submission times so that users ask for this fraction of all server-seconds.
     strict
         Raise an error if a job asked for more servers than there are, instead of dropping it.
+    bound
+        Also bound the mean flow time of all schedules (:func:`hesrpt.lower_bound`): takes long.
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
     progress
@@ -222,7 +265,14 @@ def run_study(
         *_describe_recorded(without_start, used, window is not None or min_runtime > 0),
         *_describe_overload(used, machine),
     ]
-    return Study(trace=used, servers=machine, assumption=assumption, runs=runs, notes=tuple(notes))
+    return Study(
+        trace=used,
+        servers=machine,
+        assumption=assumption,
+        runs=runs,
+        notes=tuple(notes),
+        bound=lower_bound(workload, machine, whole=True) if check_flag("bound", bound) else None,
+    )
 
 
 def build_workload(trace: Trace, assumption: Assumption, seed: int) -> Workload:
