@@ -105,7 +105,7 @@ def test_no_policy_beats_the_bound(
     workload = Workload(sizes, speedup, arrivals=arrivals, weights=weights)
     bound = lower_bound(workload, servers, whole=whole, objective=objective)  # type: ignore[arg-type]
     assert 0 < bound.total < np.inf
-    for policy in ("equi", "srpt", "optimal"):
+    for policy in ("equi", "srpt", "optimal", "adaptive", "fifo", "helrpt"):
         assert_below(bound, simulate(workload, servers, policy, whole=whole).flow_times)
     assert verify_bound(bound) >= bound.total
 
@@ -117,7 +117,7 @@ def test_no_policy_beats_the_bound_for_jobs_with_their_own_speedups(
 ) -> None:
     jobs = stream(len(speedups), speedups, seed=seed)
     bound = lower_bound(jobs, servers=5)
-    for policy in ("equi", "srpt", "optimal"):
+    for policy in ("equi", "srpt", "optimal", "adaptive"):
         assert_below(bound, simulate(jobs, 5, policy).flow_times)
     assert verify_bound(bound) >= bound.total
 

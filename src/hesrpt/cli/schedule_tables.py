@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 from rich.table import Table
 
@@ -151,11 +153,12 @@ def print_comparison(comparison: Comparison) -> None:
     print_table(console, table)
     if len(shown) < len(columns):
         console.print("--json and --csv contain all metrics")
-    if (bound := comparison.lower_bound) is not None:
-        distance = f"{comparison.above_bound(comparison.best):.1%}"
+    distance = comparison.above_bound(comparison.best)
+    if (bound := comparison.lower_bound) is not None and distance is not None:
         console.print(
             f"no schedule has a mean flow time below {bound:.5g}, even if it knows all arrivals: "
-            f"{comparison.best} is at most {distance} above the best possible"
+            f"{comparison.best} is at most {ceil(1000 * distance) / 10:.1f}% above the best "
+            "possible"
         )
     if replications > 1:
         console.print()

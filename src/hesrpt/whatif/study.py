@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,10 +150,10 @@ class Study:
         policy = self.headline_policy or min(
             self.runs, key=lambda policy: self.runs[policy].mean_flow_time
         )
+        percentage = ceil(100 * self.bound.gap(self.runs[policy]))
         return (
-            f"{get_title(policy)} is at most {self.bound.gap(self.runs[policy]):.0%} above what "
-            "any scheduler could reach on this log, a mean flow time of "
-            f"{format_duration(self.bound.mean)}"
+            f"{get_title(policy)} is at most {percentage}% above what any scheduler could reach on "
+            f"this log, a mean flow time of {format_duration(self.bound.mean)}"
         )
 
     def as_json(self) -> dict[str, Any]:
