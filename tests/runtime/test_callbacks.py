@@ -19,6 +19,7 @@ from support.waiting import wait_until
 from hesrpt import InputError, Job, Pool
 from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.executor import PoolExecutor
 
 
 def create_endless_pool() -> Pool:
@@ -91,6 +92,13 @@ def test_callback_may_wait_for_jobs_and_add_jobs_that_the_block_waits_for() -> N
     with Pool(engine=InlineEngine()) as pool:
         pool.map(abs, [-1]).add_done_callback(add_another)
     assert seen == [1, 2, 3, 4, 5]
+
+
+def test_block_ends_executors_that_callbacks_have_created() -> None:
+    executors: list[PoolExecutor] = []
+    with Pool(engine=InlineEngine()) as pool:
+        pool.map(abs, [-1]).add_done_callback(lambda job: executors.append(pool.executor()))
+    assert executors[0].job.has_ended
 
 
 def test_callback_may_close_the_pool() -> None:
@@ -224,3 +232,5 @@ def test_jobs_of_other_pools_are_refused() -> None:
             pool.as_completed([job])
         with pytest.raises(InputError, match="jobs must be jobs of this pool, got 3"):
             pool.as_completed([3])  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="jobs must be several jobs, got <Job 'elsewhere'"):
+            pool.as_completed(job)  # type: ignore[call-overload]

@@ -376,6 +376,8 @@ class Pool:
         deadline = None if timeout is None else time.monotonic() + timeout
         given = None
         if jobs is not None:
+            if not isinstance(jobs, Iterable):
+                raise InputError(f"must be several jobs, got {jobs!r}", argument="jobs")
             given = {self._handles.get_live_job(job): job for job in jobs}
         return self._yield_as_completed(given, timeout, deadline)
 
