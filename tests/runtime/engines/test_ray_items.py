@@ -291,7 +291,8 @@ def test_private_ray_listens_on_loopback_only(tmp_path: Path) -> None:
 # --- threads ----------------------------------------------------------------------------------
 
 
-def test_libraries_start_as_many_threads_as_a_server_has_cpus(pool: Pool) -> None:
+@pytest.mark.slow
+def test_libraries_start_as_many_threads_as_a_server_has_cpus(pool: Pool, tmp_path: Path) -> None:
     def count_threads(item: int) -> tuple[set[int], set[str]]:
         from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
@@ -300,3 +301,8 @@ def test_libraries_start_as_many_threads_as_a_server_has_cpus(pool: Pool) -> Non
         return {each["num_threads"] for each in threadpool_info()}, numbers
 
     assert pool.map(count_threads, [1]).results() == [({1}, {"1"})]
+    template = CommandTemplate(job="wide", command="env > shown", directory=str(tmp_path))
+    spec = JobSpec(name="wide", command=template, resize="never", min_servers=2)
+    pool.add_jobs([LiveJob.from_command(spec)])[0].wait()
+    shown = (tmp_path / "shown").read_text().splitlines()
+    assert {f"{name}=2" for name in THREAD_VARIABLES} <= {*shown}

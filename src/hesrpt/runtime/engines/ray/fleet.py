@@ -24,7 +24,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.engines.ray.actors import Actor, Assignment, Batch, Reply
 from hesrpt.runtime.engines.ray.cluster import REPORT_DELAY, ClusterView, OwnServers
 from hesrpt.runtime.engines.ray.connection import is_connected
-from hesrpt.runtime.engines.ray.resources import build_actor_options
+from hesrpt.runtime.engines.ray.resources import build_actor_options, count_threads
 from hesrpt.runtime.engines.ray.server import Server
 
 # Seconds between two looks at the cluster.
@@ -231,7 +231,7 @@ class Fleet:
                 **build_actor_options(self.cluster.resources, servers),
                 **self._options,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            ).remote()
+            ).remote(count_threads(self.cluster.resources, servers))
         except (ValueError, TypeError) as error:
             raise InputError(f"Ray cannot start a server: {error}") from None
         actor = Actor(handle, node, servers, reserved_for)

@@ -38,3 +38,12 @@ def build_actor_options(resources: Mapping[str, float], servers: int) -> dict[st
     known = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     options: dict[str, Any] = {known[name]: total.pop(name) for name in known if name in total}
     return {"num_cpus": 0, **options, "resources": total}
+
+
+def count_threads(resources: Mapping[str, float], servers: int) -> int:
+    """Return how many threads libraries should start on some servers: as many as these have CPUs.
+
+    >>> count_threads({"CPU": 4}, 2), count_threads({"CPU": 0.5}, 1), count_threads({"GPU": 1}, 2)
+    (8, 1, 2)
+    """
+    return max(int(resources.get("CPU", 1) * servers), 1)

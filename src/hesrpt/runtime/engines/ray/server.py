@@ -45,15 +45,18 @@ class ItemReport(NamedTuple):
 
 
 class Server:
-    """Runs items in its own process, on the node where Ray started it."""
+    """Runs items in its own process, on the node where Ray started it.
 
-    def __init__(self) -> None:
+    Libraries that items use start ``threads`` threads.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
         mark = create_mark()
         # Processes that items start inherit the mark, and die with this one. Ray may kill our
         # children with us, so the guardian is not our child.
         self._supervision = Supervision(mark, is_detached=True)
-        # Ray sets OMP_NUM_THREADS to the CPUs of this actor, and the others follow it.
-        os.environ.update(choose_threads(1, os.environ))
+        os.environ.update(choose_threads(threads, os.environ))
         os.environ.update(build_environment(mark))
         self._functions: OrderedDict[Any, Callable[[Any], Any]] = OrderedDict()
 
@@ -111,7 +114,7 @@ class Server:
         try:
             # Its log is on the machine of the scheduler, which receives the output.
             attempt = Attempt("", 0, replace(task, log=None))
-            command = CommandProcess(0, attempt, self._supervision)
+            command = CommandProcess(0, attempt, self._supervision, threads=self._threads)
             report = self._wait_for_end(command)
         except CommandStartError as problem:
             return ItemReport(0.0, error=f"{problem} (on {os.uname().nodename})")
