@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.inline_engine import InlineEngine
 from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.inspection import list_logs, read_status
+from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.storage.run_progress import RunProgress
 
 
 def print_odd(x: int) -> None:
@@ -81,3 +87,68 @@ def test_jobs_wait_while_no_scheduler_runs(tmp_path: Path) -> None:
     pool.close()
     status = read_status(tmp_path / "s")
     assert status.get_state(status.jobs[0]) == "waiting"
+
+
+def test_status_tells_what_is_planned_and_predicted(tmp_path: Path) -> None:
+    engine = SteppedEngine(2, KillSwitch())
+    pool = Pool(policy="equi", state=tmp_path / "s", engine=engine)
+    try:
+        pool.map(abs, range(8), name="job", size=8.0, speedup=0.5)
+        for _ in range(5):
+            engine.step(seconds=1.0)
+            pool.predict_ends()
+        status = read_status(tmp_path / "s")
+        (job,) = status.jobs
+        assert (status.get_servers(job), status.get_planned(job)) == (2, 2)
+        assert status.time == pytest.approx(5.0)
+        assert status.get_eta(job) == pytest.approx(pool.jobs[0].eta, abs=1.5)
+        (shown,) = status.describe().jobs
+        assert shown.describe().startswith("running, 0 of 8 items, 2 servers, ")
+        assert status.describe().describe() == "2 servers, policy equi, 1 running"
+    finally:
+        engine.release()
+        pool.close()
+    status = read_status(tmp_path / "s")
+    (job,) = status.jobs
+    assert (status.get_servers(job), status.get_planned(job), status.get_eta(job)) == (
+        0,
+        None,
+        None,
+    )
+    assert status.describe().note == "no scheduler is running"
+
+
+def test_progress_is_written_at_most_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[float] = []
+    record = Recorder.record_progress
+
+    def note(recorder: Recorder, progress: RunProgress) -> None:
+        written.append(progress.time)
+        record(recorder, progress)
+
+    monkeypatch.setattr(Recorder, "record_progress", note)
+    engine = SteppedEngine(2, KillSwitch())
+    pool = Pool(state=tmp_path / "s", engine=engine)
+    try:
+        pool.map(abs, range(8), name="job")
+        for _ in range(20):
+            engine.step(seconds=0.25)
+    finally:
+        engine.release()
+        pool.close()
+    assert 4 <= len(written) <= 6
+    assert min(after - before for before, after in pairwise(written)) >= 1.0
+
+
+def test_damaged_progress_does_not_matter(tmp_path: Path) -> None:
+    with Pool(state=tmp_path / "s", engine=InlineEngine()) as pool:
+        pool.map(abs, range(8), name="job")
+    with closing(sqlite3.connect(tmp_path / "s" / "state.db")) as database, database:
+        names = [name for (name,) in database.execute("SELECT name FROM meta")]
+        assert {"progress", "time", "policy"} <= set(names)
+        database.execute("UPDATE meta SET checksum = X'00'")
+    status = read_status(tmp_path / "s")
+    assert [job.state for job in status.jobs] == ["done"]
+    assert status.progress == RunProgress()

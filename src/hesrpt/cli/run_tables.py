@@ -12,6 +12,7 @@ from rich.table import Table
 from hesrpt.cli.failed_items import print_failures
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
+from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
 from hesrpt.runtime.counterfactuals import RunComparison
 from hesrpt.runtime.inspection import RunStatus
@@ -30,21 +31,10 @@ def print_status(status: RunStatus, directory: Path) -> None:
 
     If none is, and jobs remain, say how to continue.
     """
-    table = Table(box=None, pad_edge=False)
-    for column in ("job", "state", "items", "failures", "flow time"):
-        table.add_column(column, justify="left" if column in ("job", "state") else "right")
-    for job in status.jobs:
-        total = "?" if job.items is None else f"{job.items:,}"
-        table.add_row(
-            literal(job.name),
-            status.get_state(job),
-            f"{job.done:,}/{total}",
-            str(job.failures or ""),
-            "" if job.flow_time is None else format_duration(job.flow_time),
-        )
-    for spec in status.submitted:
-        table.add_row(literal(spec.name), "submitted", f"0/{spec.items:,}", "", "")
     console = create_console()
+    run = status.describe()
+    table = build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal)
+    table.caption = None
     print_table(console, table)
     print_failures(console, status.jobs)
     for name, request in status.changes:
@@ -53,7 +43,7 @@ def print_status(status: RunStatus, directory: Path) -> None:
         console.print(literal(what), soft_wrap=True)
     console.print()
     if status.is_running:
-        console.print("a scheduler is running")
+        console.print(literal(f"a scheduler is running: {run.describe()}"), soft_wrap=True)
         return
     hint = describe_continuation(status, directory)
     console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)

@@ -35,6 +35,9 @@ def status(
             {key: getattr(job, key) for key in keys}
             | {
                 "state": run_status.get_state(job),
+                "servers": run_status.get_servers(job),
+                "planned": run_status.get_planned(job),
+                "eta": run_status.get_eta(job),
                 "failed_items": failures_as_json(job.failed_items),
             }
             for job in run_status.jobs

@@ -15,6 +15,7 @@ _COLOURS = {
     "running": "#3b82d0",
     "waiting": "#9a9a9a",
     "paused": "#c98500",
+    "submitted": "#9a9a9a",
     "done": "#3a9d5d",
     "failed": "#d9534f",
     "cancelled": "#9a9a9a",

@@ -10,7 +10,7 @@ from hesrpt.units import format_duration
 
 # The states in which a job has ended, and all states in the order in which they are counted.
 _ENDED = ("done", "failed", "cancelled")
-_STATES = ("running", "waiting", "paused", *_ENDED)
+_STATES = ("running", "waiting", "paused", "submitted", *_ENDED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class JobOverview:
 
     def describe_servers(self) -> str:
         """Return how many servers the job holds and is to have, such as ``2 of 3``."""
-        if self.has_ended:
+        if self.has_ended or self.state == "submitted":
             return ""
         return f"{self.servers}" if self.planned is None else f"{self.servers} of {self.planned}"
 
@@ -113,7 +113,7 @@ class RunOverview:
         places = sorted(
             range(last),
             key=lambda place: (
-                _STATES.index(self.jobs[place].state) // 3,
+                self.jobs[place].has_ended,
                 -place if self.jobs[place].has_ended else place,
             ),
         )

@@ -13,6 +13,7 @@ _STYLES = {
     "running": "blue",
     "waiting": "bright_black",
     "paused": "yellow",
+    "submitted": "bright_black",
     "done": "green",
     "failed": "red",
     "cancelled": "bright_black",

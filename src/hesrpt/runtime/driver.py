@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.call_source import CallSource
@@ -328,6 +329,7 @@ class Driver:
         messages += self._take_requests(has_arrivals)
         with self.condition:
             self._run.react(outcomes, messages)
+        self._run.record_progress(partial(self.forecaster.recall, 0.0))
         self._run.flush()  # other threads can go on meanwhile
         with self.condition:
             watches = self.watches.take_ready(self._run.publish(outcomes))

@@ -149,15 +149,18 @@ class Forecaster:
             self._arrivals = arrivals
         return self.ends
 
-    def recall(self) -> Mapping[str, float]:
-        """Return when jobs will end, as was known some moments ago."""
+    def recall(self, patience: float = _PATIENCE) -> Mapping[str, float]:
+        """Return when jobs will end, as was known some moments ago.
+
+        If another forecast is made, wait for it, but no longer than ``patience`` seconds.
+        """
         is_busy = self._thread is not None and self._thread.is_alive()
         if not is_busy and not self._holds():
             self._thread = threading.Thread(
                 target=self._predict_quietly, name="hesrpt-forecast", daemon=True
             )
             self._thread.start()
-            self._thread.join(_PATIENCE)
+            self._thread.join(patience)
         return self.ends
 
     def _predict_quietly(self) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.job_state import JobState, get_job_state
@@ -18,6 +19,7 @@ from hesrpt.runtime.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord, Request
 from hesrpt.runtime.storage.logs import find_logs
+from hesrpt.runtime.storage.run_progress import NO_PROGRESS, RunProgress
 from hesrpt.schedule import Schedule
 
 
@@ -29,6 +31,9 @@ class RunStatus:
     jobs: Sequence[JobRecord]
     requests: Sequence[Request] = ()  # the scheduler has not obeyed them yet
     held: Mapping[int, int] = field(default_factory=dict)  # servers that jobs hold, by number
+    policy: str = ""
+    time: float = 0.0  # seconds since the run began, when the scheduler wrote something last
+    progress: RunProgress = NO_PROGRESS  # what the scheduler plans and predicts
 
     @property
     def submitted(self) -> list[JobSpec]:
@@ -50,8 +55,51 @@ class RunStatus:
 
     def get_state(self, job: JobRecord) -> JobState:
         """Return the state of a job; without a scheduler, none holds servers."""
-        servers = self.held.get(job.number, 0) if self.is_running else 0
+        servers = self.get_servers(job)
         return get_job_state(job.ended, job.error, servers=servers, is_paused=job.spec.is_paused)
+
+    def get_servers(self, job: JobRecord) -> int:
+        """Return how many servers a job holds."""
+        return self.held.get(job.number, 0) if self.is_running and not job.has_ended else 0
+
+    def get_planned(self, job: JobRecord) -> int | None:
+        """Return how many servers the policy gives a job; None if nobody knows."""
+        return self.progress.planned.get(job.number) if self.is_running else None
+
+    def get_eta(self, job: JobRecord) -> float | None:
+        """Return how many seconds it takes until a job has ended; None if nobody knows."""
+        if job.has_ended:
+            return 0.0
+        end = self.progress.ends.get(job.number)
+        return None if end is None or not self.is_running else max(end - self.progress.time, 0.0)
+
+    def describe(self) -> RunOverview:
+        """Return what is shown of the run, with the jobs that were submitted to it."""
+        jobs = [
+            JobOverview(
+                name=job.name,
+                state=self.get_state(job),
+                done=job.done,
+                items=job.items,
+                failures=job.failures,
+                servers=self.get_servers(job),
+                planned=self.get_planned(job),
+                flow_time=(self.time if job.ended is None else job.ended) - job.arrived,
+                eta=self.get_eta(job),
+                error=job.error,
+            )
+            for job in self.jobs
+        ]
+        jobs += [
+            JobOverview(name=spec.name, state="submitted", items=spec.items)
+            for spec in self.submitted
+        ]
+        return RunOverview(
+            servers=self.progress.servers,
+            policy=self.policy,
+            jobs=jobs,
+            note="" if self.is_running else "no scheduler is running",
+        )
 
     @property
     def waits_for_script(self) -> bool:
@@ -85,9 +133,8 @@ class ItemLog(NamedTuple):
 def read_policy(directory: Path) -> str:
     """Return the name of a run's policy; if that is damaged, of the usual one."""
     with closing(Journal.read(directory)) as journal:
-        with suppress(StateError):  # a resume warns of it, and writes it again
-            return str(journal.get_value("policy"))
-        return "adaptive"
+        # If it is damaged, a resume warns of it, and writes it again.
+        return str(_get_value(journal, "policy", "adaptive"))
 
 
 def read_status(directory: Path) -> RunStatus:
@@ -95,8 +142,12 @@ def read_status(directory: Path) -> RunStatus:
     with closing(Journal.read(directory)) as journal:
         # A submission becomes a job between the two reads at worst, and is then shown as both.
         requests = journal.requests.read()
+        progress = _get_value(journal, "progress", None)
         return RunStatus(
             is_running=journal.is_running,
+            policy=str(_get_value(journal, "policy", "")),
+            time=float(_get_value(journal, "time", 0.0)),
+            progress=NO_PROGRESS if progress is None else RunProgress.from_json(progress),
             held=journal.read_held(),
             jobs=_read_records(journal),
             requests=requests,
@@ -109,6 +160,13 @@ def _read_records(journal: Journal) -> list[JobRecord]:
         replace(record, failed_items=journal.read_failures(record)) if record.failures else record
         for record in journal.read_records()
     ]
+
+
+def _get_value(journal: Journal, name: str, default: Any) -> Any:
+    """Return a value that a status can do without, should it be damaged."""
+    with suppress(StateError):
+        return journal.get_value(name, default)
+    return default
 
 
 def read_report(directory: Path) -> RunReport:

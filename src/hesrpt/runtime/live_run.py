@@ -66,11 +66,14 @@ from hesrpt.runtime.storage.journal_entries import (
     Request,
 )
 from hesrpt.runtime.storage.logs import LogName, get_log_path, mark_attempt
+from hesrpt.runtime.storage.run_progress import RunProgress
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.runtime.waiting_warnings import WaitingWarner
 
 # How often to write down what was learned from jobs that still run, in seconds.
 _LEARN_SECONDS = 5.0
+# How often to tell other processes what is planned and predicted, in seconds.
+_PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,7 @@ class LiveRun:
         self._memory = memory
         self._learned: dict[int, LearnedRun] = {}  # what jobs teach in this run, by their numbers
         self._learned_at = self.now
+        self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
         self._calibrator = core.allocator.calibrator
         if journal is not None and (known := journal.get_value("calibration")) is not None:
@@ -176,6 +180,25 @@ class LiveRun:
         self.recorder.record_held(self.now, held)
         if self.now - self._learned_at >= _LEARN_SECONDS:
             self._remember([self.jobs[name] for name in active])
+
+    def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
+        """Record what is planned and predicted once a second, if there is a journal.
+
+        The driver does not hold its condition, which a forecast needs.
+        """
+        active = self.core.jobs
+        if self.journal is None or not active or self.now < self._next_progress:
+            return
+        self._next_progress = self.now + _PROGRESS_SECONDS
+        numbers = {name: self.jobs[name].number for name in active}
+        self.recorder.record_progress(
+            RunProgress(
+                time=self.now,
+                servers=self.core.servers,
+                planned={numbers[name]: job.planned for name, job in active.items()},
+                ends={numbers[job]: end for job, end in recall_ends().items() if job in numbers},
+            )
+        )
 
     def flush(self) -> None:
         """Write to the journal what was recorded up to now, which may take long."""

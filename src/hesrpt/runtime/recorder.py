@@ -16,6 +16,7 @@ from hesrpt.runtime.storage.journal_entries import (
     JobRecord,
     MovedItem,
 )
+from hesrpt.runtime.storage.run_progress import RunProgress
 
 
 class Recorder:
@@ -94,6 +95,10 @@ class Recorder:
     def _add_holding(self, holding: Holding) -> None:
         self.holdings.append(holding)
         self._changes.holdings.append(holding)
+
+    def record_progress(self, progress: RunProgress) -> None:
+        """Record what is planned and predicted, for other processes."""
+        self._changes.values["progress"] = progress.to_json()
 
     def flush(self, time: float) -> None:
         """Write what was recorded up to now; the end of a job is durable then."""

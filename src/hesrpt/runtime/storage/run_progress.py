@@ -1,0 +1,37 @@
+"""What a scheduler plans and predicts, as it tells other processes once a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """A run at one moment; jobs are given by their numbers, and those that have ended left out."""
+
+    time: float = 0.0  # seconds since the run began
+    servers: int = 0  # how many there are
+    planned: Mapping[int, int] = field(default_factory=dict)  # servers that the policy gives jobs
+    ends: Mapping[int, float] = field(default_factory=dict)  # when jobs will end, where known
+
+    def to_json(self) -> str:
+        """Return these values as text."""
+        jobs = [[job, servers, self.ends.get(job)] for job, servers in self.planned.items()]
+        return json.dumps([self.time, self.servers, jobs])
+
+    @classmethod
+    def from_json(cls, text: str) -> RunProgress:
+        """Return the values that :meth:`to_json` wrote."""
+        time, servers, jobs = json.loads(text)
+        return cls(
+            time=time,
+            servers=servers,
+            planned={job: planned for job, planned, _ in jobs},
+            ends={job: end for job, _, end in jobs if end is not None},
+        )
+
+
+#: Nobody knows anything.
+NO_PROGRESS = RunProgress()
