@@ -252,6 +252,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         ["whatif", "examples/cluster.swf", "--p", "0.7", "--policies", "easy"],
         ["run"],
         ["status", "STATE"],
+        ["status", "STATE", "--learned"],
         ["report", "STATE"],
     ],
     ids=lambda arguments: arguments[0],
@@ -261,7 +262,8 @@ def test_keys_of_json_output_are_documented(arguments: list[str], state: tuple[P
     if arguments != ["run"]:
         words = [str(directory) if word == "STATE" else word for word in arguments]
         printed = call(*words, "--json", cwd=ROOT).stdout
-    assert read_table("JSON output")[f"hesrpt {arguments[0]}"] == set(json.loads(printed))
+    name = " ".join(["hesrpt", arguments[0], *(word for word in arguments if word == "--learned")])
+    assert read_table("JSON output")[name] == set(json.loads(printed))
 
 
 def test_keys_of_claims_are_documented() -> None:
