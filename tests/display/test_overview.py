@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.paths import ROOT
 
 from hesrpt.display.notebook_html import render_job, render_run
 from hesrpt.display.overview import JobOverview, RunOverview
@@ -83,7 +84,7 @@ def test_table_on_a_terminal() -> None:
     assert render_on_terminal(RUN) == [
         "job     state                                items  failures  servers  elapsed    left",
         "big     running  ━━╸                        12/100             3 of 4      5 s  42.3 s",
-        "small   waiting                                0/1             0 of 0    0.2 s",
+        "small   waiting                                0/1                  0    0.2 s",
         f"stream  running  {full}  1,200/?             1 of 4      5 s",
         f"fine    done     {full}  100/100                         5 s",
         f"empty   done     {full}      0/0                         5 s",
@@ -164,3 +165,29 @@ def test_last_table_stays_on_the_terminal_unless_told_otherwise() -> None:
         erased_at = shown.rfind("\x1b[2K")
         assert (shown.rfind("fine") > erased_at) == leaves_table
         assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")  # the cursor is back
+
+
+PICTURE = RunOverview(
+    servers=4,
+    policy="adaptive",
+    jobs=[
+        JobOverview(name="thumbnails", state="done", done=200, items=200, flow_time=4.21),
+        JobOverview(
+            name="search",
+            state="running",
+            done=37,
+            items=120,
+            servers=3,
+            planned=3,
+            flow_time=12.4,
+            eta=21.8,
+        ),
+        JobOverview(name="report", state="waiting", items=12, planned=0, flow_time=2.1, eta=25.2),
+    ],
+)
+
+
+def test_pictures_in_the_documentation_are_what_one_sees() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-a-run.md").read_text()
+    assert render_run(PICTURE) in page
+    assert "\n".join(render_on_terminal(PICTURE)) in page

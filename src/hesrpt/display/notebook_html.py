@@ -20,6 +20,7 @@ _COLOURS = {
     "failed": "#d9534f",
     "cancelled": "#9a9a9a",
 }
+_TABLE = "border-collapse:collapse;border:none;margin:2px 0;color:inherit;font-size:inherit"
 _HEADINGS = ("job", "state", "", "items", "servers", "elapsed", "left")
 _CELL = "padding:2px 12px 2px 0;border:none;background:none;white-space:nowrap;"
 _LEFT, _RIGHT = f"{_CELL}text-align:left;", f"{_CELL}text-align:right;"
@@ -49,8 +50,7 @@ def _render_table(title: str, jobs: list[JobOverview], footer: str) -> str:
         )
         rows = "".join(map(_render_row, jobs))
         parts.append(
-            '<table style="border-collapse:collapse;border:none;margin:2px 0">'
-            f"<thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>"
+            f'<table style="{_TABLE}"><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>'
         )
     if footer:
         parts.append(f'<div style="opacity:.75;white-space:pre-wrap">{_escape_lines(footer)}</div>')

@@ -48,7 +48,9 @@ class JobOverview:
         """Return how many servers the job holds and is to have, such as ``2 of 3``."""
         if self.has_ended or self.state == "submitted":
             return ""
-        return f"{self.servers}" if self.planned is None else f"{self.servers} of {self.planned}"
+        if self.planned is None or self.servers == self.planned == 0:
+            return f"{self.servers}"
+        return f"{self.servers} of {self.planned}"
 
     def describe_left(self) -> str:
         """Return how long it will take until the job has ended, no more precisely than is known."""
