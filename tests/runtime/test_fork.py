@@ -45,7 +45,11 @@ def check(pool):
 SCRIPTS = {
     "every use is refused": """
         with Pool(2) as pool, pool.executor() as executor:
-            job, call = pool.map(time.sleep, [0.5] * 4), executor.submit(time.sleep, 0.5)
+            job = pool.map(time.sleep, [0.5] * 4, size=2)
+            call = executor.submit(time.sleep, 0.5)
+            assert job.wait(0.2) or job.eta is not None
+            repr(pool), pool._repr_html_()
+            assert not {"numba", "rich", "IPython"} & set(sys.modules)  # a repr loads nothing
             if (pid := os.fork()) == 0:
                 signal.alarm(60)
                 for use in (
@@ -56,6 +60,7 @@ SCRIPTS = {
                     lambda: list(pool.as_completed()),
                     lambda: pool.snapshot(),
                     lambda: pool.predict_ends(),
+                    lambda: pool.progress(),
                     lambda: job.wait(),
                     lambda: job.results(),
                     lambda: next(job.iter_results()),
@@ -66,7 +71,9 @@ SCRIPTS = {
                     lambda: call.exception(),
                 ):
                     expect_refusal(use)
-                repr(pool), repr(job), job.state, pool.jobs
+                assert repr(pool).startswith(f"<Pool: of process {os.getppid()}, 2 servers")
+                assert repr(job).startswith("<Job 'sleep': "), repr(job)
+                pool._repr_html_(), job._repr_html_(), job.state, job.eta, pool.jobs
                 executor.shutdown()
                 pool.close()
                 sys.exit(0)
