@@ -65,7 +65,7 @@ def test_differing_claims_are_the_known_ones(out: Path) -> None:
 
 def test_every_figure_comes_with_its_data_and_provenance(out: Path) -> None:
     figures = read_claims(out)["figures"]
-    assert len(figures) == 10
+    assert len(figures) == 11
     for figure in figures:
         with Image.open(out / f"{figure['name']}.png") as image:
             assert figure["sentence"] in image.info["Description"]

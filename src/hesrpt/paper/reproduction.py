@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from hesrpt.errors import InputError
-from hesrpt.paper import arrivals, evaluation, extensions, result_pages, speedup_curves
+from hesrpt.paper import (
+    arrivals,
+    bounded_streams,
+    evaluation,
+    extensions,
+    result_pages,
+    speedup_curves,
+)
 from hesrpt.paper.claims import evaluation_section
 from hesrpt.paper.claims.theorems import THEOREM_CHECKS
 from hesrpt.paper.claims.verdicts import Claim
@@ -115,7 +122,7 @@ def reproduce(
 
 
 # The number of figures, not counting the pages of measured curves.
-_SINGLE_FIGURES = 9
+_SINGLE_FIGURES = 10
 # Roughly how long a task of each kind takes, for the progress bar.
 _DURATIONS = {
     "measured": 10,
@@ -125,6 +132,7 @@ _DURATIONS = {
     "few": 15,
     "claims": 3,
     "arrivals": 10,
+    "bounds": 20,
     "figure": 8,
 }
 _TaskKey: TypeAlias = tuple[Any, ...]  # the kind of task, then what distinguishes it
@@ -161,6 +169,13 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
         for p in arrivals.POWERS
         for load in reversed(arrivals.LOADS)
     }
+    bounds = {
+        ("bounds", p, load): partial(
+            bounded_streams.bound_load, p, load, bounded_streams.count_jobs(settings), settings.seed
+        )
+        for p in bounded_streams.POWERS
+        for load in reversed(bounded_streams.LOADS)
+    }
     checks = {
         ("claims", check.__name__): partial(check, settings.seed)
         for check in (*THEOREM_CHECKS, *EXAMPLE_CHECKS)
@@ -169,7 +184,7 @@ def _create_tasks(settings: Settings, fits: list[FittedCurve]) -> dict[_TaskKey,
         ("measured",): partial(extensions.exhibit_measured_speedups, fits, settings),
         ("amdahl",): partial(extensions.exhibit_amdahl, settings),
     }
-    return {**others, **comparisons, **checks, **streams}
+    return {**others, **bounds, **comparisons, **checks, **streams}
 
 
 def _create_exhibits(
@@ -192,6 +207,15 @@ def _create_exhibits(
         results["amdahl",],
         results["measured",],
         arrivals.exhibit_arrivals(_collect_streams(results), settings),
+        bounded_streams.exhibit_bounds(
+            [
+                row
+                for p in bounded_streams.POWERS
+                for load in bounded_streams.LOADS
+                for row in results["bounds", p, load]
+            ],
+            settings,
+        ),
     ]
 
 

@@ -153,6 +153,30 @@ def draw_flow_times_by_load(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
+@with_house_style
+def draw_ratios_to_bound(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw mean flow times relative to the bound over the load, in one panel for each p."""
+    powers = sorted({row["p"] for row in rows})
+    figure = Figure(figsize=(FULL_WIDTH, 3.2), layout="constrained")
+    panels = figure.subplots(1, len(powers), squeeze=False)[0]
+    for axes, p in zip(panels, powers, strict=True):
+        for policy in dict.fromkeys(row["policy"] for row in rows):
+            line = [row for row in rows if row["p"] == p and row["policy"] == policy]
+            axes.plot(
+                [row["load"] for row in line],
+                [row["ratio_to_bound"] for row in line],
+                **get_style(policy).line_options,
+            )
+        axes.axhline(1.0, color=REFERENCE_COLOUR, linewidth=0.8)
+        use_log_scale(axes)
+        axes.set_xlim(0, 1)
+        axes.set_title(f"p = {p:g}")
+        axes.set_xlabel("load (work per server and unit of time)")
+    panels[0].set_ylabel("mean flow time\nrelative to the bound")
+    add_legend_below(figure, panels[0])
+    return figure
+
+
 # --- heSRPT with a fitted p -------------------------------------------------------------------
 
 
