@@ -36,7 +36,8 @@ from chaos.small_disk import SmallDisk
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.requests import submit_jobs
+from hesrpt.runtime.requests import request_change, submit_jobs
+from hesrpt.runtime.storage.journal_entries import RequestKind
 
 # A trial in which the scheduler ends by itself this often, with an error, is given up.
 _MAX_FAILED_RUNS = 4
@@ -227,6 +228,8 @@ class Trial:
             return True
         if chance < 0.3 and not self.plan.uses_pool:
             return self._submit()
+        if chance < 0.45:
+            return self._steer()
         self._see_done_counts()
         before = self.report.kills.total()
         scheduler.kill_something(self.rng, self.report.kills)
@@ -246,6 +249,23 @@ class Trial:
         self.submitted_jobs += 1
         self.report.others["submitted jobs"] += 1
         self.report.items += len(job.items)
+        return True
+
+    def _steer(self) -> bool:
+        """Pause a job and resume it, or change its weight, without waiting for the scheduler."""
+        kinds: list[tuple[RequestKind, float | None]] = [("pause", None), ("resume", None)]
+        if self.rng.random() < 0.3:
+            kinds = [("weight", self.rng.choice([0.5, 2.0, 10.0]))]
+        try:
+            names = [job.name for job in read_status(self.state).jobs if not job.has_ended]
+            if not names:
+                return False
+            name = self.rng.choice(names)
+            for kind, weight in kinds:
+                request_change(self.state, kind, [name], weight=weight, timeout=0.0)
+        except (InputError, StateError):
+            return False  # there is no run yet, or its database is locked
+        self.report.others["steered jobs"] += 1
         return True
 
     def _record_hang(self, scheduler: Scheduler) -> None:

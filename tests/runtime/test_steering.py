@@ -189,3 +189,18 @@ def test_equal_weights_change_nothing() -> None:
             planned.append(count_servers(core))
         assert planned[0] == planned[1]
         assert core.allocator._binder._bound.name == policy
+
+
+def test_run_whose_jobs_are_all_paused_says_so(
+    create: Create, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool, engine = create()
+    (job,) = pool.add_jobs([create_command(None, items=4)])
+    job.pause()
+    engine.step()
+    for _ in range(3):
+        engine.step(seconds=2.0)
+    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert warnings == [
+        "hesrpt: all jobs are paused; the run waits until one is resumed or cancelled"
+    ]
