@@ -131,6 +131,13 @@ def test_random_events_keep_the_state_consistent(
             assert active.observed == sum(item.servers for item in active.in_flight.values())
             if active.is_bag:
                 assert active.observed <= (active.spec.max_servers or active.observed)
+        # No server is idle while a job could use it that should have it.
+        free = core.servers - core.observed
+        for active in core.jobs.values():
+            if active.is_bag and active.startable_items > 0:
+                assert free <= 0 or active.observed >= active.requested
+            elif not active.is_bag and active.planned > 0 and not active.in_flight:
+                assert free < active.fewest_to_start
         # Commands that keep their servers may hold more than there are now.
         kept = sum(job.observed for job in core.jobs.values() if not job.is_bag)
         assert sum(active.planned for active in core.jobs.values()) <= max(core.servers, kept)
