@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from support.stepping import KillSwitch, SteppedEngine, compute
 from support.waiting import wait_until
 
 from hesrpt import InputError, Job, Pool
+from hesrpt.runtime.callback_thread import CallbackThread
 from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.executor import PoolExecutor
@@ -94,11 +97,37 @@ def test_callback_may_wait_for_jobs_and_add_jobs_that_the_block_waits_for() -> N
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_block_ends_executors_that_callbacks_have_created() -> None:
+def test_block_waits_for_a_callback_that_is_about_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put = CallbackThread.put
+
+    def put_late(thread: CallbackThread, call: Callable[[], object]) -> None:
+        time.sleep(0.05)
+        put(thread, call)
+
+    monkeypatch.setattr(CallbackThread, "put", put_late)
+    seen: list[list[int]] = []
+    with Pool(engine=InlineEngine()) as pool:
+        pool.map(abs, [-1]).add_done_callback(
+            lambda job: seen.append(pool.map(abs, [-2]).results())
+        )
+    assert seen == [[2]]
+
+
+def test_block_ends_executors_that_callbacks_create() -> None:
     executors: list[PoolExecutor] = []
     with Pool(engine=InlineEngine()) as pool:
-        pool.map(abs, [-1]).add_done_callback(lambda job: executors.append(pool.executor()))
-    assert executors[0].job.has_ended
+        wait = pool._driver.wait
+
+        def create_executor_first(is_ready: Callable[[], bool], timeout: float | None) -> bool:
+            if not executors:
+                executors.append(pool.executor())
+            return wait(is_ready, timeout)
+
+        pool._driver.wait = create_executor_first  # type: ignore[method-assign]
+        pool.map(abs, [-1])
+    assert executors[0].job.state == "done"
 
 
 def test_callback_may_close_the_pool() -> None:

@@ -36,7 +36,7 @@ from hesrpt.runtime.messages import (
 from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, RunHistory
 from hesrpt.runtime.sources import ReadAhead
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.watches import Watch, Watches, wake_all
+from hesrpt.runtime.watches import Watch, Watches
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5
@@ -287,9 +287,8 @@ class Driver:
                 self.failure = error
                 for job in self.jobs.values():
                     job.source.close(f"the scheduler has failed: {error}")
-                watches = self.watches.take_all()
+                self.watches.wake_all()
                 self.condition.notify_all()
-            wake_all(watches)
         finally:
             self.callbacks.stop()
             self._on_end(self)
@@ -314,9 +313,8 @@ class Driver:
         """Cancel the jobs that have not ended."""
         with self.condition:
             self._run.cancel_all()
-            watches = self.watches.take_all()
+            self.watches.wake_all()
             self.condition.notify_all()
-        wake_all(watches)
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
@@ -332,9 +330,8 @@ class Driver:
         self._run.record_progress(partial(self.forecaster.recall, 0.0))
         self._run.flush()  # other threads can go on meanwhile
         with self.condition:
-            watches = self.watches.take_ready(self._run.publish(outcomes))
+            self.watches.wake_ready(self._run.publish(outcomes))
             self.condition.notify_all()
-        wake_all(watches)
 
     def _receive_messages(self) -> list[Message]:
         """Return what other threads have sent."""

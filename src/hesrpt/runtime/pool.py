@@ -532,14 +532,16 @@ class Pool:
 
     def _wait_for_callbacks(self) -> None:
         """Wait until all jobs have ended, with their callbacks and the jobs that these add."""
-        jobs: list[LiveJob] = []
-        while len(jobs) < len(self._driver.jobs):
+        while True:
             jobs = list(self._driver.jobs.values())
             for job in jobs:
                 if isinstance(job.source, CallSource):
                     job.source.shutdown()
-            self.wait()
+            # Not for all jobs: a callback may have added an executor that nobody has shut down.
+            self._driver.wait(partial(_all_ended, jobs), None)
             self._driver.callbacks.wait_until_idle()
+            if len(jobs) == len(self._driver.jobs) and _all_ended(jobs):
+                return
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -564,3 +566,7 @@ def _wait_for_jobs(driver: Driver) -> None:
 
 def _any_ended(jobs: list[LiveJob]) -> bool:
     return any(job.has_ended for job in jobs)
+
+
+def _all_ended(jobs: list[LiveJob]) -> bool:
+    return all(job.has_ended for job in jobs)

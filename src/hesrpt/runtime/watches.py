@@ -14,7 +14,7 @@ class Watch:
 
     job: LiveJob
     is_ready: Callable[[], bool]
-    wake: Callable[[], object]  # must be quick
+    wake: Callable[[], object]  # must be quick and wait for nothing
 
 
 class Watches:
@@ -37,24 +37,18 @@ class Watches:
             if not others:
                 del self._watches[watch.job]
 
-    def take_ready(self, jobs: Iterable[LiveJob]) -> list[Watch]:
-        """Return and remove the watches of jobs whose conditions hold now."""
-        if not self._watches:
-            return []
-        watches = [watch for job in jobs for watch in self._watches.get(job, ())]
-        ready = [watch for watch in watches if watch.is_ready()]
-        for watch in ready:
-            self.remove(watch)
-        return ready
+    def wake_ready(self, jobs: Iterable[LiveJob]) -> None:
+        """Wake those who watch one of these jobs, and whose conditions hold now."""
+        if self._watches:
+            watches = [watch for job in jobs for watch in self._watches.get(job, ())]
+            for watch in watches:
+                if watch.is_ready():
+                    self.remove(watch)
+                    watch.wake()
 
-    def take_all(self) -> list[Watch]:
-        """Return and remove all watches."""
-        watches = [watch for others in self._watches.values() for watch in others]
-        self._watches.clear()
-        return watches
-
-
-def wake_all(watches: Iterable[Watch]) -> None:
-    """Wake those who watch. They may want the driver's condition, so nobody may hold it."""
-    for watch in watches:
-        watch.wake()
+    def wake_all(self) -> None:
+        """Wake all who watch."""
+        for watches in list(self._watches.values()):
+            for watch in list(watches):
+                self.remove(watch)
+                watch.wake()
