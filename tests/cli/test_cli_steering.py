@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.inline_engine import InlineEngine
 from support.shell import assert_refused, call
 from support.waiting import wait_until
 
@@ -133,8 +134,27 @@ def test_cancelled_job_runs_again_once_it_is_retried(tmp_path: Path, pool: Pool)
     assert printed == "big: will run again when the run is started again\n"
     pool.close()
     printed = call("retry", "s", "small", cwd=tmp_path).stdout
-    assert printed.startswith("small: its failed items will run again when the run goes on\n")
+    assert printed.startswith("small: will run again when the run goes on\n")
     with Pool(state=state, resume=True, engine=FakeEngine(2)) as again:
         for name in ("big", "small"):
             again.map(abs, range(8), name=name)
     assert {job.state for job in read_status(state).jobs} == {"done"}
+
+
+def test_failed_items_of_a_running_script_are_retried(tmp_path: Path) -> None:
+    repaired = tmp_path / "repaired"
+
+    def check(item: int) -> int:
+        assert item != 1 or repaired.exists()
+        return item
+
+    with Pool(state=tmp_path / "s", engine=InlineEngine()) as pool:
+        job = pool.map(check, range(3), name="bad", retries=0, on_error="keep")
+        job.wait()
+        assert (job.state, job.done) == ("failed", 2)
+        repaired.touch()
+        done = call("retry", "s", "bad", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "bad: runs its failed items again\n")
+        job.wait()
+        assert job.results() == [0, 1, 2]
+    assert call("retry", "s", "bad", cwd=tmp_path).stdout == "bad: has no failed items\n"

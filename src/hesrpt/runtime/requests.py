@@ -25,7 +25,7 @@ _PROMISES = {
     "cancel": "will be cancelled",
     "pause": "will be paused",
     "resume": "will go on",
-    "retry": "its failed items will run again",
+    "retry": "will run again",
     "weight": "will have weight {weight:g}",
 }
 
