@@ -159,6 +159,32 @@ def test_focus_falls_if_jobs_end_while_others_have_come() -> None:
     assert levels[-1] < LEVELS / 2
 
 
+def test_focus_rises_to_that_of_a_batch_if_jobs_stop_arriving() -> None:
+    """Ten departures without an arrival are not unusual; after twenty, the rest is a batch."""
+    policy = Adaptive()
+    sizes = np.arange(1.0, 41.0)
+    calibration = Calibration(
+        numerator=10.0, denominator=160.0, is_stream=True, jobs_seen=99_960, arrival_times=100_000
+    ).record_arrivals(np.arange(40), sizes)
+    assert calibration.level == 8
+    before = replace(create_state(sizes.tolist(), list(range(40))), calibration=calibration)
+    levels = []
+    for first in range(1, 30):
+        state = create_state(sizes[first:].tolist(), list(range(first, 40)))
+        state.calibration = policy.calibrate(before, state)
+        assert state.calibration is not None
+        levels.append(state.calibration.level)
+        before = state
+    assert levels[:10] == [8] * 10
+    assert levels[9:20] == sorted(set(levels[9:20]))
+    assert levels[19:] == [LEVELS] * 10
+    arrived = create_state([5.0, *sizes[29:].tolist()], [99, *range(29, 40)])
+    after = policy.calibrate(before, arrived)
+    assert after is not None
+    assert after.level < LEVELS
+    assert after.ended_since == 0
+
+
 def test_decision_depends_on_state_and_calibration_only() -> None:
     state = create_state([5.0, 2.0, 1.0], [3, 4, 5])
     calibrated = replace(state, calibration=Calibration(level=LEVELS // 2))
@@ -198,6 +224,33 @@ def test_compiled_and_interpreted_schedules_agree(
         for policy in (Adaptive(), Interpreted())
     ]
     np.testing.assert_allclose(times[0], times[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_jobs_that_are_left_at_the_end_are_a_batch(whole: bool) -> None:
+    """Compiled or not, the policy notices that no more jobs arrive."""
+    rng = np.random.default_rng(12)
+    sizes = rng.exponential(size=500)
+    gaps = np.where(np.arange(500) < 300, rng.exponential(1 / 5, 500), rng.exponential(0.02, 500))
+    arrivals = np.cumsum(gaps)
+    workload = Workload(sizes, PowerLaw(0.9), arrivals=arrivals)
+    focused = []
+
+    class Watched(Interpreted):
+        def calibrate(self, before: State | None, state: State) -> Calibration | None:
+            calibration = super().calibrate(before, state)
+            assert calibration is not None
+            if state.time > arrivals[-1]:
+                focused.append(calibration.focus)
+            return calibration
+
+    times = [
+        simulate(workload, 8, policy, whole=whole).completion_times
+        for policy in (Adaptive(), Watched())
+    ]
+    np.testing.assert_allclose(times[0], times[1], rtol=1e-9)
+    assert focused[0] < 0.5
+    assert focused[-1] == 1
 
 
 def test_schedule_can_be_worked_out_again() -> None:

@@ -39,6 +39,9 @@ BATCH_WEIGHT = 1e-3
 PRIOR_FOCUS, PRIOR_WEIGHT = 0.2, 10.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, but at most so much.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
+#: If more jobs end in a row without an arrival than this, times the mean number of jobs that arrive
+#: together, jobs have stopped arriving, and f rises towards 1. It is 1 after twice as many.
+PATIENCE = 10.0
 #: While most of the jobs seen are still there, they are a batch so far: f rises towards 1 by the
 #: fraction that is still there, times the first number. After as many jobs as the second number,
 #: this counts half.
@@ -60,6 +63,9 @@ class Calibration:
     denominator: float = BATCH_WEIGHT
     is_stream: bool = False  # whether a job has ever joined others
     jobs_seen: int = 0
+    arrival_times: int = 0  # the number of times at which jobs arrived
+    focus_at_arrival: float = 1.0  # chosen when jobs last arrived
+    ended_since: int = 0  # jobs that have ended since then
     log_sizes: float = 0.0  # summed over the jobs seen
     jobs: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     size_weights: FloatArray = field(default_factory=_no_numbers)
@@ -86,7 +92,10 @@ class Calibration:
         )
 
     def record_ends(self, ended: IntArray, log_jobs: FloatArray) -> Self:
-        """Count jobs that have ended, given by their places; ``log_jobs`` is ln n at each end."""
+        """Count jobs that have ended, given by their places; ``log_jobs`` is ln n at each end.
+
+        If many have ended since jobs last arrived, the focus rises.
+        """
         numerator, denominator = self.numerator, self.denominator
         decay = exp(-1 / MEMORY)
         for place, log_n in zip(ended.tolist(), log_jobs.tolist(), strict=True):
@@ -94,7 +103,17 @@ class Calibration:
                 numerator, denominator = decay * numerator, decay * denominator
             numerator += float(self.lean[place] * log_n - self.height[place])
             denominator += float(self.spread[place])
-        return replace(self, numerator=numerator, denominator=denominator)
+        ended_since = self.ended_since + len(ended)
+        patience = PATIENCE * self.jobs_seen / max(self.arrival_times, 1)
+        stopped = min(max(ended_since / max(patience, 1.0) - 1, 0.0), 1.0)
+        focus = self.focus_at_arrival + (1 - self.focus_at_arrival) * stopped
+        return replace(
+            self,
+            level=level_of_focus(focus),
+            numerator=numerator,
+            denominator=denominator,
+            ended_since=ended_since,
+        )
 
     def take(self, places: IntArray) -> Self:
         """Keep the entries of these jobs only."""
@@ -108,7 +127,7 @@ class Calibration:
         )
 
     def record_arrivals(self, jobs: IntArray, sizes: FloatArray) -> Self:
-        """Add jobs that arrived at the same time, and choose the focus until the next arrival."""
+        """Add jobs that arrived at the same time, and choose the focus."""
         log_sizes = np.log(sizes)
         seen, total = self.jobs_seen + len(jobs), self.log_sizes + float(log_sizes.sum())
         weights = np.minimum(np.exp(SIZE_POWER * (log_sizes - total / seen)), MAX_SIZE_WEIGHT)
@@ -126,11 +145,14 @@ class Calibration:
         none = np.zeros(len(jobs))
         return replace(
             self,
-            level=int(LEVELS * sqrt(focus) + 0.5),
+            level=level_of_focus(focus),
             numerator=numerator,
             denominator=denominator,
             is_stream=is_stream,
             jobs_seen=seen,
+            arrival_times=self.arrival_times + 1,
+            focus_at_arrival=focus,
+            ended_since=0,
             log_sizes=total,
             jobs=np.concatenate((self.jobs, jobs)),
             size_weights=np.concatenate((self.size_weights, weights)),
@@ -170,3 +192,12 @@ def focus_of_level(level: int) -> float:
     (1.0, 0.25)
     """
     return (level / LEVELS) ** 2
+
+
+def level_of_focus(focus: float) -> int:
+    """Return the level whose focus is closest in this sense: its square root is.
+
+    >>> level_of_focus(1.0), level_of_focus(0.26)
+    (32, 16)
+    """
+    return int(LEVELS * sqrt(focus) + 0.5)

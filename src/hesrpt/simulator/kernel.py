@@ -67,6 +67,8 @@ def run(
                     _observe_work(jobs, rows.log_rank, state)
                     if state.arrived > state.admitted:
                         _observe_arrivals(jobs, state, settings)
+                    else:
+                        _choose_level(state, settings)
                 _update_remaining(jobs, state)
                 _admit(jobs, state, settings.sorted_by_size)
                 if settings.sorted_by_size and not settings.keeps_order:
@@ -243,7 +245,7 @@ def _run_calibrated(
 ) -> None:
     """Do the same for a calibrated policy whose rows are those of heSRPT for some p.
 
-    The last job of the list leaves, and the calibration counts it; its level stays as it is.
+    The last job of the list leaves, and the calibration counts it, as long as its level stays.
     """
     exponent, decay = settings.exponent, exp(-1.0 / settings.memory)
     power = 1.0 + (state.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
@@ -255,7 +257,9 @@ def _run_calibrated(
     if state.arrived < jobs.by_arrival.size:
         limit = min(limit, jobs.arrivals[jobs.by_arrival[state.arrived]])
     since = state.now
-    while state.events < last_event and state.present > fewest:
+    # Further departures without an arrival raise the level, unless it is the highest.
+    most_ended = inf if state.level == settings.levels else _patience(state, settings) - 1.0
+    while state.events < last_event and state.present > fewest and state.ended_since <= most_ended:
         present = state.present
         job = jobs.present[present - 1]
         target = jobs.target[job]
@@ -342,6 +346,7 @@ def _count_end(jobs: Jobs, job: int, state: LoopState, log_jobs: float, decay: f
     if state.denominator <= MIN_DENOMINATOR:
         decay = 1.0
     height = jobs.samples[job, 1] * log_jobs - jobs.samples[job, 2]
+    state.ended_since += 1
     state.numerator = decay * state.numerator + height
     state.denominator = decay * state.denominator + jobs.samples[job, 0]
 
@@ -376,7 +381,7 @@ def _observe_ends(jobs: Jobs, log_rank: FloatArray, state: LoopState, decay: flo
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
-    """Weigh the jobs that have arrived, and choose the level until the next arrival."""
+    """Weigh the jobs that have arrived, and choose the level."""
     for number in range(state.admitted, state.arrived):
         job = jobs.by_arrival[number]
         state.log_sizes += log(jobs.remaining[job] * jobs.estimate[job])
@@ -396,8 +401,24 @@ def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
     present = state.present + state.arrived - state.admitted
     batch = settings.batch_factor * present / state.arrived
     batch *= settings.batch_jobs / (settings.batch_jobs + state.arrived)
-    focus += (1.0 - focus) * min(batch, 1.0)
+    state.focus_at_arrival = focus + (1.0 - focus) * min(batch, 1.0)
+    state.arrival_times += 1
+    state.ended_since = 0
+    _choose_level(state, settings)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _choose_level(state: LoopState, settings: Settings) -> None:
+    """Choose the level; it rises if many jobs have ended since jobs last arrived."""
+    stopped = min(max(state.ended_since / _patience(state, settings) - 1.0, 0.0), 1.0)
+    focus = state.focus_at_arrival + (1.0 - state.focus_at_arrival) * stopped
     state.level = int(settings.levels * sqrt(focus) + 0.5)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _patience(state: LoopState, settings: Settings) -> float:
+    """Return how many departures in a row are not unusual."""
+    return max(settings.patience * state.arrived / max(state.arrival_times, 1), 1.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

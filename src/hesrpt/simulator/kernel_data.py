@@ -75,6 +75,7 @@ class Settings(Protocol):
     memory: float
     batch_factor: float
     batch_jobs: float
+    patience: float
     prior_focus: float
     prior_weight: float
     size_power: float
@@ -107,6 +108,9 @@ class LoopState(Protocol):
     # The calibration, apart from the sums of each job.
     level: int
     is_stream: bool
+    arrival_times: int
+    ended_since: int
+    focus_at_arrival: float
     numerator: float
     denominator: float
     log_sizes: float

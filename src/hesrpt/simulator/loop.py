@@ -148,6 +148,7 @@ class _Loop:
             memory=calibration.MEMORY,
             batch_factor=calibration.BATCH_FACTOR,
             batch_jobs=calibration.BATCH_JOBS,
+            patience=calibration.PATIENCE,
             prior_focus=calibration.PRIOR_FOCUS,
             prior_weight=calibration.PRIOR_WEIGHT,
             size_power=calibration.SIZE_POWER,
@@ -159,6 +160,7 @@ class _Loop:
             held_factor=1.0,
             next_review=review_every,
             level=calibration.LEVELS if is_calibrated else 0,
+            focus_at_arrival=1.0,
             numerator=calibration.BATCH_WEIGHT,
             denominator=calibration.BATCH_WEIGHT,
         )
