@@ -45,7 +45,7 @@ PATIENCE = 10.0
 #: While most of the jobs seen are still there, they are a batch so far: f rises towards 1 by the
 #: fraction that is still there, times the first number. After as many jobs as the second number,
 #: this counts half.
-BATCH_FACTOR, BATCH_JOBS = 3.0, 500.0
+BATCH_FACTOR, BATCH_JOBS = 3.0, 200.0
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
 
