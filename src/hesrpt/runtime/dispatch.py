@@ -133,11 +133,10 @@ class Dispatcher:
             for name, item in self._queued
             if name in self.jobs and item in self.jobs[name].in_flight
         ]
-        durations = self.allocator.all_durations
-        seconds = durations.estimate_item_seconds(durations.p)
-        if self._queued or seconds is None or seconds > _SHORT_SECONDS:
+        if self._queued or self.observed < servers:
             return
-        if self.observed < servers:
+        durations = self.allocator.all_durations
+        if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
             return
         # A queued item may take over the server of another job, so leave room for it.
         candidates = [
