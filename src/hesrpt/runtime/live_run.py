@@ -42,7 +42,7 @@ from hesrpt.runtime.events import (
 )
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.identity.earlier_items import Matches
-from hesrpt.runtime.kinds import KindMemory, LearnedRun
+from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobRetried,
@@ -57,6 +57,7 @@ from hesrpt.runtime.messages import (
 )
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, ItemTiming
+from hesrpt.runtime.run_memory import RunMemory
 from hesrpt.runtime.steering import obey
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
@@ -70,8 +71,6 @@ from hesrpt.runtime.storage.run_progress import RunProgress
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.runtime.waiting_warnings import WaitingWarner
 
-# How often to write down what was learned from jobs that still run, in seconds.
-_LEARN_SECONDS = 5.0
 # How often to tell other processes what is planned and predicted, in seconds.
 _PROGRESS_SECONDS = 1.0
 
@@ -117,9 +116,7 @@ class LiveRun:
         self._ends: list[_JobEnd] = []  # not yet in the journal
         self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs; neither
         self._warner = WaitingWarner()
-        self._memory = memory
-        self._learned: dict[int, LearnedRun] = {}  # what jobs teach in this run, by their numbers
-        self._learned_at = self.now
+        self._memory = RunMemory(memory, self.recorder)
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
         self._calibrator = core.allocator.calibrator
@@ -145,7 +142,7 @@ class LiveRun:
 
     def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
         """Record jobs that arrive. None may start before it is in the journal."""
-        self._remember([self.jobs[name] for name in self.core.jobs])
+        self._memory.remember([self.jobs[name] for name in self.core.jobs])
         for job in jobs:
             if job.arrived is None:
                 job.arrived = self.now
@@ -178,8 +175,7 @@ class LiveRun:
             held[live.number] = live.servers = job.observed
             live.planned = job.planned
         self.recorder.record_held(self.now, held)
-        if self.now - self._learned_at >= _LEARN_SECONDS:
-            self._remember([self.jobs[name] for name in active])
+        self._memory.update((self.jobs[name] for name in active), self.now)
 
     def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
         """Record what is planned and predicted once a second, if there is a journal.
@@ -336,17 +332,6 @@ class LiveRun:
         self.recorder.record_servers(self.now, servers)
         return [CapacityChanged(self.now, servers, max_width)]
 
-    def _remember(self, jobs: Iterable[LiveJob]) -> None:
-        """Record what jobs have taught up to now."""
-        self._learned_at = self.now
-        runs = []
-        for job in jobs:
-            if job.durations.items > 0:
-                if job.number not in self._learned:
-                    self._learned[job.number] = self._memory.begin_run(job.spec, job.durations)
-                runs.append(self._learned[job.number])
-        self.recorder.add_learned_runs(runs, self._memory.forget() if runs else ())
-
     # --- commands ---------------------------------------------------------------------------------
 
     def _carry_out(self, command: Command) -> None:
@@ -376,9 +361,9 @@ class LiveRun:
             case Finish():
                 end = _JobEnd(job, job.choose_end(self.now, command.error), command.error)
                 self._ends.append(end)
-                self._remember([job])
+                self._memory.remember([job])
                 if not self.core.can_retry(job.name):
-                    self._learned.pop(job.number, None)
+                    self._memory.end_run(job)
                     job.source.close()
                 self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
 

@@ -217,12 +217,12 @@ def test_damaged_values_of_a_run_are_written_again(
 ) -> None:
     for name in ("servers", "policy"):
         change(closed_state, f"UPDATE meta SET value = 'x' WHERE name = '{name}'")
-    assert read_policy(closed_state) == "hesrpt"
+    assert read_policy(closed_state) == "adaptive"
     with Pool(state=closed_state, resume=True) as pool:
         servers = pool.servers
     assert "removing a damaged entry: 'servers'" in caplog.text
     report = read_report(closed_state)
-    assert (report.servers, report.policy) == (servers, "hesrpt")
+    assert (report.servers, report.policy) == (servers, "adaptive")
 
 
 def test_orphaned_result_files_are_removed(closed_state: Path) -> None:
