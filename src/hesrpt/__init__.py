@@ -33,7 +33,7 @@ from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt import paper, plotting, traces, whatif
-    from hesrpt.runtime.pool import Job, Pool
+    from hesrpt.runtime.pool import ItemFailure, Job, Pool
 
 __all__ = [
     "Amdahl",
@@ -43,6 +43,7 @@ __all__ = [
     "Custom",
     "FitError",
     "InputError",
+    "ItemFailure",
     "Job",
     "JobError",
     "LowerBound",
@@ -80,7 +81,7 @@ def __getattr__(name: str) -> Any:
     """Import what draws figures or starts processes when it is first used."""
     from importlib import import_module
 
-    if name in ("Job", "Pool"):
+    if name in ("ItemFailure", "Job", "Pool"):
         return getattr(import_module("hesrpt.runtime.pool"), name)
     if name in ("paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")

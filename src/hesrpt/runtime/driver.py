@@ -135,7 +135,7 @@ class Driver:
                 raise InputError("the pool is closed")
             job.check_retriable()
             job.is_to_be_retried = True
-            job.ended = job.error = None
+            job.reopen()
         self.send(JobRetried(job))
 
     def send(self, message: Message) -> None:

@@ -266,6 +266,8 @@ class Job(Generic[T_co]):
         the items that never ran. Raises InputError if no item has failed.
         """
         self._driver.retry(self._live)
+        if (handles := self._handles()) is not None:
+            handles.hold(self)  # until what it does now has been read
 
     @property
     def weight(self) -> float:

@@ -39,6 +39,10 @@ class JobHandles:
             raise InputError(f"must be jobs of this pool, got {handle!r}", argument="jobs")
         return handle._live
 
+    def hold(self, handle: Job[Any]) -> None:
+        """Hold a job that is retried, even if it was read before."""
+        self._unread[handle._live] = handle
+
     def take(self, job: LiveJob) -> Job[Any]:
         """Return the handle of a job, and forget it."""
         handle = self.get(job)

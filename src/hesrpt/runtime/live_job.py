@@ -41,6 +41,7 @@ class LiveJob:
     done_now: int = 0  # how many of them were done in the present run
     failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
     attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
+    is_yielded: bool = False  # whether the pool has yielded it since it ended
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
@@ -178,6 +179,10 @@ class LiveJob:
             is_cancelled = self.state == "cancelled"
             problem = "it was cancelled" if is_cancelled else "its items are no longer in memory"
         raise InputError(f"job {self.name!r}: cannot be retried, because {problem}")
+
+    def reopen(self) -> None:
+        """Let the job go on after its end."""
+        self.ended, self.error, self.is_yielded = None, None, False
 
     def create_error(self) -> JobError:
         """Return what to raise if the job failed or was cancelled, with its cause."""

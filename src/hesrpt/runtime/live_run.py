@@ -373,7 +373,7 @@ class LiveRun:
         job.source.retry_items()
         job.completions.remove_failed(job.failures)
         job.failures.clear()
-        job.ended = job.error = None
+        job.reopen()
         self._ends = [end for end in self._ends if end.job is not job]
         job.spec = replace(job.spec, retried=job.spec.retried + 1)
         self.recorder.update_job(job.to_record())

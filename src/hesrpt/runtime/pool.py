@@ -26,7 +26,7 @@ from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
-from hesrpt.runtime.failures import OnError
+from hesrpt.runtime.failures import ItemFailure, OnError
 from hesrpt.runtime.inspection import read_learned_runs, read_report
 from hesrpt.runtime.job_handle import Job
 from hesrpt.runtime.job_handles import JobHandles
@@ -51,7 +51,7 @@ from hesrpt.schedule import Schedule
 from hesrpt.validation import check_whole_number
 from hesrpt.workload import SpeedupLike
 
-__all__ = ["Job", "JobError", "Pool", "Snapshot"]
+__all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
 
 # How long to wait for the answer to a last request, in seconds.
 _PAUSE_SECONDS = 0.02
@@ -151,7 +151,6 @@ class Pool:
                 runs = own_runs or runs
             self._journal = journal
             self._adding = threading.Lock()
-            self._yielded: set[str] = set()  # jobs that as_completed has yielded
             self._is_closed = False
             self._progress: Progress | None = None
             self._registry = JobRegistry(journal, on_change)
@@ -368,7 +367,7 @@ class Pool:
         ----------
         jobs
             The jobs to wait for, each of which is yielded once. Default: all jobs that no earlier
-            call has yielded, including those that are added meanwhile.
+            call has yielded, including those that are added or retried meanwhile.
         timeout
             A TimeoutError is raised if the next job has not ended this many seconds after the call
             of ``as_completed``.
@@ -399,12 +398,12 @@ class Pool:
             for job in sorted(ended, key=lambda job: job.ended or 0.0):
                 if given is not None:
                     yield given.pop(job)
-                elif job.name not in self._yielded:  # nor has another iterator meanwhile
-                    self._yielded.add(job.name)
+                elif job.has_ended and not job.is_yielded:  # nor has another iterator meanwhile
+                    job.is_yielded = True
                     yield self._handles.take(job)
 
     def _list_unyielded(self) -> list[LiveJob]:
-        return [job for job in list(self._driver.jobs.values()) if job.name not in self._yielded]
+        return [job for job in list(self._driver.jobs.values()) if not job.is_yielded]
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all jobs have ended, for at most ``timeout`` seconds.

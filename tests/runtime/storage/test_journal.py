@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from hesrpt.runtime.storage.journal_entries import (
     MovedItem,
     Request,
 )
+from hesrpt.runtime.storage.state_directory import get_database_path
 
 
 @pytest.fixture
@@ -108,6 +110,22 @@ def test_only_items_that_failed_in_the_latest_round_have_failed(journal: Journal
     assert journal.read_failures(retried) == [crash]
     resumed = replace(record, spec=replace(record.spec, retried=1, resumed=1))
     assert journal.read_failures(resumed) == []
+
+
+def test_damaged_failure_is_named_and_a_resume_removes_it(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = replace(create_record("a", 1), ended=3.0, error="item 1: crash")
+    attempt = FailedAttempt(1, 2.0, 0, True, CRASH)
+    journal.write(Changes(jobs=[record], failed_attempts=[attempt]))
+    with closing(sqlite3.connect(get_database_path(journal.directory))) as database, database:
+        database.execute("UPDATE failures SET traceback = 'another'")
+    with pytest.raises(StateError, match="the failure of item 1 of job 'a' is damaged"):
+        journal.read_failures(record)
+    journal.close()
+    with closing(Journal.resume(journal.directory)) as resumed:
+        assert resumed.read_failures(record) == []
+    assert "removing a damaged entry: 1 in the table failures" in caplog.text
 
 
 def test_two_jobs_cannot_have_the_same_name(journal: Journal) -> None:
