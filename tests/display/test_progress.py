@@ -18,6 +18,11 @@ DONE = replace(RUNNING, state="done", done=2)
 RUN = RunOverview(servers=2, policy="equi", jobs=[RUNNING])
 
 
+@pytest.fixture(autouse=True)
+def refresh_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hesrpt.display.progress._REFRESH_SECONDS", 0.01)
+
+
 class RecordedScreen:
     """Remembers what it was told to show."""
 
