@@ -22,8 +22,9 @@ _COLOURS = {
 }
 _TABLE = "border-collapse:collapse;border:none;margin:2px 0;color:inherit;font-size:inherit"
 _HEADINGS = ("job", "state", "", "items", "servers", "elapsed", "left")
-_CELL = "padding:2px 12px 2px 0;border:none;background:none;white-space:nowrap;"
-_LEFT, _RIGHT = f"{_CELL}text-align:left;", f"{_CELL}text-align:right;"
+_CELL = "padding:2px 12px 2px 0;border:none;background:none;vertical-align:middle;"
+_LEFT = f"{_CELL}white-space:nowrap;text-align:left;"
+_RIGHT = f"{_CELL}white-space:nowrap;text-align:right;"
 
 
 def render_run(run: RunOverview) -> str:
