@@ -130,7 +130,7 @@ def measure_growth(console: Console, servers: float = 1000.0) -> None:
     table = Table(*headers, "times the row before", box=None)
     workloads = [Workload.pareto(10**e, speedup=PowerLaw(0.5)) for e in (4, 5, 6)]
     sorts = [measure_best_time(lambda w=w: np.argsort(w.sizes)) for w in workloads]  # type: ignore[misc]
-    for policy in ("hesrpt", "equi", "srpt"):
+    for policy in ("hesrpt", "adaptive", "equi", "srpt"):
         simulate(workloads[0].head(100), servers, policy)  # compile first
         before: tuple[float, float] | None = None
         for workload, sort in zip(workloads, sorts, strict=True):

@@ -48,7 +48,7 @@ def measure_replays(console: Console) -> None:
     began = time.perf_counter()
     np.argsort(trace.runtimes, kind="stable")
     sort = time.perf_counter() - began
-    for policy in ("fcfs", "easy", "equi", "hesrpt"):
+    for policy in ("fcfs", "easy", "equi", "adaptive", "hesrpt"):
         began = time.perf_counter()
         run_study(trace, policies=[policy])
         seconds = time.perf_counter() - began

@@ -56,8 +56,8 @@ def exhibit_bounds(rows: Sequence[Row], settings: Settings) -> Exhibit:
         name="beyond_bounds",
         title="The distance to the best possible",
         sentence=(
-            "Compared with what any scheduler could reach, even one that knows all arrivals, mean "
-            f"flow time is up to {worst['adaptive'] - 1:.0%} higher under adaptive, "
+            "Compared with a bound that no scheduler can beat, even one that knows all arrivals, "
+            f"mean flow time is up to {worst['adaptive'] - 1:.0%} higher under adaptive, "
             f"{worst['equi'] - 1:.0%} under EQUI, {worst['hesrpt'] - 1:.0%} under heSRPT and "
             f"{worst['srpt'] - 1:.0%} under SRPT."
         ),
