@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hesrpt import InputError, Pool
+from hesrpt.runtime import driver, live_run
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.counterfactuals import RunComparison, compare_policies
 from hesrpt.runtime.engines.engine import Outcome
@@ -18,7 +19,7 @@ from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.inspection import read_report
 from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, RunHistory
+from hesrpt.runtime.run_history import RunHistory
 from hesrpt.runtime.storage.journal_entries import JobRecord
 
 SECONDS = {"large": 5.0, "medium": 4.0, "small": 3.0}
@@ -113,14 +114,17 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
         assert mean == pytest.approx(get_means(undisturbed)[policy], rel=0.25)
 
 
-def test_many_items_are_replayed_in_pieces() -> None:
+def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (driver, live_run):
+        monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
-        pool.add_jobs([create_job("large", MAX_TIMED_ITEMS + 100), create_job("small", 2000)])
+        pool.add_jobs([create_job("large", 1200), create_job("small", 400)])
+    assert pool._driver.describe_history().timings.keys() == {2}
     comparison = pool.compare_policies()
     means = get_means(comparison)
     assert means["adaptive"] == pytest.approx(comparison.mean_flow_time, rel=0.05)
-    # 5,100 and then 2,000 items on 4 servers, at 0.2 s each.
-    assert means["fifo"] == pytest.approx((255 + 355) / 2, rel=0.05)
+    # 1,200 and then 400 items on 4 servers, at 0.2 s each.
+    assert means["fifo"] == pytest.approx((60 + 80) / 2, rel=0.05)
 
 
 def test_uncertain_speedups_widen_the_margin() -> None:
