@@ -384,7 +384,7 @@ class ModelledRun(RuleBasedStateMachine):
             self.functions |= {
                 name: job.request.function
                 for name, job in self.jobs.items()
-                if not self.durable[name]
+                if not self.durable[name] or self.on_change == "keep"
             }
         for job in self.jobs.values():
             if job.source is not None and job.handle.has_ended and not job.given_up:
