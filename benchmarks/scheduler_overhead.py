@@ -12,9 +12,9 @@ from rich.table import Table
 
 from benchmarks.timing import measure_best_time
 from hesrpt import Pool, PowerLaw
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.events import ItemFinished, JobArrived, Tick
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import ItemFinished, JobArrived, Tick
+from hesrpt.runtime.job_spec import JobSpec
 
 _ITEMS, _SECONDS = 600, 0.01
 

@@ -35,7 +35,7 @@ from chaos.scheduler import Scheduler, hold_database_lock
 from chaos.small_disk import SmallDisk
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.runtime.requests import request_change, submit_jobs
 from hesrpt.runtime.storage.journal_entries import RequestKind
 

@@ -10,7 +10,7 @@ from support.shell import call
 
 from hesrpt.cli.failed_items import print_failures
 from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_entries import JobRecord
 
 JOBS = """

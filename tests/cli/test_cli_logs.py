@@ -10,9 +10,9 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.commands.jobs_file import parse_jobs_file
-from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.log_following import LogFollower
+from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.runtime.reports.log_following import LogFollower
 from hesrpt.runtime.storage.logs import mark_attempt
 
 

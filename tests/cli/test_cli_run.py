@@ -19,7 +19,7 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.engines.processes import MARKS_VARIABLE
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 
 JOBS = """
 servers = 2

@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 
 
 @pytest.fixture

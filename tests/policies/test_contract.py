@@ -12,11 +12,11 @@ from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simula
 from hesrpt.cli.main import app
 from hesrpt.policies import POLICIES, RigidDiscipline, get_policy, list_malleable_policies
 from hesrpt.runtime import pool as pool_module
-from hesrpt.runtime.core import Core
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
+from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
 from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.events import Finish, ItemFinished, JobArrived, Start, Tick
-from hesrpt.runtime.forecast import estimate_remaining_work, predict_ends
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 

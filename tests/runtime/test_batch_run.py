@@ -13,8 +13,8 @@ import pytest
 from hesrpt import InputError, Pool
 from hesrpt.runtime.batch_run import RunOptions, run_jobs
 from hesrpt.runtime.commands.jobs_file import parse_jobs_file
-from hesrpt.runtime.inspection import read_status
 from hesrpt.runtime.job_registry import OnChange
+from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.runtime.requests import submit_jobs
 from hesrpt.runtime.storage.journal_entries import JobRecord
 

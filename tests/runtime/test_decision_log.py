@@ -13,7 +13,7 @@ from support.stepping import KillSwitch, SteppedEngine, finish
 from hesrpt import Job, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
 Log: TypeAlias = pytest.LogCaptureFixture

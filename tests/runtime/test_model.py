@@ -40,7 +40,7 @@ from support.stepping import (
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.job_registry import OnChange
-from hesrpt.runtime.jobs import Resizing
+from hesrpt.runtime.job_spec import Resizing
 from hesrpt.runtime.requests import request_change, submit_jobs
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.storage.state_directory import get_database_path

@@ -11,7 +11,7 @@ from support.inline_engine import InlineEngine
 
 import hesrpt
 from hesrpt import Pool
-from hesrpt.runtime.inspection import read_report, read_status
+from hesrpt.runtime.reports.inspection import read_report, read_status
 
 RUNTIME = Path(hesrpt.__file__).parent / "runtime"
 

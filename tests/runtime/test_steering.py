@@ -14,11 +14,11 @@ from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.events import JobArrived
-from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import JobArrived
+from hesrpt.runtime.job_spec import JobSpec, Resizing
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.reports.inspection import read_status
 
 Create = Callable[..., tuple[Pool, SteppedEngine]]
 

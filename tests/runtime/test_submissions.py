@@ -14,9 +14,9 @@ from support.waiting import wait_until
 from hesrpt import StateError
 from hesrpt.runtime.batch_run import RunOptions, run_jobs
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
-from hesrpt.runtime.inspection import read_status
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.pool import Pool
+from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.runtime.requests import submit_jobs
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, Changes, JobRecord, Request

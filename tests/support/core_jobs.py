@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hesrpt import PowerLaw
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.events import Command, Start
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import Command, Start
+from hesrpt.runtime.job_spec import JobSpec
 
 HALF = PowerLaw(0.5)
 

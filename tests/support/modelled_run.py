@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from hesrpt import Pool
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.job_handle import Job
+from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_registry import OnChange
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal

@@ -11,8 +11,8 @@ from typing import Any
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import OnError
-from hesrpt.runtime.job_handle import Job
-from hesrpt.runtime.jobs import JobSpec, Resizing
+from hesrpt.runtime.handles.job_handle import Job
+from hesrpt.runtime.job_spec import JobSpec, Resizing
 from support.stepping import GuidedItems
 
 

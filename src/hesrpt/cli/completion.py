@@ -61,7 +61,7 @@ def complete_format(incomplete: str) -> list[str]:
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the jobs in the run's state directory whose names start with ``incomplete``."""
-    from hesrpt.runtime.inspection import read_status
+    from hesrpt.runtime.reports.inspection import read_status
 
     try:
         status = read_status(ctx.params["state"])

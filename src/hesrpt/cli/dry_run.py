@@ -12,7 +12,7 @@ from hesrpt._version import __version__
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.runtime.batch_run import RunOptions
-from hesrpt.runtime.run_preview import PreviewedJob, RunPreview
+from hesrpt.runtime.reports.run_preview import PreviewedJob, RunPreview
 from hesrpt.units import format_duration
 
 # How many commands of a job to print.

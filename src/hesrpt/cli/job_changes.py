@@ -40,7 +40,7 @@ def change_jobs(
     Exit with code 1 if the change of a job was refused.
     """
     from hesrpt.cli.run_tables import describe_continuation
-    from hesrpt.runtime.inspection import read_status
+    from hesrpt.runtime.reports.inspection import read_status
     from hesrpt.runtime.requests import request_change
 
     if not names and not all_jobs:

@@ -17,7 +17,7 @@ from hesrpt.display.escaping import escape, escape_output
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.runtime.inspection import ItemLog
+    from hesrpt.runtime.reports.inspection import ItemLog
 
 _BLOCK_BYTES = 1 << 16
 # How often to look for new output, in seconds; and how many times as long as that took, at least.
@@ -46,7 +46,7 @@ def logs(
 
     A line such as "── item 3, attempt 2, 14:03:11 ──" tells the attempts of an item apart.
     """
-    from hesrpt.runtime.inspection import list_logs
+    from hesrpt.runtime.reports.inspection import list_logs
 
     printer = _Printer(job, has_headings=item is None)
     if follow:
@@ -64,7 +64,7 @@ def logs(
 
 def _follow(state: Path, job: str, item: int | None, printer: _Printer) -> None:
     """Print what items have printed and will print, until the job or its scheduler has ended."""
-    from hesrpt.runtime.log_following import LogFollower
+    from hesrpt.runtime.reports.log_following import LogFollower
 
     follower = LogFollower(state, job, item)
     goes_on = True

@@ -19,8 +19,8 @@ def report(
     """
     from hesrpt.cli.failed_items import failures_as_json, print_failures
     from hesrpt.cli.run_tables import print_outcome
-    from hesrpt.runtime.counterfactuals import compare_policies
-    from hesrpt.runtime.inspection import read_report
+    from hesrpt.runtime.reports.counterfactuals import compare_policies
+    from hesrpt.runtime.reports.inspection import read_report
 
     check_output_files(figures=[plot], others=[csv])
     run_report = read_report(state)

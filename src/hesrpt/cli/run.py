@@ -138,8 +138,8 @@ def run(
     from hesrpt.cli.run_tables import SCRIPT_HINT, get_resume_command, print_outcome
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
-    from hesrpt.runtime.counterfactuals import MAX_JOBS_AT_ONCE
-    from hesrpt.runtime.inspection import read_policy, read_report, read_status
+    from hesrpt.runtime.reports.counterfactuals import MAX_JOBS_AT_ONCE
+    from hesrpt.runtime.reports.inspection import read_policy, read_report, read_status
     from hesrpt.runtime.storage.state_directory import holds_run
 
     if jobs is None and state is None:
@@ -169,7 +169,7 @@ def run(
     )
     if dry_run:
         from hesrpt.cli.dry_run import print_preview
-        from hesrpt.runtime.run_preview import preview_run
+        from hesrpt.runtime.reports.run_preview import preview_run
 
         print_preview(preview_run(file.jobs, options), options, as_json=as_json)
         return
@@ -288,7 +288,7 @@ def _parse_resources(text: str) -> dict[str, float]:
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, including those that ended before the run was resumed."""
     from hesrpt.cli.failed_items import failures_as_json
-    from hesrpt.runtime.inspection import read_status
+    from hesrpt.runtime.reports.inspection import read_status
 
     keys = ("name", "state", "items", "done", "flow_time", "error")
     if state is None:

@@ -14,8 +14,8 @@ from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
-from hesrpt.runtime.counterfactuals import RunComparison
-from hesrpt.runtime.inspection import RunStatus
+from hesrpt.runtime.reports.counterfactuals import RunComparison
+from hesrpt.runtime.reports.inspection import RunStatus
 from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.units import format_duration, format_duration_with_margin
 

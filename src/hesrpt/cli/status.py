@@ -26,7 +26,7 @@ def status(
         return
     from hesrpt.cli.failed_items import failures_as_json
     from hesrpt.cli.run_tables import print_status
-    from hesrpt.runtime.inspection import read_status
+    from hesrpt.runtime.reports.inspection import read_status
 
     run_status = read_status(state)
     if as_json:
@@ -59,8 +59,8 @@ def status(
 
 def _show_learned(state: Path, as_json: bool) -> None:
     from hesrpt.cli.learned_table import print_learned
-    from hesrpt.runtime.inspection import read_learned_runs
-    from hesrpt.runtime.kinds import KindMemory
+    from hesrpt.runtime.decisions.kinds import KindMemory
+    from hesrpt.runtime.reports.inspection import read_learned_runs
 
     kinds = KindMemory(read_learned_runs(state)).summarise()
     if as_json:

@@ -13,7 +13,7 @@ from types import FrameType
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.storage.journal import Journal

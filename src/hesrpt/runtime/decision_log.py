@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hesrpt.display.escaping import escape
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.events import (
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import (
     CapacityChanged,
     Command,
     Drop,
@@ -29,8 +29,8 @@ from hesrpt.runtime.events import (
     Reopen,
     WeightChanged,
 )
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import get_job_state
-from hesrpt.runtime.jobs import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.units import format_duration
 

@@ -15,14 +15,16 @@ from contextlib import ExitStack
 from functools import partial
 
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.call_source import CallSource
-from hesrpt.runtime.callback_thread import CallbackThread
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.dispatch import MAX_BATCH
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.dispatch import MAX_BATCH
+from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
+from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.forecast import Forecaster, RemainingWork, estimate_remaining_work
+from hesrpt.runtime.handles.callback_thread import CallbackThread
+from hesrpt.runtime.handles.watches import Watch, Watches
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
-from hesrpt.runtime.kinds import KindMemory
+from hesrpt.runtime.items.call_source import CallSource
+from hesrpt.runtime.items.sources import ReadAhead
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import (
@@ -33,10 +35,8 @@ from hesrpt.runtime.messages import (
     Message,
     RequestReceived,
 )
-from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, RunHistory
-from hesrpt.runtime.sources import ReadAhead
+from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, RunHistory
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.watches import Watch, Watches
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
 _STEP_SECONDS = 0.5

@@ -9,10 +9,10 @@ from itertools import islice, repeat
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from hesrpt.runtime.call_source import CallSource
-from hesrpt.runtime.calls import call_with_each
 from hesrpt.runtime.driver import Driver
-from hesrpt.runtime.job_handle import Job
+from hesrpt.runtime.handles.job_handle import Job
+from hesrpt.runtime.items.call_source import CallSource
+from hesrpt.runtime.items.calls import call_with_each
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hesrpt.runtime.decisions.events import Drop
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
-from hesrpt.runtime.events import Drop
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.recorder import Recorder

@@ -13,8 +13,8 @@ import sys
 import weakref
 from multiprocessing.util import Finalize
 
-from hesrpt.runtime.call_source import CallSource
 from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.items.call_source import CallSource
 
 _LOG = logging.getLogger("hesrpt")
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.errors import InputError, JobError
-from hesrpt.runtime.completions import Completions
+from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.handles.completions import Completions
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
+from hesrpt.runtime.items.sources import CommandSource, Source
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
-from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.learning import ItemDurations
-from hesrpt.runtime.run_history import ItemTiming
-from hesrpt.runtime.sources import CommandSource, Source
+from hesrpt.runtime.reports.run_history import ItemTiming
 from hesrpt.runtime.storage.journal_entries import CANCELLED_ON_REQUEST, Answer, JobRecord
 from hesrpt.speedups import PowerLaw
 

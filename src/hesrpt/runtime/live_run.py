@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.core import Core
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
-from hesrpt.runtime.engines.engine import Engine, Outcome
-from hesrpt.runtime.events import (
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import (
     CapacityChanged,
     Command,
     Continue,
@@ -40,9 +39,10 @@ from hesrpt.runtime.events import (
     Tick,
     WeightChanged,
 )
+from hesrpt.runtime.decisions.kinds import KindMemory
+from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.identity.earlier_items import Matches
-from hesrpt.runtime.kinds import KindMemory
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobRetried,
@@ -56,7 +56,7 @@ from hesrpt.runtime.messages import (
     SourceProgress,
 )
 from hesrpt.runtime.recorder import Recorder
-from hesrpt.runtime.run_history import MAX_TIMED_ITEMS, ItemTiming
+from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_memory import RunMemory
 from hesrpt.runtime.steering import obey
 from hesrpt.runtime.storage.journal import Journal

@@ -19,23 +19,21 @@ from hesrpt.display.progress import Progress
 from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike, get_malleable_policy
-from hesrpt.runtime.call_source import CallSource
-from hesrpt.runtime.core import Core
-from hesrpt.runtime.counterfactuals import MAX_JOBS, RunComparison, compare_policies
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.kinds import KindMemory
+from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions, create_engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import ItemFailure, OnError
-from hesrpt.runtime.inspection import read_learned_runs, read_report
-from hesrpt.runtime.job_handle import Job
-from hesrpt.runtime.job_handles import JobHandles
+from hesrpt.runtime.handles.job_handle import Job
+from hesrpt.runtime.handles.job_handles import JobHandles
+from hesrpt.runtime.items.call_source import CallSource
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
-from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.kinds import KindMemory
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.lifetime import start_driver
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.live_overview import describe_run, write_run
 from hesrpt.runtime.live_run import Snapshot
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.python_jobs import (
@@ -43,8 +41,10 @@ from hesrpt.runtime.python_jobs import (
     create_executor_job,
     create_map_job,
 )
-from hesrpt.runtime.run_schedule import build_schedule
-from hesrpt.runtime.server_limits import check_server_limits
+from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
+from hesrpt.runtime.reports.inspection import read_learned_runs, read_report
+from hesrpt.runtime.reports.live_overview import describe_run, write_run
+from hesrpt.runtime.reports.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
 from hesrpt.schedule import Schedule

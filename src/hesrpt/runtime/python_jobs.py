@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.call_source import CallSource
-from hesrpt.runtime.calls import Caller
+from hesrpt.runtime.decisions.server_limits import ServerLimits
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.identity.fingerprints import fingerprint_function
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.items.call_source import CallSource
+from hesrpt.runtime.items.calls import Caller
+from hesrpt.runtime.items.sources import PythonSource, ReadAhead
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.server_limits import ServerLimits
-from hesrpt.runtime.sources import PythonSource, ReadAhead
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hesrpt.runtime.kinds import LearnedRun
+from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     WHOLE_POOL,

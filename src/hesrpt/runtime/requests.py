@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, Request, RequestKind
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.kinds import KindMemory, LearnedRun
-from hesrpt.runtime.learning import Prior
+from hesrpt.runtime.decisions.kinds import KindMemory, LearnedRun
+from hesrpt.runtime.decisions.learning import Prior
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.recorder import Recorder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from math import inf
 
-from hesrpt.runtime.core import Core
+from hesrpt.runtime.decisions.core import Core
 
 # How long jobs may wait before a warning, in seconds.
 _WARNING_SECONDS = 3.0

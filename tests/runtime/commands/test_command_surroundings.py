@@ -11,7 +11,7 @@ from support.paths import ROOT
 from hesrpt import InputError, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.commands.jobs_file import parse_jobs_file
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
 NASTY = ["a b", "$(touch hacked)", "'; touch hacked; '", '"`touch hacked`', "x\ny", "*", "-rf", "é"]

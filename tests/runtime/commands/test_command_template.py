@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
 #: Lines for the shell, with what ``show``, which prints its arguments, must receive before and

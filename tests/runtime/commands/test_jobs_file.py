@@ -11,7 +11,7 @@ from support.shell import assert_refused, call
 
 from hesrpt import InputError
 from hesrpt.runtime.commands.jobs_file import parse_jobs_file, read_jobs_file
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 
 GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
 

@@ -319,7 +319,7 @@ FEW_FILES = """
 import resource
 from hesrpt import Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
 with Pool(servers=100) as pool:

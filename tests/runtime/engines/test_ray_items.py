@@ -25,7 +25,7 @@ from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.ray.actors import Assignment, Batch
 from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 from hesrpt.runtime.engines.threads import THREAD_VARIABLES
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 
 
 class Laboratory:

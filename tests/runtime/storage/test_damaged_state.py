@@ -16,8 +16,13 @@ import pytest
 from support.inline_engine import InlineEngine
 
 from hesrpt import StateError
-from hesrpt.runtime.inspection import read_learned_runs, read_policy, read_report, read_status
 from hesrpt.runtime.pool import Pool
+from hesrpt.runtime.reports.inspection import (
+    read_learned_runs,
+    read_policy,
+    read_report,
+    read_status,
+)
 from hesrpt.runtime.storage import journal_items
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import NO_POSITION, Changes, MovedItem

@@ -15,7 +15,7 @@ from support.inline_engine import InlineEngine
 
 import hesrpt
 from hesrpt import Pool, StateError
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Changes
 

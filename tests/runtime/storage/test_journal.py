@@ -12,7 +12,7 @@ import pytest
 
 from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     NO_POSITION,

@@ -18,7 +18,7 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.runtime.requests import submit_jobs
 from hesrpt.runtime.storage import journal_database
 

@@ -19,7 +19,7 @@ from hesrpt import Pool
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.runtime.engines.output import read_end
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.logs import (
     LOG_LIMIT,

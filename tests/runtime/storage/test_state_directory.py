@@ -19,7 +19,7 @@ from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Pool, StateError
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 
 
 def square(x: int) -> int:

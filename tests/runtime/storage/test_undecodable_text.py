@@ -12,7 +12,7 @@ import pytest
 from support.inline_engine import InlineEngine
 
 from hesrpt import JobError, Pool
-from hesrpt.runtime.inspection import read_status
+from hesrpt.runtime.reports.inspection import read_status
 
 
 def fail(item: object) -> None:

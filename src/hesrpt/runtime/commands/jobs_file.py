@@ -20,8 +20,8 @@ from hesrpt.runtime.commands.toml_values import (
     to_string,
     to_whole_number,
 )
-from hesrpt.runtime.jobs import JobSpec, Resizing
-from hesrpt.runtime.server_limits import ServerLimits, check_server_limits
+from hesrpt.runtime.decisions.server_limits import ServerLimits, check_server_limits
+from hesrpt.runtime.job_spec import JobSpec, Resizing
 from hesrpt.runtime.text import describe_value
 from hesrpt.speedups import PowerLaw
 

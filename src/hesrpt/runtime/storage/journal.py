@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
     Answer,

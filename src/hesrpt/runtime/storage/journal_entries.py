@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, TypeAlias
 
+from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
-from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.kinds import LearnedRun
 from hesrpt.speedups import Speedup
 
 #: The error of a job that was not done when its jobs file was changed.

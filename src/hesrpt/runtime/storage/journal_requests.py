@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.jobs import JobSpec
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import Answer, Request
 from hesrpt.runtime.storage.journal_rows import Row, is_intact, seal

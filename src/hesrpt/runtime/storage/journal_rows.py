@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
+from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.jobs import JobSpec
-from hesrpt.runtime.kinds import LearnedRun
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_entries import FailedAttempt, FinishedItem, Holding, JobRecord
 from hesrpt.speedups import PowerLaw, Speedup
 

@@ -1,0 +1,226 @@
+"""A job as the core sees it: what it has started, what is done of it, and what it may have."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from hesrpt.runtime.decisions.learning import ItemDurations
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.speedups import PowerLaw, Speedup
+
+
+@dataclass
+class ItemInFlight:
+    """An item that was given to the engine and has not ended."""
+
+    started: float
+    width: int  # how many servers its job held when it started, including its own
+    servers: int  # 0 while it waits in the engine for a server, or is suspended
+    next_item: int | None = None  # of its batch
+    suspended_at: float | None = None  # None: it is not suspended
+    suspended_servers: int = 0  # how many servers it had before
+
+    @property
+    def last_servers(self) -> int:
+        """How many servers it has; if it is suspended, how many it had before."""
+        return self.servers if self.suspended_at is None else self.suspended_servers
+
+    def measure_seconds(self, time: float) -> float:
+        """Return how long it has run, not counting the time during which it was suspended."""
+        return (time if self.suspended_at is None else self.suspended_at) - self.started
+
+
+@dataclass(eq=False, kw_only=True)
+class ActiveJob:
+    """A job that has not ended, as the core sees it."""
+
+    spec: JobSpec
+    number: int  # in order of arrival
+    arrived: float
+    items: int | None  # None: unknown until they run out
+    items_read: int | None = None  # announced so far by ItemsRead; None: all are known
+    is_exhausted: bool = True  # whether there are no further items to read
+    items_taken: int = 0  # how many have been started, not counting retries
+    next_item: int = 0
+    done_before: deque[range] = field(default_factory=deque)  # done in an earlier run; skipped
+    earlier_count: int = 0  # how many were done in an earlier run
+    done_count: int = 0  # includes the failed items
+    failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
+    stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
+    retry_queue: deque[int] = field(default_factory=deque)
+    failures: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
+    in_flight: dict[int, ItemInFlight] = field(default_factory=dict)
+    durations: ItemDurations = field(init=False)
+    planned: int = 0  # servers that the policy gives it
+    denied: int = 0  # servers that the policy would give it, but that are too few for it
+    waited_work: float = 0.0  # what it would have done on them, in seconds on one server
+    observed: int = 0  # servers that it holds
+    max_width: int = 0  # the most servers that one command can have
+    # For a command that is resized by restarting it:
+    work_done: float = 0.0  # before the last restart, in seconds on one server
+    resized_at: float = -inf
+    previous_width: int = 0
+
+    def __post_init__(self) -> None:
+        self.durations = ItemDurations(prior=self.spec.prior)
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.name
+
+    @property
+    def is_bag(self) -> bool:
+        """Whether the job is a bag of items, rather than one command on several servers."""
+        return self.spec.resize is None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the job starts nothing until it is resumed."""
+        return self.spec.is_paused
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all items are done, or have failed."""
+        return self.is_exhausted and self.items is not None and self.remaining_items <= 0
+
+    @property
+    def remaining_items(self) -> int:
+        """How many items are not done.
+
+        If the total is unknown, assume that as many items are still to come as are done already. An
+        executor has only the calls submitted so far.
+        """
+        if self.items is None:
+            unstarted = self.unstarted_items if self.spec.is_executor else max(self.done_count, 1)
+            return unstarted + len(self.in_flight)
+        return self.items - self.done_count
+
+    @property
+    def is_size_known(self) -> bool:
+        """Whether the size of the job, or of its items, is given or learned, not assumed."""
+        spec = self.spec
+        is_learned = self.durations.items > 0 or spec.prior.item_seconds is not None
+        return is_learned or spec.size is not None
+
+    @property
+    def waiting_items(self) -> int:
+        """How many known items are waiting to be started."""
+        if self.items is None:
+            return self.unstarted_items
+        return self.items - self.done_count - len(self.in_flight)
+
+    @property
+    def unstarted_items(self) -> int:
+        """How many items that have been read are waiting to be started."""
+        if self.items_read is None:
+            return self.waiting_items
+        available = len(self.retry_queue) + self.items_read - self.items_taken
+        return available if self.items is None else min(available, self.waiting_items)
+
+    @property
+    def startable_items(self) -> int:
+        """How many items can be started now."""
+        return 0 if self.is_paused else self.unstarted_items
+
+    @property
+    def usable_items(self) -> int:
+        """How many items are in flight or can be started now."""
+        return len(self.in_flight) + self.startable_items
+
+    @property
+    def max_servers(self) -> int:
+        """The most servers that the job can use now."""
+        if self.is_bag:
+            return self._limit(self.usable_items)
+        if self.is_paused or self.min_servers > self.max_width:
+            return 0
+        return self._limit(self.max_width)
+
+    @property
+    def max_servers_later(self) -> int:
+        """The most servers that the job can use once all its known items have been read."""
+        if self.is_paused:
+            return self.max_servers
+        if self.is_bag:
+            return self._limit(len(self.in_flight) + self.waiting_items)
+        return max(self._limit(self.max_width), self.min_servers)
+
+    @property
+    def min_servers(self) -> int:
+        """The fewest servers with which the job can start or go on.
+
+        A bag can use any number, but should get at least so many while it has items.
+        """
+        if self.is_bag:
+            return min(self.spec.min_servers, self.max_servers)
+        return max(self.spec.min_servers, 1)
+
+    @property
+    def fewest_to_start(self) -> int:
+        """How many servers have to be free before a command starts or goes on."""
+        return self.min_servers if self.spec.resize == "affinity" else self.planned
+
+    def _limit(self, servers: int) -> int:
+        return servers if self.spec.max_servers is None else min(servers, self.spec.max_servers)
+
+    @property
+    def requested(self) -> int:
+        """How many servers to request for the job: as planned, but no more than it can use."""
+        return min(self.planned, self.max_servers)
+
+    @property
+    def speedup(self) -> Speedup:
+        """The speedup that was given, or the one learned so far."""
+        return self.spec.speedup or PowerLaw(self.durations.p)
+
+    def add_in_flight(self, item: int, in_flight: ItemInFlight) -> None:
+        """Record that an item was given to the engine."""
+        self.in_flight[item] = in_flight
+        self.observed += in_flight.servers
+
+    def set_servers(self, in_flight: ItemInFlight, servers: int) -> None:
+        """Record that an item in flight now has this many servers."""
+        self.observed += servers - in_flight.servers
+        in_flight.servers = servers
+
+    def suspend(self, in_flight: ItemInFlight, time: float) -> None:
+        """Record that an item in flight is suspended, and holds no servers."""
+        in_flight.suspended_at, in_flight.suspended_servers = time, in_flight.servers
+        self.set_servers(in_flight, 0)
+
+    def go_on(self, in_flight: ItemInFlight, servers: int, time: float) -> None:
+        """Record that a suspended item goes on."""
+        in_flight.started += time - (in_flight.suspended_at or 0.0)
+        in_flight.suspended_at = None
+        self.set_servers(in_flight, servers)
+
+    def remove_in_flight(self, item: int) -> ItemInFlight | None:
+        """Record that an item is no longer in flight, and return it; None if it was not."""
+        in_flight = self.in_flight.pop(item, None)
+        if in_flight is not None:
+            self.observed -= in_flight.servers
+        return in_flight
+
+    def add_done(self, done: Iterable[range]) -> None:
+        """Record items that were done in an earlier run, and come after those known so far."""
+        for items in done:
+            self.earlier_count += len(items)
+            self.done_count += len(items)
+            if self.done_before and self.done_before[-1].stop == items.start:
+                items = range(self.done_before.pop().start, items.stop)
+            self.done_before.append(items)
+
+    def take_item(self) -> int:
+        """Return the next item to start."""
+        if self.retry_queue:
+            return self.retry_queue.popleft()
+        while self.done_before and self.done_before[0].start == self.next_item:
+            self.next_item = self.done_before.popleft().stop
+        self.next_item += 1
+        self.items_taken += 1
+        return self.next_item - 1

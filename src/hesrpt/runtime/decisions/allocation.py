@@ -1,0 +1,247 @@
+"""How many servers each job should have: estimate the remaining work, and ask the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.policies import (
+    HeSrpt,
+    Policy,
+    PolicyBinder,
+    PolicyLike,
+    Rounded,
+    State,
+    WorkloadFacts,
+    approximate_exponent,
+    get_malleable_policy,
+    respect_weights,
+    round_fairly,
+)
+from hesrpt.runtime.decisions.active_job import ActiveJob
+from hesrpt.runtime.decisions.calibrator import Calibrator
+from hesrpt.runtime.decisions.learning import ItemDurations
+from hesrpt.runtime.decisions.limited_sharing import Need, share_servers
+from hesrpt.speedups import Speedup, SpeedupVector
+
+# The assumed duration of an item, in seconds, before any item has finished.
+_DEFAULT_ITEM_SECONDS = 1.0
+# At least this fraction of an item in flight is assumed to remain.
+_MIN_REMAINING = 0.05
+# A command of unknown size is assumed to need at least this many more seconds.
+_UNKNOWN_COMMAND_SECONDS = 600.0
+# With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly, and
+# policies, for which limited speedups are slow, do not know the most servers of a job: it gives up
+# those that it cannot use.
+_MAX_EXACT_JOBS = 100
+
+
+class Allocator:
+    """Decides how many servers are planned for each job."""
+
+    def __init__(self, policy: PolicyLike) -> None:
+        self.policy = get_malleable_policy(policy)
+        self._binder = PolicyBinder(self.policy)
+        self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
+        self.calibrator = Calibrator(self.policy)
+        self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
+        self._allocated_at = 0.0
+
+    def estimate_remaining(self, job: ActiveJob, time: float) -> float:
+        """Estimate the remaining work of a job, in seconds on one server."""
+        return self._estimate_bag(job, time) if job.is_bag else _estimate_command(job, time)
+
+    def _estimate_bag(self, job: ActiveJob, time: float) -> float:
+        speedup = job.speedup
+        item_seconds = self._estimate_item_seconds(job)
+        items = float(job.remaining_items - len(job.in_flight))
+        for in_flight in job.in_flight.values():
+            rate = float(speedup(in_flight.width)) / in_flight.width
+            finished = (time - in_flight.started) * rate / item_seconds
+            items += max(1 - finished, _MIN_REMAINING)
+        remaining = items * item_seconds
+        if job.spec.size is not None and job.items is None:
+            return max(job.spec.size - job.done_count * item_seconds, remaining)
+        return remaining
+
+    def _estimate_item_seconds(self, job: ActiveJob) -> float:
+        if job.spec.size is not None and job.items is not None:
+            return job.spec.size / max(job.items, 1)
+        item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
+        if item_seconds is None:
+            item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
+        return item_seconds or _DEFAULT_ITEM_SECONDS
+
+    def _estimate_done(self, job: ActiveJob, time: float) -> float:
+        """Estimate the work that was done of a job, in seconds on one server."""
+        if job.is_bag:
+            return job.done_count * self._estimate_item_seconds(job)
+        return _measure_work_done(job, time)
+
+    def allocate(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
+        """Set the planned servers of each job."""
+        if self.calibrator.has_to_learn(job.number for job in jobs):
+            remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
+            state = _describe_jobs(jobs, remaining, max(servers, 1), time)
+            state.sizes = remaining + [self._estimate_done(job, time) for job in jobs]
+            self.calibrator.advance(state)
+        self._apply_policy(jobs, servers, time)
+        _let_unknown_jobs_start(jobs, servers)
+        self._allocated_at = time
+
+    def _apply_policy(self, all_jobs: list[ActiveJob], servers: int, time: float) -> None:
+        for job in all_jobs:
+            job.planned, job.denied = 0, 0 if job.is_paused else job.denied
+        running = [job for job in all_jobs if not job.is_paused]
+        fixed = [job for job in running if keeps_width(job, time)]
+        for job in fixed:
+            job.planned, job.denied = job.observed, 0
+        free = servers - sum(job.planned for job in fixed)
+        for job in fixed:
+            (in_flight,) = job.in_flight.values()
+            needed = min(in_flight.last_servers, servers)
+            if in_flight.suspended_at is not None and needed <= free:
+                job.planned = needed
+                free -= needed
+        jobs = [job for job in running if job not in fixed]
+        remaining, needs = np.empty(len(jobs)), []
+        for place, job in enumerate(jobs):
+            job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
+            work = self.estimate_remaining(job, time) - job.waited_work
+            remaining[place] = max(work, 1e-9)
+            needs.append(_describe_need(job, is_overdue=work <= 0))
+
+        def ask(places: IntArray, servers: int) -> IntArray:
+            asked = [jobs[place] for place in places.tolist()]
+            return self._ask_policy(asked, remaining[places], servers, time)
+
+        shares = share_servers(ask, needs, max(free, 0))
+        for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
+            job.planned, job.denied = int(planned), int(denied)
+
+    def _ask_policy(
+        self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
+    ) -> IntArray:
+        """Return the whole servers that the policy gives each job."""
+        if servers == 0:
+            return np.zeros(len(jobs), dtype=np.int64)
+        return self.decide(_describe_jobs(jobs, remaining, servers, time))
+
+    def decide(self, state: State) -> IntArray:
+        """Return the whole servers that the policy gives each job of a state."""
+        state.calibration = self.calibrator.calibration
+        decision = self._bind_policy(state)(state)
+        rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
+        return rounded.astype(np.int64)
+
+    def _bind_policy(self, state: State) -> Policy:
+        """Return the policy bound to the jobs that share servers now.
+
+        If their weights differ, they count.
+        """
+        is_weighted = bool(np.any(state.weights != state.weights[0]))
+        policy = (self._weighted_binder if is_weighted else self._binder).bind(
+            WorkloadFacts(
+                sizes=state.remaining,
+                speedups=state.speedups,
+                servers=state.servers,
+                whole=state.whole,
+                # Rounded, so that small changes of p do not discard what the policy has computed.
+                approximate_p=round(approximate_exponent(state.speedups, state.remaining), 2),
+            )
+        )
+        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
+        if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
+            return Rounded(policy)
+        return policy
+
+
+def _describe_jobs(
+    jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
+) -> State:
+    """Return the state of these jobs as policies see it."""
+    speedups = [job.speedup for job in jobs]
+    if len(jobs) <= _MAX_EXACT_JOBS:
+        speedups = [limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs]
+    return State(
+        time=time,
+        servers=float(servers),
+        whole=True,
+        jobs=np.array([job.number for job in jobs], dtype=np.int64),
+        remaining=remaining.copy(),
+        sizes=remaining.copy(),
+        arrivals=np.array([job.arrived for job in jobs]),
+        weights=np.array([job.spec.weight for job in jobs]),
+        speedups=SpeedupVector.create(speedups),
+    )
+
+
+def limit_speedup(speedup: Speedup, max_servers: int | None, servers: int) -> Speedup:
+    """Return the speedup of a job that cannot use more than ``max_servers`` of the servers."""
+    if max_servers is None or max_servers >= servers:
+        return speedup
+    return speedup.limited(float(max_servers))
+
+
+def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
+    promise = 0
+    if job.is_bag:
+        promise = 1
+    elif job.observed > 0 and job.spec.resize == "affinity":
+        promise = 2  # a running command cannot do without
+    return Need(
+        fewest=job.min_servers, most=job.max_servers, promise=promise, is_overdue=is_overdue
+    )
+
+
+def _measure_work_done(job: ActiveJob, time: float) -> float:
+    """Return the work that a command has done, in seconds on one server."""
+    return job.work_done + sum(
+        in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
+        for in_flight in job.in_flight.values()
+    )
+
+
+def _estimate_command(job: ActiveJob, time: float) -> float:
+    work_done = _measure_work_done(job, time)
+    # A command of unknown size, or past its size, may well need as much again as it has done.
+    size = job.spec.size or job.spec.prior.item_seconds
+    if size is None:
+        return max(work_done, _UNKNOWN_COMMAND_SECONDS)
+    return max(size - work_done, _MIN_REMAINING * size, work_done - size)
+
+
+def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
+    """Give jobs of unknown size one server each, so that their size can be learned."""
+    unknown = [
+        job
+        for job in jobs
+        if job.is_bag
+        and not job.is_size_known
+        and job.planned == 0
+        and job.max_servers > 0
+        and not job.is_paused
+    ]
+    for job in unknown[: servers // 2]:
+        richest = max(jobs, key=lambda other: other.planned * other.is_bag)
+        if richest.planned <= max(richest.min_servers, 1) or not richest.is_bag:
+            return
+        richest.planned -= 1
+        job.planned = 1
+
+
+def keeps_width(job: ActiveJob, time: float) -> bool:
+    """Return whether a running command must keep its servers, forever or for the time being.
+
+    A command that resizes by restarting keeps them until its last restart has paid off.
+    """
+    if job.is_bag or not job.in_flight or job.spec.resize == "affinity":
+        return False
+    if job.spec.resize == "never":
+        return True
+    (in_flight,) = job.in_flight.values()
+    gain = 1.0
+    if job.previous_width:
+        speeds = float(job.speedup(job.previous_width)), float(job.speedup(in_flight.servers))
+        gain = abs(1 - min(speeds) / max(speeds))
+    return (time - job.resized_at) * gain < job.spec.restart_cost

@@ -1,0 +1,252 @@
+"""The scheduler's decisions. No clock, no process, no file: events in, commands out.
+
+Each job has three numbers of servers: those the policy has *planned* for it, those *requested* for
+it (the planned ones, but no more than it can use), and those it is *observed* to hold (items in
+flight, or the width of its command). A bag that holds too many servers starts no further items, and
+servers that become free go to jobs that hold too few. So shrinks always come before grows, and no
+running item of a bag is interrupted.
+
+A *paused* job is given no servers. A bag keeps those of its items in flight until they end. A
+command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight
+without servers, and goes on when the job has been resumed and there are servers for it.
+
+Events are handled here. Which items start and stop then is in
+:mod:`~hesrpt.runtime.decisions.dispatch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from hesrpt.errors import InputError
+from hesrpt.policies import PolicyLike
+from hesrpt.runtime.decisions.active_job import ActiveJob, ItemInFlight
+from hesrpt.runtime.decisions.allocation import Allocator
+from hesrpt.runtime.decisions.dispatch import Dispatcher
+from hesrpt.runtime.decisions.events import (
+    CapacityChanged,
+    Command,
+    Drop,
+    Event,
+    Finish,
+    ItemFailed,
+    ItemFinished,
+    ItemLost,
+    ItemsExhausted,
+    ItemsRead,
+    ItemsRetried,
+    JobArrived,
+    JobCancelled,
+    JobContinued,
+    JobEvent,
+    JobPaused,
+    Reopen,
+    Stop,
+    Tick,
+    WeightChanged,
+)
+from hesrpt.runtime.decisions.retries import (
+    describe_failed_items,
+    requeue_failed_items,
+    set_aside,
+    try_again,
+)
+
+
+class Core:
+    """The state of the scheduler, advanced by :meth:`handle`."""
+
+    def __init__(
+        self, servers: int, policy: PolicyLike = "hesrpt", batch_seconds: float = 0.0
+    ) -> None:
+        if servers < 0:
+            raise InputError(f"servers must be at least 0, got {servers}")
+        self.servers = self.max_width = servers
+        self.replan_seconds = 1.0  # replan at least this often, because more has been learned
+        self.allocator = Allocator(policy)
+        self.jobs: dict[str, ActiveJob] = {}
+        self.failed_jobs: dict[str, ActiveJob] = {}  # have ended, but their items can be retried
+        self.planned_at = -inf
+        self.arrivals = 0  # how many jobs have arrived
+        self._dispatcher = Dispatcher(self.jobs, self.allocator, batch_seconds)
+
+    def handle(self, *events: Event) -> list[Command]:
+        """Apply events to the state; return the commands to carry out, in this order."""
+        commands: list[Command] = []
+        needs_plan = [self._apply(event, commands) for event in events]
+        time = events[-1].time
+        if any(needs_plan) or (time - self.planned_at >= self.replan_seconds and self.jobs):
+            self.planned_at = time
+            self.allocator.allocate(list(self.jobs.values()), self.servers, time)
+            commands += self._dispatcher.shrink(time)
+        elif all(isinstance(event, Tick) for event in events):
+            return commands
+        commands += self._dispatcher.grow(self.servers, time)
+        return commands
+
+    @property
+    def observed(self) -> int:
+        """How many servers all jobs hold."""
+        return self._dispatcher.observed
+
+    def can_retry(self, job: str) -> bool:
+        """Return whether the failed items of a job can run again, or already do."""
+        return job in self.jobs or job in self.failed_jobs
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _apply(self, event: Event, commands: list[Command]) -> bool:
+        """Update the state; return whether a new plan is needed at once."""
+        match event:
+            case JobArrived():
+                self._add_job(event, commands)
+                return True
+            case CapacityChanged():
+                self.servers = event.servers
+                self.max_width = event.servers if event.max_width is None else event.max_width
+                for job in self.jobs.values():
+                    job.max_width = self.max_width
+                return True
+            case Tick():
+                return False
+            case ItemsRetried():
+                return self._retry_failed_items(event, commands)
+            case _:
+                active = self.jobs.get(event.job)
+                if active is None:  # the job ended while the event was on its way
+                    self._apply_to_failed_job(event)
+                    return False
+                return self._apply_to_job(event, active, commands)
+
+    def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
+        spec = event.spec
+        if spec.name in self.jobs:
+            raise InputError(f"there is already a job named {spec.name!r}")
+        self.arrivals += 1
+        is_read_later = spec.is_streamed or spec.items is None
+        job = self.jobs[spec.name] = ActiveJob(
+            spec=spec,
+            number=self.arrivals,
+            arrived=event.time,
+            items=spec.items,
+            items_read=0 if is_read_later else None,
+            is_exhausted=not is_read_later,
+            max_width=self.max_width,
+        )
+        job.add_done(event.done)
+        if job.is_done:
+            self._end_job(job, commands)
+
+    def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
+        """Let the failed items of a job run again; return whether there are any."""
+        job = self.jobs.get(event.job) or self.failed_jobs.pop(event.job, None)
+        if job is None or not job.failed_items:
+            return False
+        requeue_failed_items(job)
+        job.max_width = self.max_width
+        self.jobs[job.name] = job
+        commands.append(Reopen(job.name))
+        if job.stopped_by is not None:
+            self._end_job(job, commands, job.stopped_by)
+        return True
+
+    def _apply_to_failed_job(self, event: JobEvent) -> None:
+        """Update a job that has ended, in case that it is retried."""
+        if (job := self.failed_jobs.get(event.job)) is None:
+            return
+        match event:
+            case ItemsRead() | ItemsExhausted():
+                self._apply_to_job(event, job, [])
+            case ItemFinished() if event.item in job.retry_queue:  # it could not be stopped
+                job.retry_queue.remove(event.item)
+                job.done_count += 1
+            case JobCancelled():
+                job.stopped_by = event.error
+
+    def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
+        match event:
+            case ItemsRead():
+                had_too_few_items = job.usable_items <= job.planned
+                job.items_read = event.items
+                job.add_done(event.done)
+                if job.items is not None and not job.is_exhausted:
+                    # Some iterables have more items than they say.
+                    job.items = max(job.items, job.items_read + job.earlier_count)
+                return job.items is None or had_too_few_items
+            case ItemsExhausted():
+                job.items, job.is_exhausted = event.items, True
+                if job.is_done:
+                    self._end_job(job, commands)
+                return True
+            case JobCancelled():
+                self._end_job(job, commands, event.error)
+                return True
+            case JobPaused() | JobContinued():
+                job.spec = replace(job.spec, is_paused=isinstance(event, JobPaused))
+                return True
+            case WeightChanged():
+                job.spec = replace(job.spec, weight=event.weight)
+                return True
+            case ItemFinished() | ItemFailed() | ItemLost():
+                width_at_end = job.observed
+                in_flight = job.remove_in_flight(event.item)
+                if in_flight is None:
+                    return False
+                if in_flight.servers > 0:
+                    self._dispatcher.pass_on_server(job, in_flight, event.time)
+                if isinstance(event, ItemFinished):
+                    is_first = job.durations.items == 0
+                    self._learn(event, job, in_flight, width_at_end)
+                    return self._complete_item(job, commands) or is_first
+                return self._retry_or_give_up(event, job, commands)
+
+    def _learn(
+        self, event: ItemFinished, job: ActiveJob, in_flight: ItemInFlight, width_at_end: int
+    ) -> None:
+        if job.is_bag:
+            width = max(round((in_flight.width + width_at_end) / 2), 1)
+            job.durations.add(width, event.seconds)
+            self.allocator.all_durations.add(width, event.seconds)
+        else:
+            width = in_flight.last_servers
+            work = job.work_done + event.seconds * float(job.speedup(width))
+            had_one_width = job.work_done == 0 and in_flight.width == width
+            if job.spec.speedup is None and had_one_width:
+                job.durations.add(width, width * event.seconds)
+            else:
+                job.durations.add(1, work)
+
+    def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
+        """Count an item as done or failed; return whether a new plan is needed."""
+        job.done_count += 1
+        if job.is_done:
+            self._end_job(job, commands)
+            return True
+        return job.max_servers < job.planned
+
+    def _retry_or_give_up(
+        self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]
+    ) -> bool:
+        """Run an item again, unless it has failed too often; return whether to replan."""
+        error = try_again(event, job)
+        if error is None:
+            return False
+        commands.append(Drop(job.name, event.item, error))
+        if not job.spec.is_executor:
+            job.failed_items[event.item] = error
+        if job.spec.is_executor or job.spec.on_error == "keep":
+            return self._complete_item(job, commands)
+        job.done_count += 1
+        self._end_job(job, commands)
+        return True
+
+    def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
+        """End a job: with an error if it is cancelled, otherwise as its items have ended."""
+        commands += [Stop(job.name, item) for item in job.in_flight]
+        commands.append(Finish(job.name, error or describe_failed_items(job)))
+        del self.jobs[job.name]
+        self._dispatcher.forget(job)
+        if error is None and job.failed_items:
+            set_aside(job)
+            self.failed_jobs[job.name] = job

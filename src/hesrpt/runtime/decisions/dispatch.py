@@ -1,0 +1,196 @@
+"""Which items start, stop and change their servers, once servers are planned for each job.
+
+Shrinks come before grows. No clock, no process, no file: this is a part of the core's decisions.
+
+When items are short, the engine is given one more item than there are servers, so that no server
+waits for the scheduler. This *queued* item holds no server until another item ends. When starting
+an item is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import inf
+
+from hesrpt.runtime.decisions.active_job import ActiveJob, ItemInFlight
+from hesrpt.runtime.decisions.allocation import Allocator, keeps_width
+from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, Stop, Suspend
+
+# Items up to this long, in seconds, are queued in the engine before a server is free.
+_SHORT_SECONDS = 0.1
+#: The most items that a server is given at once.
+MAX_BATCH = 100
+
+
+class Dispatcher:
+    """Starts the items of the core's jobs on the servers that are planned for them."""
+
+    def __init__(
+        self, jobs: Mapping[str, ActiveJob], allocator: Allocator, batch_seconds: float
+    ) -> None:
+        self.jobs, self.allocator = jobs, allocator
+        self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
+        self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
+
+    @property
+    def observed(self) -> int:
+        """How many servers all jobs hold."""
+        return sum(job.observed for job in self.jobs.values())
+
+    def shrink(self, time: float) -> Iterable[Command]:
+        """Take servers from commands that hold more than planned."""
+        for job in self.jobs.values():
+            if job.is_bag:
+                continue
+            for item, in_flight in list(job.in_flight.items()):
+                if in_flight.servers <= job.planned:
+                    continue
+                if job.is_paused:
+                    yield self._pause_command(job, item, in_flight, time)
+                elif job.spec.resize == "affinity":
+                    width = max(job.planned, job.min_servers)
+                    if width < in_flight.servers:
+                        job.set_servers(in_flight, width)
+                        yield Resize(job.name, item, width)
+                elif job.spec.resize == "restart" and not keeps_width(job, time):
+                    yield self._stop_to_restart(job, item, in_flight, time)
+
+    def grow(self, servers: int, time: float) -> Iterable[Command]:
+        """Give free servers to jobs that hold fewer than requested."""
+        free = servers - self.observed
+        needy = [job for job in self.jobs.values() if job.observed < job.requested]
+        # Commands first: they need several servers at once. Then bags, shortest first.
+        if len(needy) > 1:
+            needy.sort(
+                key=lambda job: (
+                    job.is_bag,
+                    self.allocator.estimate_remaining(job, time) if job.is_bag else 0.0,
+                )
+            )
+        for job in needy:
+            if free <= 0:
+                break
+            if job.is_bag:
+                more = min(job.requested - job.observed, free, job.startable_items)
+                # A batch must leave at least one item for each server that starts after it.
+                for later_starts in range(more - 1, -1, -1):
+                    yield self._start_items(job, time, 1, job.startable_items - later_starts)
+                free -= max(more, 0)
+            elif job.in_flight:
+                ((item, in_flight),) = job.in_flight.items()
+                more = min(job.planned - in_flight.servers, free)
+                if in_flight.suspended_at is not None:
+                    if more < job.fewest_to_start:
+                        continue
+                    job.go_on(in_flight, more, time)
+                    free -= more
+                    yield Continue(job.name, item, more)
+                elif job.spec.resize == "affinity":
+                    job.set_servers(in_flight, in_flight.servers + more)
+                    free -= more
+                    yield Resize(job.name, item, in_flight.servers)
+                elif more == job.planned - in_flight.servers:
+                    free += in_flight.servers
+                    yield self._stop_to_restart(job, item, in_flight, time)
+                    free -= job.planned
+                    yield self._start_command(job, job.planned, time)
+            elif free >= job.fewest_to_start:
+                width = min(job.planned, free)
+                free -= width
+                yield self._start_command(job, width, time)
+
+        yield from self._queue_item(servers, time)
+
+    def pass_on_server(self, job: ActiveJob, ended: ItemInFlight, time: float) -> None:
+        """Record which item has taken over the server of an item that ended.
+
+        It is the next one of the batch or, after the last one, the item that was queued first.
+        """
+        if ended.next_item is not None and ended.next_item in job.in_flight:
+            self._give_server(job, ended.next_item, time)
+            return
+        while self._queued:
+            name, item = self._queued.pop(0)
+            owner = self.jobs.get(name)
+            if owner is not None and item in owner.in_flight:
+                self._give_server(owner, item, time)
+                return
+
+    def _give_server(self, job: ActiveJob, item: int, time: float) -> None:
+        in_flight = job.in_flight[item]
+        job.set_servers(in_flight, 1)
+        in_flight.started, in_flight.width = time, job.observed
+
+    def forget(self, job: ActiveJob) -> None:
+        """Forget a job that has ended."""
+        self._queued = [(name, item) for name, item in self._queued if name != job.name]
+
+    def _queue_item(self, servers: int, time: float) -> Iterable[Command]:
+        """If items are short and all servers are busy, queue one more item in the engine."""
+        self._queued = [
+            (name, item)
+            for name, item in self._queued
+            if name in self.jobs and item in self.jobs[name].in_flight
+        ]
+        if self._queued or self.observed < servers:
+            return
+        durations = self.allocator.all_durations
+        if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
+            return
+        # A queued item may take over the server of another job, so leave room for it.
+        candidates = [
+            job
+            for job in self.jobs.values()
+            if job.is_bag
+            and job.startable_items > 0
+            and job.observed < (job.spec.max_servers or inf)
+        ]
+        if candidates:
+            job = max(candidates, key=lambda job: job.planned - job.observed)
+            start = self._start_items(job, time, 0, job.startable_items)
+            self._queued.append((job.name, start.item))
+            yield start
+
+    def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
+        width = max(job.observed + servers, 1)
+        # An item that failed or lost its server runs alone: it may have caused that.
+        count = 1 if job.retry_queue else min(self._batch_size(job), max_items)
+        first, *others = [job.take_item() for _ in range(count)]
+        job.add_in_flight(first, ItemInFlight(time, width, servers))
+        for before, item in pairwise((first, *others)):
+            job.in_flight[before].next_item = item
+            job.add_in_flight(item, ItemInFlight(time, width, 0))
+        return Start(job.name, first, next_items=tuple(others))
+
+    def _batch_size(self, job: ActiveJob) -> int:
+        """Return how many items to give a server at once."""
+        if self.batch_seconds == 0 or job.durations.items == 0:
+            return 1
+        # Shrink batches towards the end, so that all servers finish at about the same time.
+        fair = job.waiting_items // (2 * max(job.planned, 1))
+        fitting = int(self.batch_seconds / job.durations.mean_seconds)
+        return max(min(fitting, fair, MAX_BATCH), 1)
+
+    def _pause_command(
+        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
+    ) -> Suspend | Stop:
+        if job.spec.resize == "restart":
+            return self._stop_to_restart(job, item, in_flight, time)
+        job.suspend(in_flight, time)
+        return Suspend(job.name, item)
+
+    def _stop_to_restart(
+        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
+    ) -> Stop:
+        job.previous_width = in_flight.servers
+        job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
+        job.remove_in_flight(item)
+        return Stop(job.name, item)
+
+    def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
+        job.retry_queue.clear()
+        job.add_in_flight(0, ItemInFlight(time, width, width))
+        job.resized_at = time
+        job.waited_work, job.denied = 0.0, 0
+        return Start(job.name, 0, width)

@@ -1,0 +1,113 @@
+"""Reads the results of items: from memory, from the journal, or from a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pickle import UnpicklingError
+from typing import Any
+
+import cloudpickle
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.handles.completions import DONE_BEFORE
+from hesrpt.runtime.identity.earlier_items import create_key_range
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import StoredResult
+
+
+class ResultReader:
+    """Reads results of items that are done."""
+
+    def __init__(self, job: LiveJob, driver: Driver) -> None:
+        self._journal: Journal | None = None
+        self._stored: dict[int, StoredResult] = {}  # read and not yet returned
+        self._job, self._driver = job, driver
+        if job.source.delivers_results:
+            raise InputError(f"job {job.name!r}: its results are in the futures of its executor")
+        if job.are_results_freed and driver.journal is None:
+            raise InputError(
+                f"job {job.name!r}: its results were freed, because they had been read or yielded "
+                "and nobody held the job"
+            )
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal; the next read opens it again."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether :meth:`prepare` reads from a disk."""
+        return self._driver.journal is not None
+
+    def prepare(self, items: Sequence[int]) -> None:
+        """Read the results of items together, unless they are in memory or large.
+
+        If there are none, the journal is closed: more may come much later.
+        """
+        if self._driver.journal is None:
+            return
+        if not items:
+            self.close()
+            return
+        if self._journal is None:  # the other connection is the thread's
+            self._journal = Journal.read(self._driver.journal.directory)
+        for run, numbers, positions in _group(map(self._locate, items)):
+            keys = create_key_range(run, numbers)
+            for stored in self._journal.read_results(self._job.number, keys, positions):
+                self._stored[stored.position] = stored
+
+    def _locate(self, item: int) -> tuple[int, int, int]:
+        """Return the run that has done an item, its position then, and its position now."""
+        if self._job.completions.get_state(item) == DONE_BEFORE:
+            return (*self._job.completions.places.find(item), item)
+        return self._job.spec.resumed, item, item
+
+    def is_prepared(self, item: int) -> bool:
+        """Return whether :meth:`read` need not wait for a disk or a cluster."""
+        if self._driver.journal is None:
+            return item not in self._job.references
+        return self._stored[item].pickled is not None
+
+    def read(self, item: int) -> Any:
+        """Return the result of an item; those in the journal must have been prepared."""
+        if item in self._job.references:
+            return self._driver.engine.fetch(self._job.references[item])
+        if self._driver.journal is None:
+            pickled = self._job.results[item]
+        else:
+            assert self._journal is not None
+            pickled = self._journal.load(self._job.number, self._stored[item])
+        try:
+            return cloudpickle.loads(pickled)
+        except Exception as error:  # unpickling runs the user's code
+            raise UnpicklingError(
+                f"job {self._job.name!r}: the result of item {item} cannot be unpickled: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def forget(self, item: int) -> None:
+        """Forget a result that has been read."""
+        self._stored.pop(item, None)
+
+
+def _group(items: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, range, list[int]]]:
+    """Group items that are next to each other in the journal, given their places there.
+
+    It has them in the order of the runs that have done them, and of their positions then.
+    """
+    ordered = sorted(items)
+    # All items of a group have the same difference between the position then and the index here.
+    for (run, offset), group in groupby(
+        enumerate(ordered), key=lambda each: (each[1][0], each[1][1] - each[0])
+    ):
+        members = list(group)
+        start = members[0][0] + offset
+        yield run, range(start, start + len(members)), [item for _, (_, _, item) in members]

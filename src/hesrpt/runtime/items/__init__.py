@@ -1,0 +1,1 @@
+"""Where the items of jobs come from: iterables, commands, and calls of an executor."""

@@ -1,0 +1,232 @@
+"""Reads a state directory: the state of the run's jobs, their output, and their schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.decisions.kinds import LearnedRun
+from hesrpt.runtime.identity.earlier_items import get_log_name
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_state import JobState, get_job_state
+from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming, RunHistory
+from hesrpt.runtime.reports.run_schedule import build_schedule
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import JobRecord, Request
+from hesrpt.runtime.storage.logs import find_logs
+from hesrpt.runtime.storage.run_progress import NO_PROGRESS, RunProgress
+from hesrpt.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """The jobs of a run, the jobs submitted to it, and whether its scheduler is running."""
+
+    is_running: bool
+    jobs: Sequence[JobRecord]
+    requests: Sequence[Request] = ()  # the scheduler has not obeyed them yet
+    held: Mapping[int, int] = field(default_factory=dict)  # servers that jobs hold, by number
+    policy: str = ""
+    time: float = 0.0  # seconds since the run began, when the scheduler wrote something last
+    progress: RunProgress = NO_PROGRESS  # what the scheduler plans and predicts
+
+    @property
+    def submitted(self) -> list[JobSpec]:
+        """The jobs that were submitted and that the scheduler has not taken yet."""
+        return [request.spec for request in self.requests if request.spec is not None]
+
+    @property
+    def changes(self) -> list[tuple[str, Request]]:
+        """The names of jobs, and what was requested to be done about them."""
+        by_number = {job.number: job.name for job in self.jobs}
+        by_submission = {job.spec.submission: job.name for job in self.jobs}
+        by_submission |= {each.number: each.spec.name for each in self.requests if each.spec}
+        changes = []
+        for request in self.requests:
+            name = by_number.get(request.job or 0) or by_submission.get(request.submission)
+            if request.spec is None and name is not None:
+                changes.append((name, request))
+        return changes
+
+    def get_state(self, job: JobRecord) -> JobState:
+        """Return the state of a job; without a scheduler, none holds servers."""
+        servers = self.get_servers(job)
+        return get_job_state(job.ended, job.error, servers=servers, is_paused=job.spec.is_paused)
+
+    def get_servers(self, job: JobRecord) -> int:
+        """Return how many servers a job holds."""
+        return self.held.get(job.number, 0) if self.is_running and not job.has_ended else 0
+
+    def get_planned(self, job: JobRecord) -> int | None:
+        """Return how many servers the policy gives a job; None if nobody knows."""
+        return self.progress.planned.get(job.number) if self.is_running else None
+
+    def get_eta(self, job: JobRecord) -> float | None:
+        """Return how many seconds it takes until a job has ended; None if nobody knows."""
+        if job.has_ended:
+            return 0.0
+        end = self.progress.ends.get(job.number)
+        return None if end is None or not self.is_running else max(end - self.progress.time, 0.0)
+
+    def describe(self) -> RunOverview:
+        """Return what is shown of the run, with the jobs that were submitted to it."""
+        jobs = [
+            JobOverview(
+                name=job.name,
+                state=self.get_state(job),
+                done=job.done,
+                items=job.items,
+                failures=job.failures,
+                servers=self.get_servers(job),
+                planned=self.get_planned(job),
+                flow_time=(self.time if job.ended is None else job.ended) - job.arrived,
+                eta=self.get_eta(job),
+                error=job.error,
+            )
+            for job in self.jobs
+        ]
+        jobs += [
+            JobOverview(name=spec.name, state="submitted", items=spec.items)
+            for spec in self.submitted
+        ]
+        return RunOverview(
+            servers=self.progress.servers,
+            policy=self.policy,
+            jobs=jobs,
+            note="" if self.is_running else "no scheduler is running",
+        )
+
+    @property
+    def waits_for_script(self) -> bool:
+        """Whether a job waits for the Python script that added it, with its function."""
+        unfinished = [job.spec for job in self.jobs if not job.has_ended]
+        return not self.is_running and any(
+            spec.command is None and not spec.is_executor for spec in unfinished
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """The jobs of a run that have ended, and their schedule."""
+
+    policy: str
+    servers: int
+    first_start: float  # when the first item started, in seconds since the run began
+    records: Sequence[JobRecord]
+    schedule: Schedule
+    history: RunHistory  # of these jobs
+
+
+class ItemLog(NamedTuple):
+    """The output of an item."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    path: Path
+
+
+def read_policy(directory: Path) -> str:
+    """Return the name of a run's policy; if that is damaged, of the usual one."""
+    with closing(Journal.read(directory)) as journal:
+        # If it is damaged, a resume warns of it, and writes it again.
+        return str(_get_value(journal, "policy", "adaptive"))
+
+
+def read_status(directory: Path) -> RunStatus:
+    """Return the state of all jobs of a run."""
+    with closing(Journal.read(directory)) as journal:
+        # A submission becomes a job between the two reads at worst, and is then shown as both.
+        requests = journal.requests.read()
+        progress = _get_value(journal, "progress", None)
+        return RunStatus(
+            is_running=journal.is_running,
+            policy=str(_get_value(journal, "policy", "")),
+            time=float(_get_value(journal, "time", 0.0)),
+            progress=NO_PROGRESS if progress is None else RunProgress.from_json(progress),
+            held=journal.read_held(),
+            jobs=_read_records(journal),
+            requests=requests,
+        )
+
+
+def _read_records(journal: Journal) -> list[JobRecord]:
+    """Return all jobs, with their failed items."""
+    return [
+        replace(record, failed_items=journal.read_failures(record)) if record.failures else record
+        for record in journal.read_records()
+    ]
+
+
+def _get_value(journal: Journal, name: str, default: Any) -> Any:
+    """Return a value that a status can do without, should it be damaged."""
+    with suppress(StateError):
+        return journal.get_value(name, default)
+    return default
+
+
+def read_report(directory: Path) -> RunReport:
+    """Return the jobs of a run that have ended, and their schedule."""
+    with closing(Journal.read(directory)) as journal:
+        records = _read_records(journal)
+        ended = [record for record in records if record.has_ended]
+        if not ended:
+            raise InputError(f"{directory}: no job has ended yet")
+        servers, holdings = int(journal.get_value("servers")), journal.read_holdings()
+        active = [record.name for record in records if not record.has_ended]
+        obstacle = f"job {active[0]!r} has not ended" if active else None
+        if journal.get_value("policy_changed", 0):
+            obstacle = "the run was resumed with another policy"
+        history = RunHistory(
+            policy=str(journal.get_value("policy")),
+            servers=servers,
+            first_start=float(journal.get_value("first_start", 0.0)),
+            records=ended,
+            holdings=holdings,
+            timings={
+                record.number: [ItemTiming(*row) for row in journal.read_timings(record.number)]
+                for record in ended
+                if record.done <= MAX_TIMED_ITEMS and obstacle is None
+            },
+            obstacle=obstacle,
+        )
+        return RunReport(
+            policy=str(journal.get_value("policy")),
+            servers=servers,
+            first_start=history.first_start,
+            records=ended,
+            schedule=build_schedule(ended, holdings, servers),
+            history=history,
+        )
+
+
+def read_learned_runs(directory: Path) -> list[LearnedRun]:
+    """Return how long items of each kind took in the runs in a state directory."""
+    with closing(Journal.read(directory)) as journal:
+        return journal.read_learned_runs()
+
+
+def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:
+    """Return the output of the items of a job that have printed something."""
+    with closing(Journal.read(directory)) as journal:
+        record = journal.get_record(job)
+        done = {position: key for key, position in journal.read_keys(record.number)}
+    found = find_logs(directory, record.number)
+    # The output of a finished item is from the run that finished it, of others from the last run.
+    last = {name.item: path for name, path in found.items() if name.run == record.spec.resumed}
+    logs = [(position, path) for position, path in last.items() if position not in done]
+    for position, key in done.items():
+        if (name := get_log_name(key)) in found:
+            logs.append((position, found[name]))
+    logs = sorted(log for log in logs if item is None or log[0] == item)
+    if not logs:
+        if item is not None and record.items is not None and item not in range(record.items):
+            items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
+            raise InputError(f"{directory}: there is no item {item} in job {job!r}; {items}")
+        subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
+        raise InputError(f"{directory}: {subject} has printed nothing")
+    return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]

@@ -1,0 +1,108 @@
+"""What the policy of a run learns from its jobs, and that the journal keeps it."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hesrpt import Pool
+from hesrpt.policies import Calibration
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import ItemFinished, JobArrived, Start
+from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.storage.journal import Journal
+
+
+def run_core(arrivals: Sequence[tuple[float, int]], policy: str = "adaptive") -> Core:
+    """Run jobs with this many items of one second, and return the core when all have ended."""
+    core = Core(4, policy)
+    coming: list[tuple[float, int, Any]] = []
+    for number, (time, items) in enumerate(arrivals):
+        spec = JobSpec(name=f"job {number}", items=items, size=float(items))
+        coming.append((time, number, JobArrived(time, spec)))
+    heapq.heapify(coming)
+    number = len(coming)
+    while coming:
+        time = coming[0][0]
+        events = []
+        while coming and coming[0][0] == time:
+            events.append(heapq.heappop(coming)[2])
+        for command in core.handle(*events):
+            if isinstance(command, Start):
+                number += 1
+                end = ItemFinished(time + 1.0, command.job, command.item, 1.0)
+                heapq.heappush(coming, (time + 1.0, number, end))
+    assert not core.jobs
+    return core
+
+
+def get_calibration(core: Core) -> Calibration:
+    calibration = core.allocator.calibrator.calibration
+    assert calibration is not None
+    return calibration
+
+
+def test_batch_keeps_the_focus_of_hesrpt() -> None:
+    calibration = get_calibration(run_core([(0.0, items) for items in (3, 5, 8, 13, 21)]))
+    assert calibration.focus == 1.0
+    assert (calibration.jobs_seen, len(calibration.jobs)) == (5, 0)
+
+
+def test_stream_near_saturation_lowers_the_focus() -> None:
+    rng = np.random.default_rng(1)
+    times = np.cumsum(rng.exponential(2.7, 150))  # 10 seconds of work each, on 4 servers
+    items = 1 + rng.geometric(0.1, 150)
+    core = run_core(list(zip(times.tolist(), items.tolist(), strict=True)))
+    calibration = get_calibration(core)
+    assert calibration.is_stream
+    assert calibration.jobs_seen == 150
+    assert calibration.focus < 0.5
+
+
+def test_policy_without_calibration_learns_nothing() -> None:
+    core = run_core([(0.0, 3), (1.0, 2)], "hesrpt")
+    assert core.allocator.calibrator.calibration is None
+    assert core.allocator.calibrator.to_json() is None
+
+
+def read_calibration(state: Path) -> dict[str, Any]:
+    with closing(Journal.read(state)) as journal:
+        values: dict[str, Any] = json.loads(journal.get_value("calibration"))
+        return values
+
+
+def test_journal_keeps_the_calibration_over_restarts(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with Pool(state=state, engine=FakeEngine(2)) as pool:
+        pool.map(abs, range(9), name="first").wait()
+        pool.map(abs, range(7), name="second").wait()
+    learned = read_calibration(state)
+    assert learned["jobs_seen"] == 2
+    assert learned["jobs"] == []
+
+    with Pool(state=state, resume=True, engine=FakeEngine(2)) as pool:
+        calibrator = pool._driver.core.allocator.calibrator
+        assert calibrator.to_json() == learned
+        pool.map(abs, range(5), name="third").wait()
+    assert read_calibration(state)["jobs_seen"] == 3
+    assert read_calibration(state)["log_sizes"] == pytest.approx(
+        learned["log_sizes"] + np.log(5.0), abs=0.5
+    )
+
+
+def test_another_policy_leaves_the_calibration_alone(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with Pool(state=state, engine=FakeEngine(2)) as pool:
+        pool.map(abs, range(3), name="first")
+    learned = read_calibration(state)
+    with Pool(state=state, resume=True, policy="equi", engine=FakeEngine(2)) as pool:
+        pool.map(abs, range(5), name="second")
+    assert read_calibration(state) == learned
