@@ -59,8 +59,11 @@ def test_nothing_moves_if_all_items_are_done_and_unchanged(items: str) -> None:
 def test_items_that_had_gone_are_found_again() -> None:
     key = create_key(fingerprint_item("a"), 0, 5)
     earlier = EarlierItems([(key, NO_POSITION)])
-    assert match_all(earlier, "ba") == Matches([range(1, 2)], [(key, 1)])
-    assert match_all(EarlierItems([(key, NO_POSITION)]), "b") == Matches()
+    matches = match_all(earlier, "ba")
+    assert (matches.done, matches.moved) == ([range(1, 2)], [(key, 1)])
+    assert matches.places.find(1) == (0, 5)  # where the journal has the result
+    matches = match_all(EarlierItems([(key, NO_POSITION)]), "b")
+    assert (matches.done, matches.moved) == ([], [])
 
 
 def test_key_says_which_log_it_is() -> None:
@@ -83,7 +86,8 @@ def test_many_results_take_little_memory() -> None:
         tracemalloc.stop()
     assert held < 45 * count
     matches = earlier.match_all(fingerprint_item(position) for position in range(count))
-    assert matches == Matches([range(count)], [])
+    assert (matches.done, matches.moved) == ([range(count)], [])
+    assert matches.places.find(count - 1) == (0, count - 1)
 
 
 def test_many_equal_items_are_matched_quickly() -> None:
