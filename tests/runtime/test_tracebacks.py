@@ -19,7 +19,7 @@ import pytest
 
 from hesrpt import Job, JobError, Pool
 from hesrpt.runtime.engines.shared_objects import pickle_for_one
-from hesrpt.runtime.items.sources import PythonSource, ReadAhead, UnfinishedItem
+from hesrpt.runtime.items.python_source import PythonSource, ReadAhead, UnfinishedItem
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.handles.watches import Watch, Watches
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
 from hesrpt.runtime.items.call_source import CallSource
-from hesrpt.runtime.items.sources import ReadAhead
+from hesrpt.runtime.items.python_source import ReadAhead
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import (

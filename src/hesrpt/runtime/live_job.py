@@ -11,7 +11,8 @@ from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.handles.completions import Completions
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
-from hesrpt.runtime.items.sources import CommandSource, Source
+from hesrpt.runtime.items.command_source import CommandSource
+from hesrpt.runtime.items.source import Source
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.reports.run_history import ItemTiming

@@ -13,7 +13,7 @@ from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.identity.fingerprints import fingerprint_function
 from hesrpt.runtime.items.call_source import CallSource
 from hesrpt.runtime.items.calls import Caller
-from hesrpt.runtime.items.sources import PythonSource, ReadAhead
+from hesrpt.runtime.items.python_source import PythonSource, ReadAhead
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup

@@ -22,7 +22,7 @@ from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.items.calls import Call, CallEnd, Caller
-from hesrpt.runtime.items.sources import SourceListener
+from hesrpt.runtime.items.source import SourceListener
 
 T = TypeVar("T")
 

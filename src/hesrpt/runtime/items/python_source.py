@@ -1,86 +1,26 @@
-"""Where the items of a job come from: an iterable of arguments, or the items of a command.
-
-A third kind of source, calls submitted to an executor, is in
-:mod:`~hesrpt.runtime.items.call_source`.
-"""
+"""The items of a Python function: an iterable of its arguments, read while the job runs."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.engines.engine import CommandTask, Outcome, PythonTask, Task
+from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
 from hesrpt.runtime.engines.pickling import load_harmless
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Match, Matches, create_key
-from hesrpt.runtime.identity.fingerprints import fingerprint_command_items, fingerprint_item
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.identity.fingerprints import fingerprint_item
+from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.text import describe_value
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
-
-
-class SourceListener(Protocol):
-    """Receives what a source reports about its items, from any thread."""
-
-    def report_items(self, items: int) -> None:
-        """Report that this many items have been read, not counting those done before."""
-
-    def report_match(self, match: Match, item: int) -> None:
-        """Report that an item was read which was done before."""
-
-    def report_removed(self, keys: Iterable[bytes]) -> None:
-        """Report the keys of results whose items the job no longer has."""
-
-    def report_end(self, count_items: Callable[[], int]) -> None:
-        """Report that there are no more items; ``count_items`` returns how many there were."""
-
-    def report_failure(self, error: str) -> None:
-        """Report that no further items can be read."""
-
-
-class Source(Protocol):
-    """Creates the tasks of a job as its items are started."""
-
-    #: Whether the source itself delivers the results, so that nobody else has to store them.
-    delivers_results: bool
-    #: Whether everything was released.
-    is_closed: bool
-
-    def resume(self, earlier: EarlierItems, run: int) -> Matches:
-        """Find items that were done in earlier runs; those read later are reported then."""
-
-    def open(self, listener: SourceListener) -> None:
-        """Start reading items."""
-
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
-        """Return the task of an item."""
-
-    def describe_value(self, item: int) -> str:
-        """Return an item that is not done as a short text; an empty one if that is not known."""
-
-    def get_key(self, item: int) -> bytes:
-        """Return what identifies an item in the journal, while it is not done."""
-
-    def finish_item(self, outcome: Outcome) -> None:
-        """Release an item that is done: no task will be created for it again."""
-
-    def drop_item(self, item: int, error: str) -> None:
-        """Release an item that has failed; it may be retried later."""
-
-    def retry_items(self) -> None:
-        """Take back the items that have failed: tasks will be created for them again."""
-
-    def close(self, reason: str = "the job has ended") -> None:
-        """Release everything: no task will be created again, and no item can be retried."""
 
 
 class ReadAhead(NamedTuple):
@@ -251,61 +191,3 @@ class PythonSource:
 
 def _count_bytes(packed: Any) -> int:
     return len(packed) if isinstance(packed, bytes) else 0
-
-
-class CommandSource:
-    """A command for each item, or one command on all servers of the job."""
-
-    delivers_results = False
-
-    def __init__(
-        self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
-    ) -> None:
-        self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
-        self.run, self.is_closed = 0, False
-
-    @cached_property
-    def fingerprints(self) -> Sequence[bytes]:
-        """The fingerprints of all items."""
-        return fingerprint_command_items(self.template)
-
-    def resume(self, earlier: EarlierItems, run: int) -> Matches:
-        self.run = run
-        return earlier.match_all(self.fingerprints)
-
-    def open(self, listener: SourceListener) -> None:
-        """Do nothing: all items are known from the start."""
-
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
-        template = self.template
-        filled = template.fill_in(item, servers)
-        return CommandTask(
-            filled.command,
-            shell=template.shell,
-            variables=filled.variables,
-            directory=filled.directory,
-            stdin=filled.stdin,
-            stdin_file=filled.stdin_file,
-            timeout=template.timeout,
-            log=log,
-            pin_cores=self.pin_cores,
-            max_servers=self.max_servers,
-        )
-
-    def describe_value(self, item: int) -> str:
-        return describe_value(self.template.items[item]) if self.template.items else ""
-
-    def get_key(self, item: int) -> bytes:
-        return create_key(self.fingerprints[item], self.run, item)
-
-    def finish_item(self, outcome: Outcome) -> None:
-        """Do nothing: the template holds all items."""
-
-    def drop_item(self, item: int, error: str) -> None:
-        """Do nothing: the template holds all items."""
-
-    def retry_items(self) -> None:
-        """Do nothing: the template holds all items."""
-
-    def close(self, reason: str = "") -> None:
-        self.is_closed = True

@@ -1,0 +1,72 @@
+"""The items of a command: each fills in the placeholders of its template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.engines.engine import CommandTask, Outcome, Task
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.identity.fingerprints import fingerprint_command_items
+from hesrpt.runtime.items.source import SourceListener
+from hesrpt.runtime.text import describe_value
+
+
+class CommandSource:
+    """A command for each item, or one command on all servers of the job."""
+
+    delivers_results = False
+
+    def __init__(
+        self, template: CommandTemplate, *, pin_cores: bool = False, max_servers: int | None = None
+    ) -> None:
+        self.template, self.pin_cores, self.max_servers = template, pin_cores, max_servers
+        self.run, self.is_closed = 0, False
+
+    @cached_property
+    def fingerprints(self) -> Sequence[bytes]:
+        """The fingerprints of all items."""
+        return fingerprint_command_items(self.template)
+
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
+        self.run = run
+        return earlier.match_all(self.fingerprints)
+
+    def open(self, listener: SourceListener) -> None:
+        """Do nothing: all items are known from the start."""
+
+    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
+        template = self.template
+        filled = template.fill_in(item, servers)
+        return CommandTask(
+            filled.command,
+            shell=template.shell,
+            variables=filled.variables,
+            directory=filled.directory,
+            stdin=filled.stdin,
+            stdin_file=filled.stdin_file,
+            timeout=template.timeout,
+            log=log,
+            pin_cores=self.pin_cores,
+            max_servers=self.max_servers,
+        )
+
+    def describe_value(self, item: int) -> str:
+        return describe_value(self.template.items[item]) if self.template.items else ""
+
+    def get_key(self, item: int) -> bytes:
+        return create_key(self.fingerprints[item], self.run, item)
+
+    def finish_item(self, outcome: Outcome) -> None:
+        """Do nothing: the template holds all items."""
+
+    def drop_item(self, item: int, error: str) -> None:
+        """Do nothing: the template holds all items."""
+
+    def retry_items(self) -> None:
+        """Do nothing: the template holds all items."""
+
+    def close(self, reason: str = "") -> None:
+        self.is_closed = True
