@@ -143,6 +143,15 @@ def test_lines_tell_of_each_job_once_when_it_ends() -> None:
     ]
 
 
+def test_lines_tell_of_a_job_again_that_was_retried() -> None:
+    console, file = create_console()
+    screen = LineScreen(console)
+    screen.open(replace(RUN, jobs=[FAILED]))
+    again = replace(FAILED, state="done", error=None, flow_time=7.0)
+    screen.close(replace(RUN, jobs=[again]))  # nobody has seen that it ran meanwhile
+    assert file.getvalue().splitlines()[-1] == f"{FAILED.name}: done after 7 s"
+
+
 def test_lines_tell_of_running_jobs_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     console, file = create_console()
     screen = LineScreen(console)

@@ -231,30 +231,3 @@ def test_other_process_can_retry_a_job_that_has_ended(tmp_path: Path) -> None:
         assert (result.text, result.is_refused) == ("runs its failed items again", False)
         wait_until(lambda: job.state == "done")
         assert flaky.calls == [3]
-
-
-def test_thumbnails_of_pictures_of_which_one_is_broken(tmp_path: Path) -> None:
-    from PIL import Image, UnidentifiedImageError
-
-    paths = [tmp_path / f"{number}.png" for number in range(6)]
-    for path in paths:
-        Image.new("RGB", (64, 32), "navy").save(path)
-    good = paths[3].read_bytes()
-    paths[3].write_bytes(b"not a picture")
-
-    def shrink(path: Path) -> tuple[int, int]:
-        with Image.open(path) as image:
-            image.thumbnail((16, 16))
-            image.save(path.with_suffix(".jpg"))
-            return image.size
-
-    with Pool(servers=2) as pool:
-        job = pool.map(shrink, paths, on_error="keep", retries=0)
-        *results, _, _ = job.results(errors="return")
-        assert results[:3] == [(16, 8)] * 3
-        assert isinstance(results[3], UnidentifiedImageError)
-        assert str(paths[3]) in job.failures[0].value
-        assert len(list(tmp_path.glob("*.jpg"))) == 5
-        paths[3].write_bytes(good)
-        job.retry()
-        assert job.results() == [(16, 8)] * 6

@@ -72,7 +72,7 @@ class LineScreen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._announced: set[str] = set()
+        self._announced: dict[str, float | None] = {}  # flow times by names
         self._next_line = time.monotonic() + _LINE_SECONDS
 
     def open(self, run: RunOverview) -> None:
@@ -80,8 +80,9 @@ class LineScreen:
 
     def update(self, run: RunOverview) -> None:
         for job in run.jobs:
-            if job.has_ended and job.name not in self._announced:
-                self._announced.add(job.name)
+            # A job that is retried ends again, later.
+            if job.has_ended and self._announced.get(job.name, -1.0) != job.flow_time:
+                self._announced[job.name] = job.flow_time
                 subject = f"{job.name}: {job.state} after {format_duration(job.flow_time or 0.0)}"
                 print_error_text(self._console, subject, job.error)
         if time.monotonic() >= self._next_line:
