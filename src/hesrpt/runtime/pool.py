@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,18 +18,17 @@ from hesrpt.display.overview import RunOverview
 from hesrpt.display.progress import Progress
 from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
-from hesrpt.policies import PolicyLike, get_malleable_policy
-from hesrpt.runtime.decisions.core import Core
-from hesrpt.runtime.decisions.kinds import KindMemory
+from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.server_limits import check_server_limits
-from hesrpt.runtime.driver import Driver, PoolClosedError
+from hesrpt.runtime.driver import PoolClosedError
+from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.registry import EngineOptions, create_engine
+from hesrpt.runtime.engines.registry import EngineOptions
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import ItemFailure, OnError
+from hesrpt.runtime.handles.completed_jobs import iterate_completed
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
-from hesrpt.runtime.items.call_source import CallSource
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.lifetime import start_driver
@@ -42,13 +41,16 @@ from hesrpt.runtime.python_jobs import (
     create_map_job,
 )
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
-from hesrpt.runtime.reports.inspection import read_learned_runs, read_report
+from hesrpt.runtime.reports.inspection import read_report
 from hesrpt.runtime.reports.live_overview import describe_run, write_run
 from hesrpt.runtime.reports.run_schedule import build_schedule
-from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
+from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.waiting import (
+    shut_down_and_wait,
+    wait_except_for_executors,
+    wait_for_all_jobs,
+)
 from hesrpt.schedule import Schedule
-from hesrpt.validation import check_whole_number
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
@@ -113,51 +115,22 @@ class Pool:
         runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
         require_posix()
-        if servers is not None:
-            servers = check_whole_number("servers", servers, minimum=1)
-        if resume and state is None:
-            raise InputError("resume=True needs state=, the directory of the run to continue")
         if on_change not in get_args(OnChange):
             choices = ", ".join(map(repr, get_args(OnChange)))
             raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
-        get_malleable_policy(policy)  # refuses an invalid policy before anything is created
-        runs = [] if learned is None else read_learned_runs(Path(learned))
-        journal = None
-        with ExitStack() as on_error:
-            if state is not None and resume:
-                journal = Journal.resume(state)
-                on_error.callback(journal.close)
-                if servers is None and engine == "local":
-                    servers = journal.get_value("servers")  # None if the entry was damaged
-            options = EngineOptions(
-                servers=servers, address=address, resources=resources, runtime_env=runtime_env
-            )
-            running_engine = create_engine(engine, options)
-            on_error.callback(running_engine.close)
-            core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
-            if journal is not None:
-                name = core.allocator.policy.name
-                values: dict[str, float | str] = {"servers": core.servers, "policy": name}
-                if journal.get_value("policy", name) != name:
-                    values["policy_changed"] = 1
-                journal.write(Changes(values=values))
-            elif state is not None:
-                journal = Journal.create(state, core.servers, core.allocator.policy.name)
-                on_error.callback(journal.close)
-            if journal is not None:
-                running_engine.claim(journal.directory)
-                if not (own_runs := journal.read_learned_runs()):
-                    journal.write(Changes(learned_runs=runs))
-                runs = own_runs or runs
-            self._journal = journal
+        options = EngineOptions(
+            servers=servers, address=address, resources=resources, runtime_env=runtime_env
+        )
+        with open_driver(
+            policy, engine, options, state=state, resume=resume, learned=learned
+        ) as driver:
+            self._driver, self._journal = driver, driver.journal
             self._adding = threading.Lock()
             self._is_closed = False
             self._progress: Progress | None = None
-            self._registry = JobRegistry(journal, on_change)
-            self._driver = Driver(core, running_engine, journal, KindMemory(runs))
-            self._driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
-            self._handles = JobHandles(start_driver(self._driver))
-            on_error.pop_all()
+            self._registry = JobRegistry(driver.journal, on_change)
+            driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
+            self._handles = JobHandles(start_driver(driver))
 
     def __repr__(self) -> str:
         return f"<Pool: {write_run(self.overview())}>"
@@ -372,47 +345,14 @@ class Pool:
             A TimeoutError is raised if the next job has not ended this many seconds after the call
             of ``as_completed``.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        given = None
-        if jobs is not None:
-            if not isinstance(jobs, Iterable):
-                raise InputError(f"must be several jobs, got {jobs!r}", argument="jobs")
-            given = {self._handles.get_live_job(job): job for job in jobs}
-        return self._yield_as_completed(given, timeout, deadline)
-
-    def _yield_as_completed(
-        self,
-        given: dict[LiveJob, Job[Any]] | None,
-        timeout: float | None,
-        deadline: float | None,
-    ) -> Iterator[Job[Any]]:
-        while True:
-            waiting = list(given) if given is not None else self._list_unyielded()
-            if not waiting:
-                return
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not self._driver.wait(partial(_any_ended, waiting), remaining):
-                count = "1 job has" if len(waiting) == 1 else f"{len(waiting)} jobs have"
-                raise TimeoutError(f"{count} not ended after {timeout:g} s")
-            ended = [job for job in waiting if job.has_ended]
-            for job in sorted(ended, key=lambda job: job.ended or 0.0):
-                if given is not None:
-                    yield given.pop(job)
-                elif job.has_ended and not job.is_yielded:  # nor has another iterator meanwhile
-                    job.is_yielded = True
-                    yield self._handles.take(job)
-
-    def _list_unyielded(self) -> list[LiveJob]:
-        return [job for job in list(self._driver.jobs.values()) if not job.is_yielded]
+        return iterate_completed(self._driver, self._handles, jobs, timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all jobs have ended, for at most ``timeout`` seconds.
 
         Returns whether they have ended.
         """
-        have_ended = self._driver.wait(
-            lambda: all(job.has_ended for job in self._driver.jobs.values()), timeout
-        )
+        have_ended = wait_for_all_jobs(self._driver, timeout)
         if self._progress is not None:
             self._progress.close_if_ended()
         return have_ended
@@ -433,7 +373,7 @@ class Pool:
             self._progress.close()
         self._progress = Progress(
             partial(describe_run, self._driver),
-            partial(_wait_for_jobs, self._driver),
+            partial(wait_except_for_executors, self._driver),
             choose_screen(),
         )
         return self._progress
@@ -522,25 +462,12 @@ class Pool:
             return  # the pool belongs to the parent process
         try:
             if kind is None:
-                self._wait_for_callbacks()
+                shut_down_and_wait(self._driver)
                 while not self.stop_taking_requests():
                     time.sleep(_PAUSE_SECONDS)
-                    self._wait_for_callbacks()
+                    shut_down_and_wait(self._driver)
         finally:
             self.close()
-
-    def _wait_for_callbacks(self) -> None:
-        """Wait until all jobs have ended, with their callbacks and the jobs that these add."""
-        while True:
-            jobs = list(self._driver.jobs.values())
-            for job in jobs:
-                if isinstance(job.source, CallSource):
-                    job.source.shutdown()
-            # Not for all jobs: a callback may have added an executor that nobody has shut down.
-            self._driver.wait(partial(_all_ended, jobs), None)
-            self._driver.callbacks.wait_until_idle()
-            if len(jobs) == len(self._driver.jobs) and _all_ended(jobs):
-                return
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -554,18 +481,3 @@ def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     if spec.min_servers <= most:
         return None
     return f"it needs at least {spec.min_servers} servers, but there are only {most:g}"
-
-
-def _wait_for_jobs(driver: Driver) -> None:
-    """Wait until all jobs have ended, except for executors, which end when they are shut down."""
-    driver.wait(
-        lambda: all(job.has_ended or job.spec.is_executor for job in driver.jobs.values()), None
-    )
-
-
-def _any_ended(jobs: list[LiveJob]) -> bool:
-    return any(job.has_ended for job in jobs)
-
-
-def _all_ended(jobs: list[LiveJob]) -> bool:
-    return all(job.has_ended for job in jobs)
