@@ -1,26 +1,21 @@
-"""A run while it happens: turns outcomes and messages into events, and carries out commands.
+"""A run while it happens: turns outcomes and messages into events for the core.
 
-The core decides what to do, and the driver when: there are no threads here.
+The core decides what to do, :mod:`~hesrpt.runtime.decision_runner` does it, and the driver says
+when: there are no threads here.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
+from hesrpt.runtime.decision_runner import DecisionRunner
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
     CapacityChanged,
-    Command,
-    Continue,
-    Drop,
     Event,
-    Finish,
     ItemFailed,
     ItemFinished,
     ItemLost,
@@ -31,18 +26,12 @@ from hesrpt.runtime.decisions.events import (
     JobCancelled,
     JobContinued,
     JobPaused,
-    Reopen,
-    Resize,
-    Start,
-    Stop,
-    Suspend,
     Tick,
     WeightChanged,
 )
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
-from hesrpt.runtime.identity.earlier_items import Matches
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobRetried,
@@ -55,6 +44,7 @@ from hesrpt.runtime.messages import (
     SourceExhausted,
     SourceProgress,
 )
+from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_memory import RunMemory
@@ -66,7 +56,6 @@ from hesrpt.runtime.storage.journal_entries import (
     FinishedItem,
     Request,
 )
-from hesrpt.runtime.storage.logs import LogName, get_log_path, mark_attempt
 from hesrpt.runtime.storage.run_progress import RunProgress
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.runtime.waiting_warnings import WaitingWarner
@@ -83,14 +72,6 @@ class Snapshot:
     servers: int  # how many there are
     planned: Mapping[str, int]  # servers that the policy gives each job
     held: Mapping[str, int]  # servers that each job holds
-
-
-class _JobEnd(NamedTuple):
-    """When and how a job has ended."""
-
-    job: LiveJob
-    time: float
-    error: str | None
 
 
 class LiveRun:
@@ -113,16 +94,14 @@ class LiveRun:
         self._send = send  # how the sources of jobs send messages to the driver's thread
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
-        self._ends: list[_JobEnd] = []  # not yet in the journal
-        self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs; neither
+        self._publication = Publication()
         self._warner = WaitingWarner()
-        self._memory = RunMemory(memory, self.recorder)
+        self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
-        self._calibrator = core.allocator.calibrator
-        if journal is not None and (known := journal.get_value("calibration")) is not None:
-            self._calibrator.restore(json.loads(known))
-        self._calibration = self._calibrator.calibration  # the one in the journal
+        self._runner = DecisionRunner(
+            core, engine, self.jobs, self.recorder, self._attempts, self._memory, self._publication
+        )
         self.recorder.record_servers(self.now, core.servers)
 
     @property
@@ -161,11 +140,9 @@ class LiveRun:
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
         for command in commands:
-            self._carry_out(command)
+            self._runner.carry_out(command, self.now)
         self._attempts.record(self.now)
-        if self._calibrator.calibration is not self._calibration:
-            self._calibration = self._calibrator.calibration
-            self.recorder.record_calibration(json.dumps(self._calibrator.to_json()))
+        self._memory.record_calibration()
         self._warner.warn(self.core, self.engine.now())
         active = self.core.jobs
         self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
@@ -205,27 +182,7 @@ class LiveRun:
 
         Returns the jobs that have changed.
         """
-        changed = set()
-        for outcome in outcomes:
-            job = self.jobs[outcome.job]
-            changed.add(job)
-            job.unwritten = 0
-            if job.source.delivers_results:
-                continue
-            if outcome.error is None and not outcome.is_lost:
-                job.completions.add_done(outcome.item)
-            elif outcome.item in job.failures:
-                job.completions.add_failed(outcome.item)
-        for job, matches in self._matched:
-            changed.add(job)
-            job.completions.add_matches(matches)
-        self._matched.clear()
-        ends = [end for end in self._ends if not end.job.is_to_be_retried]
-        for end in ends:
-            changed.add(end.job)
-            end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
-        self._ends = [end for end in self._ends if end not in ends]
-        return changed
+        return self._publication.publish(self.jobs, outcomes)
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""
@@ -273,7 +230,7 @@ class LiveRun:
         match message:
             case JobsSubmitted():
                 for job in message.jobs:
-                    self._matched.append((job, job.matches))
+                    self._publication.add_matches(job, job.matches)
                     job.source.open(SourceProgress(job, self._send))
                 return [
                     JobArrived(self.now, job.spec, tuple(job.matches.done)) for job in message.jobs
@@ -282,7 +239,7 @@ class LiveRun:
                 job, (items, matches) = message.progress.job, message.progress.take()
                 job.done += sum(map(len, matches.done))
                 if matches.done:
-                    self._matched.append((job, matches))
+                    self._publication.add_matches(job, matches)
                 self.recorder.move_items(job.number, matches.moved)
                 return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
             case SourceExhausted():
@@ -331,59 +288,3 @@ class LiveRun:
             return []
         self.recorder.record_servers(self.now, servers)
         return [CapacityChanged(self.now, servers, max_width)]
-
-    # --- commands ---------------------------------------------------------------------------------
-
-    def _carry_out(self, command: Command) -> None:
-        job = self.jobs[command.job]
-        match command:
-            case Start():
-                tasks = {
-                    item: job.source.create_task(
-                        item, command.servers, self._get_log_path(job, item)
-                    )
-                    for item in command.items
-                }
-                job.durations = self.core.jobs[job.name].durations
-                self.engine.start(job.name, tasks, command.servers)
-            case Stop():
-                self.engine.stop(job.name, command.item)
-            case Resize():
-                self.engine.resize(job.name, command.item, command.servers)
-            case Suspend():
-                self.engine.suspend(job.name, command.item)
-            case Continue():
-                self.engine.resume(job.name, command.item, command.servers)
-            case Drop():
-                self._attempts.give_up(job, command)
-            case Reopen():
-                self._reopen(job)
-            case Finish():
-                end = _JobEnd(job, job.choose_end(self.now, command.error), command.error)
-                self._ends.append(end)
-                self._memory.remember([job])
-                if not self.core.can_retry(job.name):
-                    self._memory.end_run(job)
-                    job.source.close()
-                self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
-
-    def _reopen(self, job: LiveJob) -> None:
-        """Continue a job whose failed items run again."""
-        self._attempts.record(self.now)  # before the next round begins
-        job.source.retry_items()
-        job.completions.remove_failed(job.failures)
-        job.failures.clear()
-        job.reopen()
-        self._ends = [end for end in self._ends if end.job is not job]
-        job.spec = replace(job.spec, retried=job.spec.retried + 1)
-        self.recorder.update_job(job.to_record())
-
-    def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
-        """Return the path of an item's log, in which earlier attempts are marked as such."""
-        if self.journal is None:
-            return None
-        log = LogName(item, job.spec.resumed)
-        path = get_log_path(self.journal.directory, job.number, log)
-        if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
-            mark_attempt(path, item, None if attempts is None else attempts + 1)
-        return path

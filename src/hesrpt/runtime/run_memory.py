@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
+from hesrpt.runtime.decisions.calibrator import Calibrator
 from hesrpt.runtime.decisions.kinds import KindMemory, LearnedRun
 from hesrpt.runtime.decisions.learning import Prior
 from hesrpt.runtime.job_spec import JobSpec
@@ -15,10 +17,17 @@ _SECONDS = 5.0
 
 
 class RunMemory:
-    """Keeps what is known about kinds of jobs up to date, in memory and in the journal."""
+    """Keeps what is known about kinds of jobs up to date, in memory and in the journal.
 
-    def __init__(self, memory: KindMemory, recorder: Recorder) -> None:
-        self._memory, self._recorder = memory, recorder
+    The same goes for the calibration of the policy.
+    """
+
+    def __init__(self, memory: KindMemory, calibrator: Calibrator, recorder: Recorder) -> None:
+        self._memory, self._calibrator, self._recorder = memory, calibrator, recorder
+        journal = recorder.journal
+        if journal is not None and (known := journal.get_value("calibration")) is not None:
+            calibrator.restore(json.loads(known))
+        self._calibration = calibrator.calibration  # the one in the journal
         self._runs: dict[int, LearnedRun] = {}  # of active jobs, by their numbers
         self._written_at = 0.0
 
@@ -41,6 +50,12 @@ class RunMemory:
                     self._runs[job.number] = self._memory.begin_run(job.spec, job.durations)
                 runs.append(self._runs[job.number])
         self._recorder.add_learned_runs(runs, self._memory.forget() if runs else ())
+
+    def record_calibration(self) -> None:
+        """Record how the policy is calibrated, if that has changed."""
+        if self._calibrator.calibration is not self._calibration:
+            self._calibration = self._calibrator.calibration
+            self._recorder.record_calibration(json.dumps(self._calibrator.to_json()))
 
     def end_run(self, job: LiveJob) -> None:
         """Let go of a job that teaches nothing more in this run."""

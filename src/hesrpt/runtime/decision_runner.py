@@ -1,0 +1,103 @@
+"""Carries out what the core has decided: items start and stop, jobs end and are reopened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hesrpt.runtime.decisions.core import Core
+from hesrpt.runtime.decisions.events import (
+    Command,
+    Continue,
+    Drop,
+    Finish,
+    Reopen,
+    Resize,
+    Start,
+    Stop,
+    Suspend,
+)
+from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.failed_attempts import FailedAttempts
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.publication import JobEnd, Publication
+from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.run_memory import RunMemory
+from hesrpt.runtime.storage.logs import LogName, get_log_path, mark_attempt
+
+
+class DecisionRunner:
+    """Carries out the commands of the core, and records what they change."""
+
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        jobs: Mapping[str, LiveJob],
+        recorder: Recorder,
+        attempts: FailedAttempts,
+        memory: RunMemory,
+        publication: Publication,
+    ) -> None:
+        self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
+        self._attempts, self._memory, self._publication = attempts, memory, publication
+
+    def carry_out(self, command: Command, now: float) -> None:
+        """Carry out a command."""
+        job = self._jobs[command.job]
+        match command:
+            case Start():
+                tasks = {
+                    item: job.source.create_task(
+                        item, command.servers, self._get_log_path(job, item)
+                    )
+                    for item in command.items
+                }
+                job.durations = self._core.jobs[job.name].durations
+                self._engine.start(job.name, tasks, command.servers)
+            case Stop():
+                self._engine.stop(job.name, command.item)
+            case Resize():
+                self._engine.resize(job.name, command.item, command.servers)
+            case Suspend():
+                self._engine.suspend(job.name, command.item)
+            case Continue():
+                self._engine.resume(job.name, command.item, command.servers)
+            case Drop():
+                self._attempts.give_up(job, command)
+            case Reopen():
+                self._reopen(job, now)
+            case Finish():
+                self._finish(job, command.error, now)
+
+    def _finish(self, job: LiveJob, error: str | None, now: float) -> None:
+        """End a job. It is released, unless its failed items may run again."""
+        end = JobEnd(job, job.choose_end(now, error), error)
+        self._publication.add_end(end)
+        self._memory.remember([job])
+        if not self._core.can_retry(job.name):
+            self._memory.end_run(job)
+            job.source.close()
+        self._recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
+
+    def _reopen(self, job: LiveJob, now: float) -> None:
+        """Continue a job whose failed items run again."""
+        self._attempts.record(now)  # before the next round begins
+        job.source.retry_items()
+        job.completions.remove_failed(job.failures)
+        job.failures.clear()
+        job.reopen()
+        self._publication.remove_end(job)
+        job.spec = replace(job.spec, retried=job.spec.retried + 1)
+        self._recorder.update_job(job.to_record())
+
+    def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
+        """Return the path of an item's log, in which earlier attempts are marked as such."""
+        if self._recorder.journal is None:
+            return None
+        log = LogName(item, job.spec.resumed)
+        path = get_log_path(self._recorder.journal.directory, job.number, log)
+        if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
+            mark_attempt(path, item, None if attempts is None else attempts + 1)
+        return path

@@ -1,0 +1,65 @@
+"""What other threads may see of jobs: outcomes and ends, once the journal has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hesrpt.runtime.engines.engine import Outcome
+from hesrpt.runtime.identity.earlier_items import Matches
+from hesrpt.runtime.live_job import LiveJob
+
+
+class JobEnd(NamedTuple):
+    """When and how a job has ended."""
+
+    job: LiveJob
+    time: float
+    error: str | None
+
+
+class Publication:
+    """Holds back what happened to jobs until the journal has it."""
+
+    def __init__(self) -> None:
+        self._ends: list[JobEnd] = []
+        self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs
+
+    def add_end(self, end: JobEnd) -> None:
+        """Hold back the end of a job."""
+        self._ends.append(end)
+
+    def remove_end(self, job: LiveJob) -> None:
+        """Forget the end of a job that goes on."""
+        self._ends = [end for end in self._ends if end.job is not job]
+
+    def add_matches(self, job: LiveJob, matches: Matches) -> None:
+        """Hold back items that were done in an earlier run."""
+        self._matched.append((job, matches))
+
+    def publish(self, jobs: Mapping[str, LiveJob], outcomes: Sequence[Outcome]) -> set[LiveJob]:
+        """Let other threads see outcomes, and all that was held back.
+
+        Returns the jobs that have changed.
+        """
+        changed = set()
+        for outcome in outcomes:
+            job = jobs[outcome.job]
+            changed.add(job)
+            job.unwritten = 0
+            if job.source.delivers_results:
+                continue
+            if outcome.error is None and not outcome.is_lost:
+                job.completions.add_done(outcome.item)
+            elif outcome.item in job.failures:
+                job.completions.add_failed(outcome.item)
+        for job, matches in self._matched:
+            changed.add(job)
+            job.completions.add_matches(matches)
+        self._matched.clear()
+        ends = [end for end in self._ends if not end.job.is_to_be_retried]
+        for end in ends:
+            changed.add(end.job)
+            end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
+        self._ends = [end for end in self._ends if end not in ends]
+        return changed
