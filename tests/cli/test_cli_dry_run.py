@@ -70,4 +70,20 @@ def test_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
     (job,) = json.loads(preview.stdout)["jobs"]
     assert (job["items"], job["done"], job["servers"]) == (2, 1, 1)
     assert job["ends_after"] > 0  # its size was learned
+    assert [entry["item"] for entry in job["commands"]] == [1]
     assert sorted(path.name for path in tmp_path.rglob("*.db")) == before
+
+
+def test_job_that_is_done_would_not_run(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nitems = ["x", "y"]\ncommand = "echo {item}"\n')
+    run_jobs(read_jobs_file(jobs).jobs, RunOptions(servers=1, state=tmp_path / "s"))
+    shown = call("run", "jobs.toml", "--state", "s", "--dry-run", cwd=tmp_path).stdout
+    assert shown.splitlines()[1].split() == ["a", "2/2", "0", "retries:", "1", "done"]
+    assert "echo" not in shown
+    assert "?" not in shown
+    jobs.write_text(jobs.read_text().replace("echo", "printf"))
+    refused = call("run", "jobs.toml", "--state", "s", "--dry-run", cwd=tmp_path)
+    assert (refused.returncode, "--on-change redo" in refused.stderr) == (2, True)
+    arguments = ("run", "jobs.toml", "--state", "s", "--dry-run", "--on-change", "redo")
+    assert call(*arguments, cwd=tmp_path).stdout.count("printf") == 2

@@ -133,7 +133,10 @@ def test_state_status_logs_and_report(folder: Path) -> None:
     assert abs(own["mean_flow_time"] - mean) <= own["margin"]
     assert [other["policy"] for other in others] == ["adaptive", "fifo"]
     again = call("run", "jobs.toml", "--state", "s", cwd=folder)
-    assert (again.returncode, again.stdout) == (0, "all jobs in s have ended\n")
+    assert (again.returncode, again.stdout) == (
+        0,
+        "nothing is left to do: all jobs in s have ended\n",
+    )
 
 
 def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
@@ -150,7 +153,7 @@ def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
     status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
     report = call("report", "s", cwd=folder).stdout
     assert "bad failed: item 0 ('1'): exit code 3\n    before the end\n" in report
-    assert [(job["state"], job["failures"]) for job in status["jobs"]] == [
+    assert [(job["state"], job["failed_attempts"]) for job in status["jobs"]] == [
         ("failed", 2),
         ("done", 0),
     ]
@@ -158,7 +161,13 @@ def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
     (folder / "jobs.toml").unlink()
     again = run("run", "--state", "s", "--servers", "1", cwd=folder)
     assert again.returncode == 1
-    assert json.loads(call("status", "s", "--json", cwd=folder).stdout)["jobs"][0]["failures"] == 4
+    status = json.loads(call("status", "s", "--json", cwd=folder).stdout)
+    assert status["jobs"][0]["failed_attempts"] == 4
+    lines = call("status", "s", cwd=folder).stdout.splitlines()
+    assert lines[1].split()[:4] == ["bad", "failed", "0/1", "1"]  # items, not attempts
+    assert lines[-1] == (
+        "no scheduler is running; run failed items again with: hesrpt run --state s"
+    )
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -324,7 +333,7 @@ def test_resumed_run_with_its_jobs_file_repeats_nothing(folder: Path) -> None:
     assert len((folder / "done-count").read_text().split()) <= 30 + 3
     nothing = run("run", "--state", "s", cwd=folder)
     assert nothing.returncode == 0
-    assert nothing.stdout == "all jobs in s have ended\n"
+    assert nothing.stdout == "nothing is left to do: all jobs in s have ended\n"
 
 
 def test_python_job_waits_for_its_script(tmp_path: Path) -> None:
@@ -336,7 +345,10 @@ def test_python_job_waits_for_its_script(tmp_path: Path) -> None:
     status = call("status", "s", cwd=tmp_path).stdout
     assert status.endswith("no scheduler is running" + hint)
     done = run("run", "--state", "s", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "all commands in s have ended" + hint)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "nothing is left to do: all commands in s have ended" + hint,
+    )
 
 
 def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:
@@ -362,7 +374,9 @@ def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:
     )
     assert resume("--on-change", "keep").returncode == 0
     assert (folder / "ran").read_text() == "new z\n"
-    assert resume("--on-change", "redo").stdout == "all jobs in s have ended\n"
+    assert (
+        resume("--on-change", "redo").stdout == "nothing is left to do: all jobs in s have ended\n"
+    )
     (folder / "jobs.toml").write_text('[[job]]\nname = "b"\nitems = [1]\ncommand = "false"\n')
     assert "b: failed" in resume().stdout
     write("echo new", '["z", "y"]')

@@ -36,9 +36,10 @@ RUN = RunOverview(servers=4, policy="equi", jobs=[RUNNING, WAITING, UNKNOWN, DON
         (RUNNING, "running, 12 of 100 items, 3 servers, 42.3 s left"),
         (replace(RUNNING, eta=0.0123), "running, 12 of 100 items, 3 servers, 0.0 s left"),
         (WAITING, "waiting, 0 of 1 item"),
-        (UNKNOWN, "running, 1,200 items, 1 server"),
+        (UNKNOWN, "running, 1,200 items done, 1 server"),
+        (replace(RUNNING, state="paused"), "paused, 12 of 100 items, 3 servers"),
         (DONE, "done, 100 of 100 items in 5 s"),
-        (FAILED, "failed, 50 of 100 items in 5 s, item 3: boom"),
+        (FAILED, "failed, 50 of 100 items in 5 s: item 3: boom"),
     ],
 )
 def test_job_in_words(job: JobOverview, text: str) -> None:

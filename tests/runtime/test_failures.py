@@ -129,7 +129,7 @@ def test_job_that_is_retried_while_jobs_are_yielded_is_yielded_again(pool: Pool)
 def test_retry_is_refused_if_no_item_can_run_again(pool: Pool) -> None:
     job = add(pool, Flaky(), range(3))
     job.wait()
-    with pytest.raises(InputError, match="'job': cannot be retried, because it has no failed item"):
+    with pytest.raises(InputError, match="'job' cannot be retried: it has no failed item"):
         job.retry()
     gate = threading.Event()
 
@@ -142,7 +142,7 @@ def test_retry_is_refused_if_no_item_can_run_again(pool: Pool) -> None:
     cancelled.cancel()
     cancelled.wait()
     gate.set()
-    with pytest.raises(InputError, match="cannot be retried, because it was cancelled"):
+    with pytest.raises(InputError, match="cannot be retried: it was cancelled"):
         cancelled.retry()
     assert isinstance(cancelled.results(errors="return")[0], ValueError)
     with Pool(engine=InlineEngine()) as other:

@@ -41,21 +41,30 @@ def print_preview(preview: RunPreview, options: RunOptions, *, as_json: bool) ->
             f"{done}{job.spec.items or 0:,}",
             str(job.servers),
             _describe_limits(job),
-            "?" if job.end is None else format_duration(job.end),
+            _describe_end(job),
         )
     print_table(console, table)
     for job in preview.jobs:
+        if not job.left:
+            continue
         console.print()
         console.print(literal(f"{job.spec.name}:"), soft_wrap=True)
         for command in islice(job.list_commands(), _MAX_COMMANDS):
             console.print(literal(f"  {command.text}"), soft_wrap=True)
-        if (more := (job.spec.items or 0) - _MAX_COMMANDS) > 0:
+        if (more := len(job.left) - _MAX_COMMANDS) > 0:
             console.print(f"  … and {more:,} more")
     console.print()
     note = f"{options.policy} on {preview.servers} servers; nothing was started"
-    if any(job.end is None for job in preview.jobs):
+    if any(_describe_end(job) == "?" for job in preview.jobs):
         note += '; "?": give the size of the job, or run it once to learn it'
     console.print(literal(note), soft_wrap=True)
+
+
+def _describe_end(job: PreviewedJob) -> str:
+    """Return when a job would end; if it would not run, what keeps it from doing so."""
+    if job.state != "waiting":
+        return job.state
+    return "?" if job.end is None else format_duration(job.end)
 
 
 def _describe_limits(job: PreviewedJob) -> str:
@@ -76,6 +85,7 @@ def _describe_as_json(job: PreviewedJob) -> dict[str, Any]:
     spec = job.spec
     return {
         "name": spec.name,
+        "state": job.state,
         "items": spec.items,
         "done": job.done,
         "servers": job.servers,

@@ -43,8 +43,8 @@ def run(
         typer.Option(
             parser=parse_whole_number,
             metavar="N",
-            help="Number of servers. By default, all cores of this machine, or all that are free "
-            "on the cluster.",
+            help="Number of servers. By default, the number in the jobs file, or else all cores "
+            "of this machine, or all that are free on the cluster.",
         ),
     ] = None,
     policy: Annotated[
@@ -208,9 +208,9 @@ def run(
         print(json.dumps(result, indent=2))
     elif not pool.jobs:
         if state is not None and read_status(state).waits_for_script:
-            ended = f"all commands in {state} have ended; {SCRIPT_HINT}"
+            ended = f"nothing is left to do: all commands in {state} have ended; {SCRIPT_HINT}"
         else:
-            ended = f"all jobs in {state} have ended"
+            ended = f"nothing is left to do: all jobs in {state} have ended"
         console.print(literal(ended), soft_wrap=True)
     else:
         # With a state directory, jobs that ended before the run was resumed had servers too.

@@ -51,10 +51,13 @@ def print_status(status: RunStatus, directory: Path) -> None:
 
 def describe_continuation(status: RunStatus, directory: Path) -> str:
     """Return how to continue a run that no scheduler runs, to be appended to a sentence."""
-    unfinished = [job for job in status.jobs if not job.has_ended]
+    requested = {name for name, _ in status.changes}
+    left = [job for job in status.jobs if not job.has_ended or job.name in requested]
     hint = ""
-    if status.submitted or any(job.spec.command for job in unfinished):
+    if status.submitted or any(job.spec.command for job in left):
         hint += f"; continue with: {get_resume_command(directory)}"
+    elif any(job.spec.command and job.state == "failed" for job in status.jobs):
+        hint += f"; run failed items again with: {get_resume_command(directory)}"
     if status.waits_for_script:
         hint += f"; {SCRIPT_HINT}"
     return hint

@@ -30,7 +30,7 @@ def status(
 
     run_status = read_status(state)
     if as_json:
-        keys = ("name", "done", "items", "failures", "arrived", "ended", "error")
+        keys = ("name", "done", "items", "arrived", "ended", "error")
         jobs = [
             {key: getattr(job, key) for key in keys}
             | {
@@ -38,6 +38,7 @@ def status(
                 "servers": run_status.get_servers(job),
                 "planned": run_status.get_planned(job),
                 "eta": run_status.get_eta(job),
+                "failed_attempts": job.failures,
                 "failed_items": failures_as_json(job.failed_items),
             }
             for job in run_status.jobs

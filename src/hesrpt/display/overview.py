@@ -21,7 +21,7 @@ class JobOverview:
     state: str
     done: int = 0  # how many items are done
     items: int | None = None  # how many there are; None: not known
-    failures: int = 0  # how many items, or attempts of items, have failed
+    failures: int = 0  # how many items have failed
     servers: int = 0  # how many it holds
     planned: int | None = None  # how many the policy gives it; None: not known
     flow_time: float | None = None  # seconds from its arrival to its end, or until now
@@ -54,23 +54,26 @@ class JobOverview:
 
     def describe_left(self) -> str:
         """Return how long it will take until the job has ended, no more precisely than is known."""
-        if self.eta is None or self.has_ended:
+        if self.eta is None or self.has_ended or self.state == "paused":
             return ""
         return f"{self.eta:.1f} s" if self.eta < 10 else format_duration(self.eta)
 
     def describe(self) -> str:
         """Return the state of the job in words."""
-        total = "" if self.items is None else f" of {self.items:,}"
-        words = [self.state, f"{self.done:,}{total} {'item' if self.items == 1 else 'items'}"]
+        if self.items is None:
+            items = f"{_count(self.done, 'item')} done"
+        else:
+            items = f"{self.done:,} of {_count(self.items, 'item')}"
+        words = [self.state, items]
         if self.has_ended:
             words[1] += f" in {format_duration(self.flow_time or 0.0)}"
             if self.state == "failed":
-                words.append((self.error or "").partition("\n")[0])
+                words[1] += f": {(self.error or '').partition(chr(10))[0]}"
             return ", ".join(words)
         if self.servers:
             words.append(_count(self.servers, "server"))
-        if self.eta is not None:
-            words.append(f"{self.describe_left()} left")
+        if left := self.describe_left():
+            words.append(f"{left} left")
         return ", ".join(words)
 
 

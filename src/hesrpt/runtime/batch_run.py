@@ -57,7 +57,7 @@ def run_jobs(
     try:
         with _stop_on_sigterm():
             if options.state is None:
-                pool.add_jobs(_create_jobs(specs, (), options))
+                pool.add_jobs(create_jobs(specs, (), options))
             else:
                 with closing(Journal.read(options.state)) as journal:
                     _add_jobs(pool, journal, specs, options, notify)
@@ -85,16 +85,47 @@ def _create_pool(options: RunOptions) -> Pool:
     return create(resume=True)
 
 
-def _create_jobs(
-    specs: Sequence[JobSpec], continued: Sequence[JobRecord], options: RunOptions
+def create_jobs(
+    specs: Sequence[JobSpec], earlier: Sequence[JobRecord], options: RunOptions
 ) -> list[LiveJob]:
-    """Create the jobs of a jobs file, and those that continue jobs of an earlier run."""
-    jobs = [LiveJob.from_record(record) for record in continued]
+    """Create the jobs of the jobs file, and the unfinished earlier jobs that no file can change.
+
+    Without a jobs file, these are all unfinished jobs. Otherwise, they are those that other
+    processes have submitted. Jobs that call Python functions are left to the script that added
+    them.
+    """
+    jobs = [
+        LiveJob.from_record(record)
+        for record in _list_unfinished(earlier)
+        if not specs or record.spec.is_submitted
+    ]
     jobs += [LiveJob.from_command(spec) for spec in specs]
     if options.keep_going:
         for job in jobs:
             job.spec = replace(job.spec, on_error="keep")
     return jobs
+
+
+def _list_unfinished(records: Sequence[JobRecord]) -> list[JobRecord]:
+    return [
+        record
+        for record in records
+        if record.spec.command is not None and record.state != "done" and record.error != REMOVED
+    ]
+
+
+@contextmanager
+def explain_changed_jobs(directory: Path) -> Iterator[None]:
+    """Let an error about changed commands name the options of the command line."""
+    try:
+        yield
+    except ChangedJobsError as error:
+        subject = ", ".join(map(repr, error.names))
+        raise InputError(
+            f"{directory}: the commands of these jobs have changed since results were "
+            f"recorded: {subject}; --on-change redo does all their items again, and --on-change "
+            "keep keeps the results of items that are done"
+        ) from None
 
 
 def _add_jobs(
@@ -104,35 +135,20 @@ def _add_jobs(
     options: RunOptions,
     notify: Callable[[str], None],
 ) -> None:
-    """Add the jobs of the jobs file, and the unfinished jobs that no file can change.
+    """Add jobs to a run that may have been started before.
 
-    Without a jobs file, these are all unfinished jobs. Otherwise, they are those that other
-    processes have submitted, and jobs that are no longer in the file are cancelled. Jobs that call
-    Python functions are left to the script that added them.
+    Jobs that are no longer in the jobs file are cancelled.
     """
     records = pool.earlier_jobs
     if not specs and not records and not journal.requests.read() and not pool.jobs:
         raise InputError(f"{journal.directory}: the run has no jobs yet; give a jobs file")
-    unfinished = [
-        record
-        for record in records
-        if record.spec.command is not None and record.state != "done" and record.error != REMOVED
-    ]
-    continued = [record for record in unfinished if not specs or record.spec.is_submitted]
-    try:
-        pool.add_jobs(_create_jobs(specs, continued, options))
-    except ChangedJobsError as error:
-        subject = ", ".join(map(repr, error.names))
-        raise InputError(
-            f"{journal.directory}: the commands of these jobs have changed since results were "
-            f"recorded: {subject}; --on-change redo does all their items again, and --on-change "
-            "keep keeps the results of items that are done"
-        ) from None
+    with explain_changed_jobs(journal.directory):
+        pool.add_jobs(create_jobs(specs, records, options))
     if specs:
         names = {spec.name for spec in specs}
         removed = [
             replace(record, ended=pool.snapshot().time, error=REMOVED)
-            for record in unfinished
+            for record in _list_unfinished(records)
             if not record.spec.is_submitted and record.given_name not in names
         ]
         journal.write(Changes(jobs=removed))

@@ -179,7 +179,7 @@ class LiveJob:
         if self.failures:
             is_cancelled = self.state == "cancelled"
             problem = "it was cancelled" if is_cancelled else "its items are no longer in memory"
-        raise InputError(f"job {self.name!r}: cannot be retried, because {problem}")
+        raise InputError(f"job {self.name!r} cannot be retried: {problem}")
 
     def reopen(self) -> None:
         """Let the job go on after its end."""

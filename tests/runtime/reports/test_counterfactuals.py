@@ -17,7 +17,11 @@ from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.reports.counterfactuals import RunComparison, compare_policies
+from hesrpt.runtime.reports.counterfactuals import (
+    RunComparison,
+    SimulatedPolicy,
+    compare_policies,
+)
 from hesrpt.runtime.reports.inspection import read_report
 from hesrpt.runtime.reports.run_history import RunHistory
 from hesrpt.runtime.storage.journal_entries import JobRecord
@@ -46,6 +50,17 @@ def run(policy: str = "adaptive", *names: str, state: Path | None = None, server
 def get_means(comparison: RunComparison) -> dict[str, float]:
     assert comparison.reason is None
     return {each.policy: each.mean_flow_time for each in comparison.simulated}
+
+
+def test_comparison_in_words() -> None:
+    simulated = SimulatedPolicy(policy="fifo", mean_flow_time=2.71, margin=0.02, flow_times={})
+    comparison = RunComparison(policy="equi", mean_flow_time=1.82, simulated=(simulated,))
+    assert repr(comparison) == (
+        "<RunComparison: mean flow time 1.82 s as measured under equi\n"
+        "  fifo             2.71 ± 0.02 s simulated>"
+    )
+    silent = RunComparison(policy="equi", mean_flow_time=1.82, reason="job 'a\\n' has failed")
+    assert repr(silent).splitlines()[1] == r"  no simulations: job 'a\n' has failed>"
 
 
 def test_each_policy_is_simulated_as_it_really_does() -> None:

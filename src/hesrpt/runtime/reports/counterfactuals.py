@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from hesrpt.display.escaping import escape
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
 from hesrpt.runtime.decisions.learning import NOTHING_KNOWN, ItemDurations
 from hesrpt.runtime.reports.run_history import RunHistory
 from hesrpt.runtime.reports.run_replay import Capacity, ReplayedJob, replay_run
 from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.units import format_duration, format_duration_with_margin
 
 # The policies that a run is compared with.
 _ALTERNATIVES = ("adaptive", "fifo", "equi")
@@ -57,6 +59,16 @@ class RunComparison:
     mean_flow_time: float  # measured
     simulated: tuple[SimulatedPolicy, ...] = ()  # the run's own policy first
     reason: str | None = None  # why there are no simulations
+
+    def __repr__(self) -> str:
+        measured = format_duration(self.mean_flow_time)
+        lines = [f"<RunComparison: mean flow time {measured} as measured under {self.policy}"]
+        for each in self.simulated:
+            mean = format_duration_with_margin(each.mean_flow_time, each.margin)
+            lines.append(f"  {each.policy:<16} {mean} simulated")
+        if self.reason is not None:
+            lines.append(f"  no simulations: {self.reason}")
+        return "\n".join(map(escape, lines)) + ">"
 
     def to_json_value(self) -> dict[str, Any]:
         """Return the comparison as values for JSON."""

@@ -81,7 +81,7 @@ class RunStatus:
                 state=self.get_state(job),
                 done=job.done,
                 items=job.items,
-                failures=job.failures,
+                failures=len(job.failed_items),
                 servers=self.get_servers(job),
                 planned=self.get_planned(job),
                 flow_time=(self.time if job.ended is None else job.ended) - job.arrived,

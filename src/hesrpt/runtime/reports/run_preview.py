@@ -6,18 +6,21 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
-from hesrpt.runtime.batch_run import RunOptions
+from hesrpt.runtime.batch_run import RunOptions, create_jobs, explain_changed_jobs
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import JobArrived
 from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.cores import count_cores
+from hesrpt.runtime.job_registry import JobRegistry
 from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.reports.inspection import read_learned_runs, read_status
+from hesrpt.runtime.job_state import JobState
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.reports.inspection import read_learned_runs
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.runtime.storage.state_directory import holds_run
 
 
@@ -35,15 +38,17 @@ class PreviewedJob:
     """What a run would do about a job."""
 
     spec: JobSpec
+    state: JobState  # before the run: "waiting", unless it is paused or has nothing left to do
     done: int  # how many items are done already
+    left: Sequence[int]  # the items that would run
     servers: int  # that it would have at first
     end: float | None  # when it would end, in seconds from now; None: not known
 
     def list_commands(self) -> Iterator[PreviewedCommand]:
-        """Yield the commands of all items."""
+        """Yield the commands of the items that would run."""
         template = self.spec.command
         assert template is not None
-        for item in range(self.spec.items or 0):
+        for item in self.left:
             filled = template.fill_in(item, max(self.servers, 1))
             words = filled.command
             if isinstance(words, str):
@@ -72,24 +77,25 @@ def preview_run(specs: Sequence[JobSpec], options: RunOptions) -> RunPreview:
 
     Sizes are those that were given, or that earlier jobs of the same kind have taught.
     """
-    records: list[JobRecord] = []
-    known_servers = None
     learned = [] if options.learned is None else read_learned_runs(options.learned)
-    if options.state is not None and holds_run(options.state):
-        records = list(read_status(options.state).jobs)
+    if options.state is None or not holds_run(options.state):
+        jobs, known_servers = create_jobs(specs, (), options), None
+    else:
         learned = read_learned_runs(options.state) or learned
         with closing(Journal.read(options.state)) as journal:
             known_servers = journal.get_value("servers")
+            registry = JobRegistry(journal, options.on_change)
+            jobs = create_jobs(specs, registry.list_records(), options)
+            with explain_changed_jobs(options.state):
+                registry.register(jobs)
     known = KindMemory(learned)
     servers = options.servers or known_servers or count_cores()
     core = Core(servers, options.policy)
-    specs = specs or [each.spec for each in records if each.spec.command and not each.has_ended]
-    done, arrivals = {}, []
-    for spec in specs:
-        found = [record for record in records if record.given_name == spec.name]
-        done[spec.name] = found[0].done if found else 0
-        arrival = replace(spec, prior=known.get_prior(spec))
-        arrivals.append(JobArrived(0.0, arrival, (range(done[spec.name]),)))
+    arrivals = [
+        JobArrived(0.0, replace(job.spec, prior=known.get_prior(job.spec)), tuple(job.matches.done))
+        for job in jobs
+        if not job.has_ended
+    ]
     if arrivals:
         core.handle(*arrivals)
     planned = {name: job.planned for name, job in core.jobs.items()}
@@ -98,11 +104,23 @@ def preview_run(specs: Sequence[JobSpec], options: RunOptions) -> RunPreview:
         servers=servers,
         jobs=[
             PreviewedJob(
-                spec=spec,
-                done=done[spec.name],
-                servers=planned.get(spec.name, 0),
-                end=ends.get(spec.name),
+                spec=job.spec,
+                state=job.state,
+                done=job.done,
+                left=_list_items_left(job),
+                servers=planned.get(job.name, 0),
+                end=ends.get(job.name),
             )
-            for spec in specs
+            for job in jobs
         ],
     )
+
+
+def _list_items_left(job: LiveJob) -> Sequence[int]:
+    if job.has_ended:
+        return ()
+    items = range(job.spec.items or 0)
+    if not job.matches.done:
+        return items
+    done = set(chain.from_iterable(job.matches.done))
+    return [item for item in items if item not in done]
