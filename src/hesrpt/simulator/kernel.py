@@ -10,7 +10,8 @@ policies a departure changes all rates by the same factor. Then only the pace of
 at a cost that does not depend on the number of jobs.
 
 If rows depend on a calibration, the loop also keeps the sums of
-:class:`hesrpt.policies.calibration.Calibration`, and chooses the level of the rows.
+:class:`hesrpt.policies.calibration.Calibration`, and chooses the level of the rows. Without one,
+``calibration`` is None, and numba compiles a loop of its own, from which all of that is left out.
 
 All compiled functions stay in this file: numba's cache does not notice changes in other modules.
 """
@@ -22,6 +23,11 @@ from math import exp, inf, log, log1p, sqrt
 from numba import njit
 
 from hesrpt.arrays import FloatArray
+from hesrpt.simulator.calibration_data import (
+    CalibrationData,
+    CalibrationSettings,
+    CalibrationState,
+)
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Rows, Settings
 
 # Why the loop has returned.
@@ -50,10 +56,11 @@ def run(
     phases: Phases,
     state_array: list[LoopState],
     settings_array: list[Settings],
+    calibration: CalibrationData | None,
 ) -> int:
     """Run until there is a reason to return to the caller, and return that reason.
 
-    The last two arguments are arrays with one record.
+    State and settings are arrays with one record.
     """
     state, settings = state_array[0], settings_array[0]
     total = jobs.by_arrival.size
@@ -63,28 +70,35 @@ def run(
         # --- decide -----------------------------------------------------------------------------
         if state.stage != ASSIGNED:
             if state.stage == CHANGED:
-                if settings.calibrated:
-                    _observe_work(jobs, rows.log_rank, state)
+                if calibration is not None:
+                    _observe_work(jobs, state, calibration)
                     if state.arrived > state.admitted:
-                        _observe_arrivals(jobs, state, settings)
+                        _observe_arrivals(jobs, state, calibration)
                     else:
-                        _choose_level(state, settings)
+                        _choose_level(state.arrived, calibration.state[0], calibration.settings[0])
                 _update_remaining(jobs, state)
                 _admit(jobs, state, settings.sorted_by_size)
                 if settings.sorted_by_size and not settings.keeps_order:
                     _sort(jobs, state.present)
                 state.stage = LISTED
-            if state.present > 0 and settings.by_rank and _is_row_missing(rows, state, settings):
+            row = state.present
+            if calibration is not None:
+                row = _find_row(state.present, calibration)
+            if state.present > 0 and settings.by_rank and (row < 0 or rows.start[row] < 0):
                 return NEEDS_ROW
             if state.present > 0 and not settings.by_rank and state.stage != DECIDED:
                 return NEEDS_DECISION
-            _assign_servers(jobs, rows, state, settings.by_rank, settings.resize_cost)
+            _assign_servers(jobs, rows, row, state, settings.by_rank, settings.resize_cost)
+            if calibration is not None:
+                calibration.state[0].log_jobs = calibration.state[0].log_jobs_squared = 0.0
             if not state.held <= settings.max_servers:
                 return TOO_MANY_SERVERS
             state.stage = ASSIGNED
 
-        if settings.exponent > 0.0 and not recording:
-            _run_calibrated(jobs, rows.log_rank, state, settings, last_event)
+        if calibration is not None:
+            if calibration.settings[0].exponent > 0.0 and not recording:
+                limit = min(settings.stop_at, state.next_review)
+                _run_calibrated(jobs, state, calibration, limit, last_event)
         elif settings.by_rank and not recording and rows.rate_factor[state.present] > 0.0:
             _run_by_factors(jobs, rows, state, settings.uniform, settings.stop_at, last_event)
 
@@ -130,15 +144,13 @@ def run(
         state.job_seconds += present * passed
         state.server_seconds += state.held * passed
         virtual_time = target if now == departs else state.virtual_time + passed / state.pace
-        if settings.calibrated and present > 0:
-            log_jobs = rows.log_rank[present]
-            state.log_jobs += (virtual_time - state.virtual_time) * log_jobs
-            state.log_jobs_squared += (virtual_time - state.virtual_time) * log_jobs**2
+        if calibration is not None:
+            _observe_time(present, virtual_time - state.virtual_time, calibration)
         state.virtual_time = virtual_time
         state.now = now
         if now == departs:
-            if settings.calibrated:
-                _observe_ends(jobs, rows.log_rank, state, exp(-1.0 / settings.memory))
+            if calibration is not None:
+                _observe_ends(jobs, state, calibration)
             _remove_ended(jobs, state)
         while state.arrived < total and jobs.arrivals[jobs.by_arrival[state.arrived]] <= now:
             state.arrived += 1
@@ -240,69 +252,6 @@ def _run_by_factors(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _run_calibrated(
-    jobs: Jobs, log_rank: FloatArray, state: LoopState, settings: Settings, last_event: int
-) -> None:
-    """Do the same for a calibrated policy whose rows are those of heSRPT for some p.
-
-    The last job of the list leaves, and the calibration counts it, as long as its level stays.
-    """
-    exponent, decay = settings.exponent, exp(-1.0 / settings.memory)
-    power = 1.0 + (state.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
-    fewest = state.present_at_decision // 2 if state.present_at_decision > MANY else 0
-    all_run = state.running_at_decision == state.present_at_decision
-    fewest = max(fewest, 1)  # the last job leaves by the main loop
-    fewest_running = 0 if all_run else state.running_at_decision // 2
-    limit = min(settings.stop_at, state.next_review)
-    if state.arrived < jobs.by_arrival.size:
-        limit = min(limit, jobs.arrivals[jobs.by_arrival[state.arrived]])
-    since = state.now
-    # Further departures without an arrival raise the level, unless it is the highest.
-    most_ended = inf if state.level == settings.levels else _patience(state, settings) - 1.0
-    while state.events < last_event and state.present > fewest and state.ended_since <= most_ended:
-        present = state.present
-        job = jobs.present[present - 1]
-        target = jobs.target[job]
-        departs = max(state.now + (target - state.virtual_time) * state.pace, state.now)
-        if departs >= limit or state.running - 1 <= fewest_running:
-            break
-        log_held_factor = -power * log1p(-1.0 / present)
-        if log_held_factor > MAX_LOG_FACTOR:
-            break
-        log_jobs = log_rank[present]
-        state.log_jobs += (target - state.virtual_time) * log_jobs
-        state.log_jobs_squared += (target - state.virtual_time) * log_jobs**2
-        mean, mean_square = log_jobs, log_jobs**2
-        if target > 0.0:
-            mean, mean_square = state.log_jobs / target, state.log_jobs_squared / target
-        _add_sample(jobs, job, jobs.remaining[job], log_jobs, mean, mean_square)
-        _count_end(jobs, job, state, log_jobs, decay)
-        state.job_seconds += present * (departs - state.now)
-        state.allocations += state.running
-        state.now, state.virtual_time = departs, target
-        jobs.completion[job] = departs
-        state.pace /= exp(log_held_factor * exponent)
-        state.held_factor *= exp(log_held_factor)
-        state.present -= 1
-        state.running -= 1
-        state.events += 1
-    state.server_seconds += state.held * (state.now - since)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _row_number(rows: Rows, state: LoopState) -> int:
-    """Return the number of the row for the present jobs, at the present level."""
-    return state.level * rows.log_rank.size + state.present
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _is_row_missing(rows: Rows, state: LoopState, settings: Settings) -> bool:
-    if settings.calibrated and state.present >= rows.log_rank.size:
-        return True
-    return bool(rows.start[_row_number(rows, state)] < 0)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _update_remaining(jobs: Jobs, state: LoopState) -> None:
     """Compute what remains of the jobs that have run since the last decision."""
     for place in range(state.present - state.running, state.present):
@@ -311,114 +260,6 @@ def _update_remaining(jobs: Jobs, state: LoopState) -> None:
         to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
         jobs.remaining[job] = min(jobs.remaining[job], to_target)
     state.running = 0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _observe_work(jobs: Jobs, log_rank: FloatArray, state: LoopState) -> None:
-    """Compute what remains of jobs, and add the work done on them to the calibration."""
-    if state.virtual_time <= 0.0:
-        return
-    mean = state.log_jobs / state.virtual_time
-    mean_square = state.log_jobs_squared / state.virtual_time
-    for place in range(state.present - state.running, state.present):
-        job = jobs.present[place]
-        before = jobs.remaining[job]
-        to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
-        jobs.remaining[job] = min(before, to_target)
-        done = before - jobs.remaining[job]
-        _add_sample(jobs, job, done, log_rank[place + 1], mean, mean_square)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _add_sample(
-    jobs: Jobs, job: int, done: float, log_rank: float, log_jobs: float, log_jobs_squared: float
-) -> None:
-    """Add work done to the sums of a job, given the means of ln m and ln² m in that time."""
-    weight = done * jobs.samples[job, 3]
-    jobs.samples[job, 0] += weight * (log_rank * (log_rank - 2.0 * log_jobs) + log_jobs_squared)
-    jobs.samples[job, 1] += weight * (log_rank - log_jobs)
-    jobs.samples[job, 2] += weight * (log_rank * log_jobs - log_jobs_squared)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _count_end(jobs: Jobs, job: int, state: LoopState, log_jobs: float, decay: float) -> None:
-    """Count a job that ends, with e^log_jobs jobs present."""
-    if state.denominator <= MIN_DENOMINATOR:
-        decay = 1.0
-    height = jobs.samples[job, 1] * log_jobs - jobs.samples[job, 2]
-    state.ended_since += 1
-    state.numerator = decay * state.numerator + height
-    state.denominator = decay * state.denominator + jobs.samples[job, 0]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _observe_ends(jobs: Jobs, log_rank: FloatArray, state: LoopState, decay: float) -> None:
-    """Count the jobs that end now, the smallest first."""
-    due = state.virtual_time + SAME_TIME * (state.now / state.pace + state.virtual_time)
-    mean = log_rank[state.present]
-    mean_square = mean**2
-    if state.virtual_time > 0.0:
-        mean = state.log_jobs / state.virtual_time
-        mean_square = state.log_jobs_squared / state.virtual_time
-    left = state.present
-    for place in range(state.present - 1, state.present - state.running - 1, -1):
-        job = jobs.present[place]
-        if jobs.target[job] <= due:
-            done = jobs.remaining[job]
-            _add_sample(jobs, job, done, log_rank[place + 1], mean, mean_square)
-            _count_end(jobs, job, state, log_rank[left], decay)
-            left -= 1
-        elif left < state.present:
-            continue
-        else:
-            # A job in the middle of the list may end before this one, and change its rank.
-            before = jobs.remaining[job]
-            to_target = max(jobs.target[job] - state.virtual_time, 0.0) * jobs.rate[job]
-            jobs.remaining[job] = min(before, to_target)
-            done = before - jobs.remaining[job]
-            _add_sample(jobs, job, done, log_rank[place + 1], mean, mean_square)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _observe_arrivals(jobs: Jobs, state: LoopState, settings: Settings) -> None:
-    """Weigh the jobs that have arrived, and choose the level."""
-    for number in range(state.admitted, state.arrived):
-        job = jobs.by_arrival[number]
-        state.log_sizes += log(jobs.remaining[job] * jobs.estimate[job])
-    usual = state.log_sizes / state.arrived
-    for number in range(state.admitted, state.arrived):
-        job = jobs.by_arrival[number]
-        size = jobs.remaining[job]
-        weight = exp(settings.size_power * (log(size * jobs.estimate[job]) - usual))
-        jobs.samples[job, 3] = min(weight, settings.max_size_weight) / size
-    if state.present > 0 and not state.is_stream:
-        state.is_stream = True
-        state.numerator += settings.prior_focus * settings.prior_weight
-        state.denominator += settings.prior_weight
-    least = settings.min_focus * state.denominator
-    state.numerator = min(max(state.numerator, least), state.denominator)
-    focus = state.numerator / state.denominator
-    present = state.present + state.arrived - state.admitted
-    batch = settings.batch_factor * present / state.arrived
-    batch *= settings.batch_jobs / (settings.batch_jobs + state.arrived)
-    state.focus_at_arrival = focus + (1.0 - focus) * min(batch, 1.0)
-    state.arrival_times += 1
-    state.ended_since = 0
-    _choose_level(state, settings)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _choose_level(state: LoopState, settings: Settings) -> None:
-    """Choose the level; it rises if many jobs have ended since jobs last arrived."""
-    stopped = min(max(state.ended_since / _patience(state, settings) - 1.0, 0.0), 1.0)
-    focus = state.focus_at_arrival + (1.0 - state.focus_at_arrival) * stopped
-    state.level = int(settings.levels * sqrt(focus) + 0.5)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _patience(state: LoopState, settings: Settings) -> float:
-    """Return how many departures in a row are not unusual."""
-    return max(settings.patience * state.arrived / max(state.arrival_times, 1), 1.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -490,14 +331,13 @@ def _sort(jobs: Jobs, present: int) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _assign_servers(
-    jobs: Jobs, rows: Rows, state: LoopState, by_rank: bool, resize_cost: float
+    jobs: Jobs, rows: Rows, row: int, state: LoopState, by_rank: bool, resize_cost: float
 ) -> None:
     """Give all jobs their servers: by rank, from the last job in the list, or as decided."""
     present = state.present
     total = 0.0
     running = present
     if by_rank and present > 0:
-        row = _row_number(rows, state)
         start, running = rows.start[row], rows.length[row]
         for rank in range(running):
             held = rows.held[start + rank]
@@ -520,7 +360,6 @@ def _assign_servers(
     state.virtual_time = 0.0
     state.pace = 1.0
     state.held_factor = 1.0
-    state.log_jobs = state.log_jobs_squared = 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -535,3 +374,194 @@ def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_c
     jobs.held[job] = held
     jobs.rate[job] = rate
     jobs.target[job] = wait + jobs.remaining[job] / rate if rate > 0.0 else inf
+
+
+# --- calibrated policies --------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _run_calibrated(
+    jobs: Jobs, state: LoopState, calibration: CalibrationData, limit: float, last_event: int
+) -> None:
+    """Run as long as events change only the pace of the virtual clock and the sums.
+
+    Rows are those of heSRPT for some p. The last job of the list leaves, and is counted, as long
+    as the level stays. Events end at ``limit``.
+    """
+    sums, settings, log_rank = calibration.state[0], calibration.settings[0], calibration.log_rank
+    exponent, decay = settings.exponent, exp(-1.0 / settings.memory)
+    power = 1.0 + (sums.level / settings.levels) ** 2 * exponent / (1.0 - exponent)
+    fewest = state.present_at_decision // 2 if state.present_at_decision > MANY else 0
+    all_run = state.running_at_decision == state.present_at_decision
+    fewest = max(fewest, 1)  # the last job leaves by the main loop
+    fewest_running = 0 if all_run else state.running_at_decision // 2
+    if state.arrived < jobs.by_arrival.size:
+        limit = min(limit, jobs.arrivals[jobs.by_arrival[state.arrived]])
+    since = state.now
+    # Further departures without an arrival raise the level, unless it is the highest.
+    most_ended = inf
+    if sums.level < settings.levels:
+        most_ended = _patience(state.arrived, sums, settings) - 1.0
+    while state.events < last_event and state.present > fewest and sums.ended_since <= most_ended:
+        present = state.present
+        job = jobs.present[present - 1]
+        target = jobs.target[job]
+        departs = max(state.now + (target - state.virtual_time) * state.pace, state.now)
+        if departs >= limit or state.running - 1 <= fewest_running:
+            break
+        log_held_factor = -power * log1p(-1.0 / present)
+        if log_held_factor > MAX_LOG_FACTOR:
+            break
+        log_jobs = log_rank[present]
+        sums.log_jobs += (target - state.virtual_time) * log_jobs
+        sums.log_jobs_squared += (target - state.virtual_time) * log_jobs**2
+        mean, mean_square = log_jobs, log_jobs**2
+        if target > 0.0:
+            mean, mean_square = sums.log_jobs / target, sums.log_jobs_squared / target
+        sample = calibration.samples[job]
+        _add_sample(sample, jobs.remaining[job], log_jobs, mean, mean_square)
+        _count_end(sample, sums, log_jobs, decay)
+        state.job_seconds += present * (departs - state.now)
+        state.allocations += state.running
+        state.now, state.virtual_time = departs, target
+        jobs.completion[job] = departs
+        state.pace /= exp(log_held_factor * exponent)
+        state.held_factor *= exp(log_held_factor)
+        state.present -= 1
+        state.running -= 1
+        state.events += 1
+    state.server_seconds += state.held * (state.now - since)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _find_row(present: int, calibration: CalibrationData) -> int:
+    """Return the number of the row for the present jobs, or -1 if the table is too small."""
+    room = calibration.log_rank.size
+    return calibration.state[0].level * room + present if present < room else -1
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _observe_time(present: int, passed: float, calibration: CalibrationData) -> None:
+    """Integrate the logarithm of the number of jobs over virtual time that has passed."""
+    if present > 0:
+        log_jobs = calibration.log_rank[present]
+        calibration.state[0].log_jobs += passed * log_jobs
+        calibration.state[0].log_jobs_squared += passed * log_jobs**2
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_work(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
+    """Compute what remains of jobs, and add the work done on them to the calibration."""
+    if state.virtual_time <= 0.0:
+        return
+    mean = calibration.state[0].log_jobs / state.virtual_time
+    mean_square = calibration.state[0].log_jobs_squared / state.virtual_time
+    for place in range(state.present - state.running, state.present):
+        _observe_job(jobs, place, state.virtual_time, calibration, mean, mean_square)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _observe_job(
+    jobs: Jobs,
+    place: int,
+    virtual_time: float,
+    calibration: CalibrationData,
+    mean: float,
+    mean_square: float,
+) -> None:
+    """Do the same for the job at this place of the list."""
+    job = jobs.present[place]
+    before = jobs.remaining[job]
+    to_target = max(jobs.target[job] - virtual_time, 0.0) * jobs.rate[job]
+    jobs.remaining[job] = min(before, to_target)
+    done = before - jobs.remaining[job]
+    _add_sample(calibration.samples[job], done, calibration.log_rank[place + 1], mean, mean_square)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
+    """Count the jobs that end now, the smallest first."""
+    sums, log_rank = calibration.state[0], calibration.log_rank
+    decay = exp(-1.0 / calibration.settings[0].memory)
+    due = state.virtual_time + SAME_TIME * (state.now / state.pace + state.virtual_time)
+    mean = log_rank[state.present]
+    mean_square = mean**2
+    if state.virtual_time > 0.0:
+        mean = sums.log_jobs / state.virtual_time
+        mean_square = sums.log_jobs_squared / state.virtual_time
+    left = state.present
+    for place in range(state.present - 1, state.present - state.running - 1, -1):
+        job = jobs.present[place]
+        if jobs.target[job] <= due:
+            sample = calibration.samples[job]
+            _add_sample(sample, jobs.remaining[job], log_rank[place + 1], mean, mean_square)
+            _count_end(sample, sums, log_rank[left], decay)
+            left -= 1
+        elif left == state.present:
+            # A job in the middle of the list may end before this one, and change its rank.
+            _observe_job(jobs, place, state.virtual_time, calibration, mean, mean_square)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _add_sample(
+    sample: FloatArray, done: float, log_rank: float, log_jobs: float, log_jobs_squared: float
+) -> None:
+    """Add work done to the sums of a job, given the means of ln m and ln² m in that time."""
+    weight = done * sample[3]
+    sample[0] += weight * (log_rank * (log_rank - 2.0 * log_jobs) + log_jobs_squared)
+    sample[1] += weight * (log_rank - log_jobs)
+    sample[2] += weight * (log_rank * log_jobs - log_jobs_squared)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, decay: float) -> None:
+    """Count a job that ends, with e^log_jobs jobs present."""
+    if sums.denominator <= MIN_DENOMINATOR:
+        decay = 1.0
+    height = sample[1] * log_jobs - sample[2]
+    sums.ended_since += 1
+    sums.numerator = decay * sums.numerator + height
+    sums.denominator = decay * sums.denominator + sample[0]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_arrivals(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
+    """Weigh the jobs that have arrived, and choose the level."""
+    sums, settings = calibration.state[0], calibration.settings[0]
+    for number in range(state.admitted, state.arrived):
+        job = jobs.by_arrival[number]
+        sums.log_sizes += log(jobs.remaining[job] * jobs.estimate[job])
+    usual = sums.log_sizes / state.arrived
+    for number in range(state.admitted, state.arrived):
+        job = jobs.by_arrival[number]
+        size = jobs.remaining[job]
+        weight = exp(settings.size_power * (log(size * jobs.estimate[job]) - usual))
+        calibration.samples[job, 3] = min(weight, settings.max_size_weight) / size
+    if state.present > 0 and not sums.is_stream:
+        sums.is_stream = True
+        sums.numerator += settings.prior_focus * settings.prior_weight
+        sums.denominator += settings.prior_weight
+    least = settings.min_focus * sums.denominator
+    sums.numerator = min(max(sums.numerator, least), sums.denominator)
+    focus = sums.numerator / sums.denominator
+    present = state.present + state.arrived - state.admitted
+    batch = settings.batch_factor * present / state.arrived
+    batch *= settings.batch_jobs / (settings.batch_jobs + state.arrived)
+    sums.focus_at_arrival = focus + (1.0 - focus) * min(batch, 1.0)
+    sums.arrival_times += 1
+    sums.ended_since = 0
+    _choose_level(state.arrived, sums, settings)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> None:
+    """Choose the level; it rises if many jobs have ended since jobs last arrived."""
+    stopped = min(max(sums.ended_since / _patience(arrived, sums, settings) - 1.0, 0.0), 1.0)
+    focus = sums.focus_at_arrival + (1.0 - sums.focus_at_arrival) * stopped
+    sums.level = int(settings.levels * sqrt(focus) + 0.5)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _patience(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> float:
+    """Return how many departures in a row are not unusual."""
+    return max(settings.patience * arrived / max(sums.arrival_times, 1), 1.0)

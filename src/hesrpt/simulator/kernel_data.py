@@ -25,15 +25,13 @@ class Jobs(NamedTuple):
     present: IntArray  # the jobs in the system, at the front of this array
     decided_servers: FloatArray  # the caller's decision: the servers of the jobs present …
     decided_rates: FloatArray  # … and their rates
-    samples: FloatArray  # of each job: spread, lean and height, and what a unit of work counts
 
 
 class Rows(NamedTuple):
     """Servers and rates by rank; row m, for m jobs, starts at ``start[m]``, or is missing at -1.
 
     A row starts with the last job in the list. Jobs that it does not reach hold nothing. If rows
-    depend on a calibration, those of each level follow those of the level below, and each level
-    has room for as many rows as there are ``log_rank``.
+    depend on a calibration, those of each level follow those of the level below.
     """
 
     start: IntArray
@@ -42,7 +40,6 @@ class Rows(NamedTuple):
     rate: FloatArray
     rate_factor: FloatArray  # by which all rates grow when the last of m jobs leaves, or 0
     held_factor: FloatArray
-    log_rank: FloatArray  # ln 0 (unused), ln 1, ln 2, …
 
 
 class Phases(NamedTuple):
@@ -67,19 +64,6 @@ class Settings(Protocol):
     review_every: float
     stop_at: float
     max_events: int  # return to the caller after this many
-    # The rest is for calibrations: see hesrpt.policies.calibration.
-    calibrated: bool
-    exponent: float  # the p of k^p, if rows follow from the closed form; otherwise 0
-    levels: int
-    min_focus: float
-    memory: float
-    batch_factor: float
-    batch_jobs: float
-    patience: float
-    prior_focus: float
-    prior_weight: float
-    size_power: float
-    max_size_weight: float
 
 
 class LoopState(Protocol):
@@ -105,22 +89,9 @@ class LoopState(Protocol):
     next_review: float
     server_seconds: float
     job_seconds: float  # the number of jobs in the system, integrated over time
-    # The calibration, apart from the sums of each job.
-    level: int
-    is_stream: bool
-    arrival_times: int
-    ended_since: int
-    focus_at_arrival: float
-    numerator: float
-    denominator: float
-    log_sizes: float
-    # The logarithm of the number of jobs and its square, integrated over virtual time since the
-    # last decision.
-    log_jobs: float
-    log_jobs_squared: float
 
 
-def create_record(fields: type[Settings | LoopState], **values: float) -> Any:
+def create_record(fields: type, **values: float) -> Any:
     """Return an array of one record with these fields, zero unless given.
 
     Compiled code reads and writes the fields of its entry as attributes. It is an array because

@@ -19,6 +19,7 @@ from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Policy, RankedPolicy, State, as_ranked, calibration, round_fairly
 from hesrpt.simulator import kernel
+from hesrpt.simulator.calibration_data import create_calibration
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
 from hesrpt.simulator.row_table import RowTable
 from hesrpt.speedups import PowerLaw
@@ -92,7 +93,6 @@ class _Loop:
         pauses = jobs if run.resize_cost > 0 else 1
         decisions = jobs if self.ranked is None else 1
         is_calibrated = self.ranked is not None and self.ranked.is_calibrated
-        samples = jobs if is_calibrated else 1
         self.jobs = Jobs(
             arrivals=np.array(workload.arrival_times),
             remaining=np.array(workload.sizes),
@@ -107,7 +107,6 @@ class _Loop:
             present=np.empty(jobs, dtype=np.int64),
             decided_servers=np.empty(decisions),
             decided_rates=np.empty(decisions),
-            samples=np.zeros((samples, 4)),
         )
         # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
@@ -120,6 +119,9 @@ class _Loop:
                 if is_calibrated and isinstance(speedup, PowerLaw):
                     exponent = speedup.p
         self.table = RowTable(jobs, factors, constant_from, levels)
+        self.calibration = None
+        if is_calibrated:
+            self.calibration = create_calibration(jobs, self.table.room, exponent)
         self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
         self.phases = Phases(
@@ -141,36 +143,22 @@ class _Loop:
             review_every=review_every,
             stop_at=stop_at,
             max_events=_EVENTS_AT_A_TIME,
-            calibrated=is_calibrated,
-            exponent=exponent,
-            levels=calibration.LEVELS,
-            min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
-            memory=calibration.MEMORY,
-            batch_factor=calibration.BATCH_FACTOR,
-            batch_jobs=calibration.BATCH_JOBS,
-            patience=calibration.PATIENCE,
-            prior_focus=calibration.PRIOR_FOCUS,
-            prior_weight=calibration.PRIOR_WEIGHT,
-            size_power=calibration.SIZE_POWER,
-            max_size_weight=calibration.MAX_SIZE_WEIGHT,
         )
-        self.state = create_record(
-            LoopState,
-            pace=1.0,
-            held_factor=1.0,
-            next_review=review_every,
-            level=calibration.LEVELS if is_calibrated else 0,
-            focus_at_arrival=1.0,
-            numerator=calibration.BATCH_WEIGHT,
-            denominator=calibration.BATCH_WEIGHT,
-        )
+        self.state = create_record(LoopState, pace=1.0, held_factor=1.0, next_review=review_every)
         # Views of the fields that each decision needs: looking them up by name is slower.
         self._stage, self._present = self.state["stage"], self.state["present"]
         self._now = self.state["now"]
 
     def execute(self, progress: Progress | None) -> Outcome:
         while True:
-            reason = kernel.run(self.jobs, self.table.rows, self.phases, self.state, self.settings)
+            reason = kernel.run(
+                self.jobs,
+                self.table.rows,
+                self.phases,
+                self.state,
+                self.settings,
+                self.calibration,
+            )
             if reason == kernel.NEEDS_DECISION:
                 self._decide()
             elif reason == kernel.NEEDS_ROW:
@@ -228,13 +216,17 @@ class _Loop:
         assert self.ranked is not None
         assert speedup is not None
         present, run = int(self._present[0]), self.config
-        level = int(self.state["level"][0])
-        if level not in self.by_level:
-            is_calibrated = self.ranked.is_calibrated
-            self.by_level[level] = self.ranked.at_level(level) if is_calibrated else self.ranked
-        row = self.by_level[level].row(present, run.servers, speedup, run.whole)
+        policy, level = self.ranked, 0
+        if self.calibration is not None:
+            level = self.calibration.level
+            if level not in self.by_level:
+                self.by_level[level] = self.ranked.at_level(level)
+            policy = self.by_level[level]
+        row = policy.row(present, run.servers, speedup, run.whole)
         self._check(row)
         self.table.add(present, row, speedup.rate(row), level)
+        if self.calibration is not None:
+            self.calibration = self.calibration.with_room(self.table.room)
 
     def _decide(self) -> None:
         run, jobs = self.config, self.jobs

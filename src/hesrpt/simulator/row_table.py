@@ -28,20 +28,19 @@ class RowTable:
         self._levels = levels
         none = np.zeros(jobs + 1)
         # The table of a calibrated policy grows with the number of jobs in the system.
-        room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)
+        self.room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)  # rows of each level
         self.rows = Rows(
-            start=np.full(levels * room, -1, dtype=np.int64),
-            length=np.zeros(levels * room, dtype=np.int64),
+            start=np.full(levels * self.room, -1, dtype=np.int64),
+            length=np.zeros(levels * self.room, dtype=np.int64),
             held=np.empty(64),
             rate=np.empty(64),
             rate_factor=none if factors is None else factors.rates,
             held_factor=none if factors is None else factors.servers,
-            log_rank=_log_ranks(room if levels > 1 else 1),
         )
 
     def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int = 0) -> None:
         """Add the row for this number of jobs, at this level."""
-        if self._levels > 1 and jobs >= len(self.rows.log_rank):
+        if jobs >= self.room:
             self._add_room(2 * jobs)
         if self._entries + len(held) > _MAX_ENTRIES:
             self.rows.start[:] = -1
@@ -55,9 +54,7 @@ class RowTable:
         end = self._entries + len(held)
         self.rows.held[self._entries : end] = held
         self.rows.rate[self._entries : end] = rate
-        same: int | slice = jobs  # the numbers of jobs that have this row
-        if self._levels > 1:
-            same = level * len(self.rows.log_rank) + jobs
+        same: int | slice = level * self.room + jobs  # the numbers of this row
         if self._constant_from is not None and jobs >= self._constant_from:
             same = slice(self._constant_from, None)
         self.rows.start[same], self.rows.length[same] = self._entries, len(held)
@@ -75,9 +72,5 @@ class RowTable:
         self.rows = self.rows._replace(
             start=widen(self.rows.start, -1),
             length=widen(self.rows.length, 0),
-            log_rank=_log_ranks(jobs + 1),
         )
-
-
-def _log_ranks(room: int) -> FloatArray:
-    return np.log(np.maximum(np.arange(room), 1.0))
+        self.room = jobs + 1

@@ -1,0 +1,97 @@
+"""The data of a calibration in the compiled event loop."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import calibration
+from hesrpt.simulator.kernel_data import create_record
+
+
+class CalibrationSettings(Protocol):
+    """Settings, which stay the same during a run: see :mod:`hesrpt.policies.calibration`."""
+
+    exponent: float  # the p of k^p, if rows follow from the closed form; otherwise 0
+    levels: int
+    min_focus: float
+    memory: float
+    batch_factor: float
+    batch_jobs: float
+    patience: float
+    prior_focus: float
+    prior_weight: float
+    size_power: float
+    max_size_weight: float
+
+
+class CalibrationState(Protocol):
+    """The calibration, apart from the sums of each job."""
+
+    level: int
+    is_stream: bool
+    arrival_times: int
+    ended_since: int
+    focus_at_arrival: float
+    numerator: float
+    denominator: float
+    log_sizes: float
+    # The logarithm of the number of jobs and its square, integrated over virtual time since the
+    # last decision.
+    log_jobs: float
+    log_jobs_squared: float
+
+
+class CalibrationData(NamedTuple):
+    """All of a calibration; state and settings are arrays with one record."""
+
+    samples: FloatArray  # of each job: spread, lean and height, and what a unit of work counts
+    log_rank: FloatArray  # ln 0 (unused), ln 1, ln 2, …: one for each row of a level
+    state: Any
+    settings: Any
+
+    @property
+    def level(self) -> int:
+        """The present level."""
+        return int(self.state["level"][0])
+
+    def with_room(self, room: int) -> CalibrationData:
+        """Return the same calibration for a table with room for so many rows at each level."""
+        if room == len(self.log_rank):
+            return self
+        return self._replace(log_rank=_list_logarithms(room))
+
+
+def create_calibration(jobs: int, room: int, exponent: float) -> CalibrationData:
+    """Return the calibration at the start of a run."""
+    return CalibrationData(
+        samples=np.zeros((jobs, 4)),
+        log_rank=_list_logarithms(room),
+        state=create_record(
+            CalibrationState,
+            level=calibration.LEVELS,
+            focus_at_arrival=1.0,
+            numerator=calibration.BATCH_WEIGHT,
+            denominator=calibration.BATCH_WEIGHT,
+        ),
+        settings=create_record(
+            CalibrationSettings,
+            exponent=exponent,
+            levels=calibration.LEVELS,
+            min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
+            memory=calibration.MEMORY,
+            batch_factor=calibration.BATCH_FACTOR,
+            batch_jobs=calibration.BATCH_JOBS,
+            patience=calibration.PATIENCE,
+            prior_focus=calibration.PRIOR_FOCUS,
+            prior_weight=calibration.PRIOR_WEIGHT,
+            size_power=calibration.SIZE_POWER,
+            max_size_weight=calibration.MAX_SIZE_WEIGHT,
+        ),
+    )
+
+
+def _list_logarithms(room: int) -> FloatArray:
+    return np.log(np.maximum(np.arange(room), 1.0))
