@@ -73,6 +73,35 @@ def test_policy_without_calibration_learns_nothing() -> None:
     assert core.allocator.calibrator.to_json() is None
 
 
+def create_commands(*sizes: float | None, weights: Sequence[float] = ()) -> list[JobArrived]:
+    weights = weights or [1.0] * len(sizes)
+    return [
+        JobArrived(0.0, JobSpec(name=str(n), size=size, resize="affinity", weight=weight))
+        for n, (size, weight) in enumerate(zip(sizes, weights, strict=True))
+    ]
+
+
+def test_commands_of_unknown_size_share_servers_equally() -> None:
+    core = Core(16, "adaptive")
+    core.handle(*create_commands(None, None, None, None))
+    assert [job.planned for job in core.jobs.values()] == [4, 4, 4, 4]
+    assert core.allocator.calibrator.calibration is None  # nothing to learn from
+
+
+def test_commands_of_unknown_size_share_servers_by_weight() -> None:
+    core = Core(16, "adaptive")
+    core.handle(*create_commands(None, None, weights=[1.0, 3.0]))
+    assert [job.planned for job in core.jobs.values()] == [4, 12]
+
+
+def test_known_sizes_count_beside_unknown_ones() -> None:
+    core = Core(16, "adaptive")
+    core.handle(*create_commands(None, 10.0))
+    planned = [job.planned for job in core.jobs.values()]
+    assert planned[1] > planned[0]
+    assert get_calibration(core).jobs_seen == 1
+
+
 def read_calibration(state: Path) -> dict[str, Any]:
     with closing(Journal.read(state)) as journal:
         values: dict[str, Any] = json.loads(journal.get_value("calibration"))

@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 from hesrpt import Pool, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import PolicyLike, State
+from hesrpt.policies import Adaptive, Calibration, PolicyLike, State
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import ItemFinished, ItemsRead, JobArrived, JobPaused
 from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
@@ -47,6 +47,21 @@ def test_forecast_is_what_the_simulator_says(policy: str) -> None:
     }
     core.handle(*(JobArrived(0, job) for job in jobs.values()))
     expected = simulate(Workload(sizes, HALF), 4, policy, whole=True).completion_times
+    assert predict(core) == pytest.approx(dict(zip(map(str, sizes), expected, strict=True)))
+
+
+def test_forecast_uses_what_the_policy_has_learned() -> None:
+    core = Core(8, "adaptive")
+    core.allocator.calibrator.resume(Calibration(numerator=50, denominator=1000, jobs_seen=10**5))
+    sizes = [100.0, 10.0, 37.0]
+    for size in sizes:
+        job = JobSpec(name=str(size), items=1000, size=size, speedup=HALF)
+        core.handle(JobArrived(0, job))
+    calibration = core.allocator.calibrator.calibration
+    assert calibration is not None
+    assert calibration.focus < 0.1
+    policy = Adaptive(focus=calibration.focus)
+    expected = simulate(Workload(sizes, HALF), 8, policy, whole=True).completion_times
     assert predict(core) == pytest.approx(dict(zip(map(str, sizes), expected, strict=True)))
 
 

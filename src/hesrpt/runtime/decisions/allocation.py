@@ -6,6 +6,8 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies import (
+    Adaptive,
+    Equi,
     HeSrpt,
     Policy,
     PolicyBinder,
@@ -80,10 +82,11 @@ class Allocator:
 
     def allocate(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
         """Set the planned servers of each job."""
-        if self.calibrator.has_to_learn(job.number for job in jobs):
-            remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in jobs])
-            state = _describe_jobs(jobs, remaining, max(servers, 1), time)
-            state.sizes = remaining + [self._estimate_done(job, time) for job in jobs]
+        told = [job for job in jobs if has_estimate(job)]
+        if self.calibrator.has_to_learn(job.number for job in told):
+            remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in told])
+            state = _describe_jobs(told, remaining, max(servers, 1), time)
+            state.sizes = remaining + [self._estimate_done(job, time) for job in told]
             self.calibrator.advance(state)
         self._apply_policy(jobs, servers, time)
         _let_unknown_jobs_start(jobs, servers)
@@ -125,12 +128,21 @@ class Allocator:
         """Return the whole servers that the policy gives each job."""
         if servers == 0:
             return np.zeros(len(jobs), dtype=np.int64)
-        return self.decide(_describe_jobs(jobs, remaining, servers, time))
+        state = _describe_jobs(jobs, remaining, servers, time)
+        return self.decide(state, knows_sizes=any(map(has_estimate, jobs)))
 
-    def decide(self, state: State) -> IntArray:
-        """Return the whole servers that the policy gives each job of a state."""
+    def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
+        """Return the whole servers that the policy gives each job of a state.
+
+        If no size is known, a policy that calibrates itself by sizes gives way to equal shares, or
+        to shares in proportion to weights.
+        """
         state.calibration = self.calibrator.calibration
-        decision = self._bind_policy(state)(state)
+        policy = self._bind_policy(state)
+        if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
+            is_weighted = policy.objective == "weighted"
+            policy = Adaptive(focus=0.0, objective="weighted") if is_weighted else Equi()
+        decision = policy(state)
         rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
         return rounded.astype(np.int64)
 
@@ -154,6 +166,11 @@ class Allocator:
         if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
             return Rounded(policy)
         return policy
+
+
+def has_estimate(job: ActiveJob) -> bool:
+    """Return whether anything is known of a job's size: of a bag, at least its items are."""
+    return job.is_bag or job.is_size_known
 
 
 def _describe_jobs(

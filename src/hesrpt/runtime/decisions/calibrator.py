@@ -47,6 +47,10 @@ class Calibrator:
 
     def restore(self, values: dict[str, Any]) -> None:
         """Continue from what :meth:`to_json` returned in an earlier run."""
+        self.resume(Calibration.from_json(values))
+
+    def resume(self, calibration: Calibration) -> None:
+        """Continue from what was learned elsewhere, without the jobs that were there."""
         nothing = np.zeros(0)
         self._before = State(
             time=0.0,
@@ -58,5 +62,5 @@ class Calibrator:
             arrivals=nothing,
             weights=nothing,
             speedups=SpeedupVector.create([]),
-            calibration=Calibration.from_json(values),
+            calibration=calibration.take(np.zeros(0, dtype=np.int64)),
         )

@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 
 from hesrpt.arrays import IntArray
-from hesrpt.policies import Policy, State
+from hesrpt.policies import Calibration, Policy, State
 from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.allocation import Allocator, limit_speedup
 from hesrpt.runtime.decisions.core import Core
@@ -39,6 +39,7 @@ class RemainingWork:
     time: float
     servers: int
     policy: Policy
+    calibration: Calibration | None  # what the policy has learned so far
     names: list[str]
     sizes: list[float]
     are_known: list[bool]  # whether the sizes are given or learned, rather than assumed
@@ -56,6 +57,7 @@ def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
         time=time,
         servers=core.servers,
         policy=core.allocator.policy,
+        calibration=core.allocator.calibrator.calibration,
         names=[job.name for job in jobs],
         sizes=[max(core.allocator.estimate_remaining(job, time), 1e-6) for job in jobs],
         are_known=[job.is_size_known and job.items is not None for job in jobs],
@@ -86,6 +88,8 @@ def predict_ends(work: RemainingWork) -> dict[str, float]:
     if work.servers < 1 or not any(work.are_known):
         return {}
     allocator = Allocator(work.policy)
+    if work.calibration is not None:
+        allocator.calibrator.resume(work.calibration)
     speedups = SpeedupVector.create(work.speedups)
     remaining, weights = np.array(work.sizes), np.array(work.weights)
     ends: dict[str, float] = {}
