@@ -85,6 +85,7 @@ def test_sensitivity_prints_limits_and_draws_a_chart(tmp_path: Path) -> None:
     done = call("whatif", str(EXAMPLE), *options.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (
-        "against EASY, p 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95: heSRPT " in done.stdout
+        "against EASY, p 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95: adaptive "
+        in done.stdout
     )
     assert (tmp_path / "chart.svg").stat().st_size > 10_000

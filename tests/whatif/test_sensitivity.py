@@ -1,4 +1,4 @@
-"""The gain of heSRPT as the assumptions of a study change."""
+"""The gain of the adaptive policy as the assumptions of a study change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
         ("size_error", 0.0),
         ("size_error", 1.0),
     ]
-    base = run_study(example_trace, policies=("easy", "equi", "hesrpt"))
+    base = run_study(example_trace, policies=("easy", "equi", "hesrpt", "adaptive"))
     for parameter in ("resize_cost", "size_error"):
         unchanged = sensitivity.select(parameter)[0]
         for policy, flow_time in unchanged.flow_times.items():
@@ -26,6 +26,7 @@ def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
     free, costly = sensitivity.select("resize_cost")
     assert costly.gain("easy") < 1 < free.gain("easy")
     limits = sensitivity.describe_limits()
-    assert "against EASY, p 0.3, 0.9: heSRPT always pays off" in limits
-    assert "against EASY, resize cost (s) 0, 100000: heSRPT pays off at 0" in limits
+    assert "against EASY, p 0.3, 0.9: adaptive always pays off" in limits
+    assert "against EASY, resize cost (s) 0, 100000: adaptive pays off at 0" in limits
+    assert any(limit.startswith("against heSRPT, p 0.3, 0.9: adaptive ") for limit in limits)
     assert len(sensitivity.rows()) == 6

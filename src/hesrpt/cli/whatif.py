@@ -148,8 +148,8 @@ def whatif(
         typer.Option(
             metavar="FILE",
             rich_help_panel=OUTPUT_PANEL,
-            help="Vary p, resize cost and size error, and save a plot of where heSRPT stops paying "
-            "off as .png, .svg or .pdf.",
+            help="Vary p, resize cost and size error, and save a plot of where the adaptive policy "
+            "stops paying off as .png, .svg or .pdf.",
         ),
     ] = None,
     report: Annotated[

@@ -1,4 +1,4 @@
-"""Figures of a what-if study: flow times, jobs and servers over time, and where heSRPT pays off."""
+"""Figures of a what-if study: flow times, jobs and servers over time, where adaptive pays off."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def draw_size_classes(study: Study) -> Figure:
 
 @with_house_style
 def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
-    """Draw flow times under other policies relative to heSRPT, as one assumption varies."""
+    """Draw flow times under other policies relative to adaptive, as one assumption varies."""
     figure = Figure(figsize=(FULL_WIDTH, 3.0), layout="constrained")
     panels = figure.subplots(1, len(_SWEEP_LABELS), sharey=True)
-    others = [name for name in sensitivity.points[0].flow_times if name != "hesrpt"]
+    others = [name for name in sensitivity.points[0].flow_times if name != "adaptive"]
     gains = [point.gain(other) for point in sensitivity.points for other in others]
     low, high = min(*gains, 0.8) / 1.1, max(*gains, 1.25) * 1.1
     for axes, (assumption, label) in zip(panels, _SWEEP_LABELS.items(), strict=True):
@@ -148,13 +148,13 @@ def draw_sensitivity(sensitivity: Sensitivity) -> Figure:
         axes.axhspan(low, 1, color="#D55E00", alpha=0.08, linewidth=0)
         axes.set(xlabel=label, ylim=(low, high))
     panels[0].annotate(
-        "heSRPT is worse",
+        "adaptive is worse",
         (0.03, 0.02),
         xycoords="axes fraction",
         color="#A03000",
         fontsize=8,
     )
-    panels[0].set_ylabel("mean flow time\nrelative to heSRPT")
+    panels[0].set_ylabel("mean flow time\nrelative to adaptive")
     add_legend_below(figure, panels[0])
     figure.suptitle(f"Assumed unless varied: {sensitivity.study.assumption.text}")
     return figure

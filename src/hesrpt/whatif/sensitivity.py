@@ -1,4 +1,4 @@
-"""Where heSRPT stops paying off: at other speedups, with costly resizes, or with inexact sizes."""
+"""Where the adaptive policy pays off: at other speedups, with costly resizes, or inexact sizes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.study import Study, run_study
@@ -13,8 +14,10 @@ from hesrpt.whatif.study import Study, run_study
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 RESIZE_COSTS = (0.0, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)  # seconds
 SIZE_ERRORS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
-#: The policies that heSRPT is compared with.
-BASELINES = ("easy", "equi")
+#: The policies that the adaptive one is compared with.
+BASELINES = ("easy", "equi", "hesrpt")
+# Of these, the ones whose flow times depend on the parameters.
+_MALLEABLE = ("equi", "hesrpt", "adaptive")
 _PARAMETER_LABELS = {"p": "p", "resize_cost": "resize cost (s)", "size_error": "size error"}
 
 
@@ -27,13 +30,13 @@ class Point:
     flow_times: dict[str, float]  # by policy
 
     def gain(self, other: str) -> float:
-        """Return the mean flow time under another policy, relative to heSRPT."""
-        return self.flow_times[other] / self.flow_times["hesrpt"]
+        """Return the mean flow time under another policy, relative to adaptive."""
+        return self.flow_times[other] / self.flow_times["adaptive"]
 
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """The gain of heSRPT when one parameter of a study is varied at a time."""
+    """The gain of the adaptive policy when one parameter of a study is varied at a time."""
 
     study: Study  # with no parameter varied
     points: tuple[Point, ...]
@@ -43,13 +46,13 @@ class Sensitivity:
         return [point for point in self.points if point.parameter == parameter]
 
     def describe_limits(self) -> list[str]:
-        """Return sentences that say, for each parameter and baseline, where heSRPT pays off."""
+        """Return sentences that say, for each parameter and baseline, where adaptive pays off."""
         sentences = []
         for parameter, label in _PARAMETER_LABELS.items():
             points = self.select(parameter)
             for other in BASELINES:
                 tried = ", ".join(f"{point.value:g}" for point in points)
-                subject = f"against {other.upper()}, {label} {tried}: heSRPT"
+                subject = f"against {_name(other)}, {label} {tried}: adaptive"
                 paying = [f"{point.value:g}" for point in points if point.gain(other) > 1]
                 if len(paying) == len(points):
                     sentences.append(f"{subject} always pays off")
@@ -65,6 +68,10 @@ class Sensitivity:
             {"parameter": point.parameter, "value": point.value, **point.flow_times}
             for point in self.points
         ]
+
+
+def _name(policy: str) -> str:
+    return policy.upper() if policy == "easy" else get_title(policy)
 
 
 class _Setting(NamedTuple):
@@ -97,18 +104,17 @@ def run_sensitivity(
         *(_Setting("resize_cost", x, assumption, {"resize_cost": x}) for x in resize_costs),
         *(_Setting("size_error", x, assumption, {"size_error": x}) for x in size_errors),
     ]
-    study = run_study(trace, servers, assumption, policies=("easy", "equi", "hesrpt"), **options)
+    study = run_study(trace, servers, assumption, policies=("easy", *_MALLEABLE), **options)
     points = []
     for done, (parameter, value, assumed, changes) in enumerate(settings):
         if progress is not None:
             progress(done, len(settings))
         runs = run_study(
-            trace, servers, assumed, policies=("equi", "hesrpt"), **{**options, **changes}
+            trace, servers, assumed, policies=_MALLEABLE, **{**options, **changes}
         ).runs
         flow_times = {
             "easy": study.runs["easy"].mean_flow_time,  # depends on none of the parameters
-            "equi": runs["equi"].mean_flow_time,
-            "hesrpt": runs["hesrpt"].mean_flow_time,
+            **{policy: runs[policy].mean_flow_time for policy in _MALLEABLE},
         }
         points.append(Point(parameter=parameter, value=value, flow_times=flow_times))
     return Sensitivity(study=study, points=tuple(points))
