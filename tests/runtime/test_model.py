@@ -42,6 +42,7 @@ from hesrpt.runtime.failures import OnError
 from hesrpt.runtime.job_registry import OnChange
 from hesrpt.runtime.job_spec import Resizing
 from hesrpt.runtime.requests import request_change, submit_jobs
+from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.storage.state_directory import get_database_path
 
@@ -314,7 +315,7 @@ class RuntimeMachine(ComparedRun):
 
     @rule(
         data=st.data(),
-        kind=st.sampled_from(["pause", "pause", "resume", "resume", "weight", "cancel"]),
+        kind=st.sampled_from(["pause", "pause", "resume", "resume", "weight", "cancel", "retry"]),
         kill_at=st.sampled_from([None, None, 0, 1, 2, 3]),
     )
     def request_change(self, data: st.DataObject, kind: RequestKind, kill_at: int | None) -> None:
@@ -322,8 +323,12 @@ class RuntimeMachine(ComparedRun):
         if not get_database_path(self.state).exists() or not self.jobs:
             return
         name = data.draw(st.sampled_from(sorted(self.jobs)))
+        if kind == "retry" and not (self.is_alive and self.jobs[name].can_be_retried):
+            return  # refused, or done anyway when the run is resumed
         weight = float(data.draw(st.integers(2, 5)))
-        with self.faults.suspend(), suppress(InputError):  # it may not be in the journal yet
+        with self.faults.suspend(), closing(Journal.read(self.state)) as journal:
+            if name not in [record.name for record in journal.read_records()]:
+                return  # a job that was submitted may have this name now
             (result,) = request_change(
                 self.state, kind, [name], weight=weight if kind == "weight" else None, timeout=0
             )

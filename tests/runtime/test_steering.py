@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from hesrpt.runtime.decisions.events import JobArrived
 from hesrpt.runtime.job_spec import JobSpec, Resizing
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.runtime.requests import request_change
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import RequestKind
 
 Create = Callable[..., tuple[Pool, SteppedEngine]]
 
@@ -148,6 +152,100 @@ def test_pause_and_weight_survive_the_scheduler(create: Create, tmp_path: Path) 
     engine.step()
     assert len(engine.running) == 2  # it is not paused any more
     assert job.weight == 2  # what the script asks for now
+
+
+def ask(state: Path, kind: RequestKind, job: str = "c") -> int:
+    """Let another process ask for a change; return the number of its request."""
+    (result,) = request_change(state, kind, [job], timeout=0)
+    assert result.request is not None
+    return result.request
+
+
+def read_answers(state: Path) -> dict[int, str]:
+    with closing(Journal.read(state)) as journal:
+        return {n: each.text for n, each in journal.requests.read_answers(range(99)).items()}
+
+
+def test_requests_are_answered_from_what_has_happened_before_them(
+    create: Create, tmp_path: Path
+) -> None:
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    (job,) = pool.add_jobs([create_command(None, items=1)])
+    engine.step()
+    late = [ask(state, kind) for kind in ("cancel", "pause", "resume", "retry")]
+    end(engine, ("c", 0))  # in the step in which the scheduler sees the requests
+    answers = ["is done already"] * 3 + ["has no failed items"]
+    assert read_answers(state) == dict(zip(late, answers, strict=True))
+    assert (job.state, read_status(state).jobs[0].state) == ("done", "done")
+
+
+def test_request_waits_for_a_job_that_is_on_its_way(
+    create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    pool.add_jobs([create_command(None, items=1)])
+    engine.step()
+    engine.release()
+    pool.close()
+    request = ask(state, "cancel")
+
+    pool, engine = create(state=state, resume=True)
+    (job,) = pool.add_jobs([create_command(None, items=1)])
+    with monkeypatch.context() as patch:
+        patch.setattr(pool._driver, "_receive_messages", list)  # as if it came a moment later
+        engine.step()
+    assert (read_answers(state), job.has_ended) == ({}, False)
+    engine.step()
+    assert (read_answers(state), job.state) == ({request: "cancelled"}, "cancelled")
+    assert not engine.running
+
+
+def test_cancelled_command_goes_on_when_it_is_retried(create: Create, tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    (job,) = pool.add_jobs([create_command(None, items=3)])
+    engine.step()
+    end(engine, ("c", 1))
+    job.pause()
+    engine.step()
+    cancel = ask(state, "cancel")
+    engine.step(seconds=1.0)
+    assert (job.state, engine.running) == ("cancelled", {})
+    retry = ask(state, "retry")
+    engine.step(seconds=1.0)
+    assert read_answers(state) == {cancel: "cancelled", retry: "runs again"}
+    assert (job.state, sorted(engine.running)) == ("running", [("c", 0), ("c", 2)])
+    assert not read_status(state).jobs[0].has_ended
+    end(engine, ("c", 0), ("c", 2))
+    assert (job.state, job.done) == ("done", 3)
+
+
+def test_job_that_was_cancelled_in_an_earlier_run_goes_on_when_it_is_retried(
+    create: Create, tmp_path: Path
+) -> None:
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    (job,) = pool.add_jobs([create_command(None, items=3)])
+    engine.step()
+    end(engine, ("c", 1))
+    ask(state, "cancel")
+    engine.step(seconds=1.0)
+    engine.release()
+    pool.close()
+
+    pool, engine = create(state=state, resume=True)
+    (job,) = pool.add_jobs([create_command(None, items=3)])
+    engine.step()
+    assert (job.state, job.done, engine.running) == ("cancelled", 1, {})
+    job.retry()
+    job.retry()  # nothing more to do
+    engine.step()
+    assert (job.state, job.done, sorted(engine.running)) == ("running", 1, [("c", 0), ("c", 2)])
+    end(engine, ("c", 0), ("c", 2))
+    assert (job.state, job.done) == ("done", 3)
+    assert read_status(state).jobs[0].state == "done"
 
 
 def test_paused_executor_does_not_keep_the_interpreter(create: Create) -> None:

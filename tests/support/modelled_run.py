@@ -149,7 +149,8 @@ class ModelledRun(RuleBasedStateMachine):
             durable = {}
         job.done = find_done(request.items, durable)
         record = self.records.get(handle.name)
-        if record is not None and record.error == CANCELLED_ON_REQUEST:
+        is_retried = ("retry", handle.name) in [change[:2] for change in self.changes.values()]
+        if record is not None and record.error == CANCELLED_ON_REQUEST and not is_retried:
             job.failed = "cancelled"
         return job
 
@@ -335,13 +336,21 @@ class ModelledRun(RuleBasedStateMachine):
         with self.faults.suspend(), closing(Journal.read(self.state)) as journal:
             records = {record.name: record for record in journal.read_records()}
             waiting = {request.number for request in journal.requests.read()}
-        for number in sorted(self.changes.keys() - waiting):
+            answers = journal.requests.read_answers(self.changes.keys() - waiting)
+        assert answers.keys() == self.changes.keys() - waiting
+        for number in sorted(answers):
             kind, name, weight = self.changes.pop(number)
-            if kind == "cancel":
-                assert records[name].has_ended
-                if self.is_alive and self.jobs[name].end is None:
+            if answers[number].is_refused:
+                assert records[name].has_ended, (records[name], answers[number])
+                assert answers[number].text == f"is {records[name].state} already"
+            elif kind == "cancel":
+                assert records[name].error == CANCELLED_ON_REQUEST, records[name]
+                if self.is_alive:
                     self.jobs[name].failed = "cancelled"
-            elif not records[name].has_ended:  # otherwise it was refused, or the job has ended
+            elif kind == "retry":
+                if self.is_alive and name in self.jobs:
+                    self.jobs[name].retry()
+            elif not records[name].has_ended:
                 if kind == "weight":
                     self.weights[name] = weight
                 else:
@@ -378,6 +387,7 @@ class ModelledRun(RuleBasedStateMachine):
         if self.is_alive:
             self.adopt_new_jobs()
             self.adopt_changes()
+            self.paused -= {name for name, job in self.jobs.items() if job.handle.has_ended}
             for name in self.redone:
                 self.durable[name] = {}
             self.redone = set()

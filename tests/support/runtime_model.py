@@ -106,9 +106,14 @@ class ModelJob:
 
     @property
     def can_be_retried(self) -> bool:
-        """Whether there are failed items, and the scheduler has room to read them again."""
+        """Whether there are failed items, and the scheduler has room to read them again.
+
+        A command that was cancelled can go on, too.
+        """
+        if self.failed == "cancelled":
+            return self.request.is_command
         has_room = self.offered == self.items or len(self.unfinished | self.given_up) <= 2
-        return bool(self.given_up) and self.failed != "cancelled" and has_room
+        return bool(self.given_up) and has_room
 
     def give_up(self, item: int) -> None:
         """Note that an item has failed too often."""
@@ -117,7 +122,7 @@ class ModelJob:
             self.failed = "failed"
 
     def retry(self) -> None:
-        """Note that the failed items run again."""
+        """Note that the failed items run again, or that the job goes on."""
         for item in self.given_up:
             self.failures[item] = self.losses[item] = 0
         self.given_up, self.failed = set(), None

@@ -72,9 +72,11 @@ class DecisionRunner:
                 self._finish(job, command.error, now)
 
     def _finish(self, job: LiveJob, error: str | None, now: float) -> None:
-        """End a job. It is released, unless its failed items may run again."""
+        """End a job. It is released, unless it may go on."""
         end = JobEnd(job, job.choose_end(now, error), error)
         self._publication.add_end(end)
+        if not job.is_to_be_retried:
+            job.set_paused(False)  # if it goes on later, nobody wants it to wait
         self._memory.remember([job])
         if not self._core.can_retry(job.name):
             self._memory.end_run(job)
@@ -82,7 +84,7 @@ class DecisionRunner:
         self._recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
 
     def _reopen(self, job: LiveJob, now: float) -> None:
-        """Continue a job whose failed items run again."""
+        """Continue a job that has failed items, or has ended."""
         self._attempts.record(now)  # before the next round begins
         job.source.retry_items()
         job.completions.remove_failed(job.failures)

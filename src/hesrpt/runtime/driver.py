@@ -33,9 +33,9 @@ from hesrpt.runtime.messages import (
     JobSteered,
     JobStopped,
     Message,
-    RequestReceived,
 )
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, RunHistory
+from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
@@ -324,9 +324,9 @@ class Driver:
             time.sleep(_GATHER_SECONDS)
         messages = self._receive_messages()
         has_arrivals = self._record_arrivals(messages)
-        messages += self._take_requests(has_arrivals)
+        requests = self._take_requests(has_arrivals)
         with self.condition:
-            self._run.react(outcomes, messages)
+            self._run.react(outcomes, messages, requests)
         self._run.record_progress(partial(self.forecaster.recall, 0.0))
         self._run.flush()  # other threads can go on meanwhile
         with self.condition:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.messages import RequestReceived
+from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, Changes, Request
 

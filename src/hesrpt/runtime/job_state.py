@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 #: A job that waits has arrived and holds no server; the last three have ended.
 JobState: TypeAlias = Literal["waiting", "running", "paused", "done", "failed", "cancelled"]
+ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
 
 
 def get_job_state(

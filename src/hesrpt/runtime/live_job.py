@@ -162,21 +162,20 @@ class LiveJob:
         if self.has_ended and self.spec.command is None:
             self.source.close()
 
-    @property
-    def can_retry(self) -> bool:
-        """Whether there are failed items that can run again."""
-        return bool(self.failures) and not self.source.is_closed
+    def can_retry(self, state: JobState) -> bool:
+        """Return whether it can go on: it has failed items or is cancelled, and has its source."""
+        return (bool(self.failures) or state == "cancelled") and not self.source.is_closed
 
     def count_attempt(self, item: int) -> None:
         """Count an attempt of an item that failed or was lost."""
         self.attempts[item] = self.attempts.get(item, 0) + 1
 
     def check_retriable(self) -> None:
-        """Raise an error if there is no failed item that can run again."""
-        if self.is_to_be_retried or self.can_retry:
+        """Raise an error if there is nothing that can run again."""
+        if self.is_to_be_retried or self.can_retry(self.state):
             return
         problem = "it has no failed items"
-        if self.failures:
+        if self.failures or self.state == "cancelled":
             is_cancelled = self.state == "cancelled"
             problem = "it was cancelled" if is_cancelled else "its items are no longer in memory"
         raise InputError(f"job {self.name!r} cannot be retried: {problem}")

@@ -15,6 +15,7 @@ from hesrpt.runtime.decision_runner import DecisionRunner
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
     CapacityChanged,
+    Command,
     Event,
     ItemFailed,
     ItemFinished,
@@ -26,12 +27,12 @@ from hesrpt.runtime.decisions.events import (
     JobCancelled,
     JobContinued,
     JobPaused,
-    Tick,
     WeightChanged,
 )
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
+from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
     JobRetried,
@@ -39,7 +40,6 @@ from hesrpt.runtime.messages import (
     JobSteered,
     JobStopped,
     Message,
-    RequestReceived,
     SourceAdvanced,
     SourceExhausted,
     SourceProgress,
@@ -48,7 +48,7 @@ from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.steering import obey
+from hesrpt.runtime.steering import RequestReceived, obey
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
@@ -129,18 +129,26 @@ class LiveRun:
             self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
             self.recorder.move_items(job.number, job.matches.moved)
 
-    def react(self, outcomes: Sequence[Outcome], messages: Sequence[Message]) -> None:
-        """React to what has happened, and record it."""
+    def react(
+        self,
+        outcomes: Sequence[Outcome],
+        messages: Sequence[Message],
+        requests: Sequence[RequestReceived] = (),
+    ) -> None:
+        """React to what has happened, and record it; then answer requests of other processes."""
+        before = note_decisions(self.core)
         events: list[Event] = [self._handle_outcome(outcome) for outcome in outcomes]
         for message in messages:
             events += self._handle_message(message)
         events += self._check_capacity()
-        before = note_decisions(self.core)
-        commands = self.core.handle(*events, Tick(self.now))
+        commands = self._carry_out(self.core.apply(*events))
+        for received in requests:  # by now, the core knows which jobs have arrived and ended
+            changes = self._obey(received.job, received.request)
+            events += changes
+            commands += self._carry_out(self.core.apply(*changes))
+        commands += self._carry_out(self.core.decide(self.now))
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
-        for command in commands:
-            self._runner.carry_out(command, self.now)
         self._attempts.record(self.now)
         self._memory.record_calibration()
         self._warner.warn(self.core, self.engine.now())
@@ -153,6 +161,12 @@ class LiveRun:
             live.planned = job.planned
         self.recorder.record_held(self.now, held)
         self._memory.update((self.jobs[name] for name in active), self.now)
+
+    def _carry_out(self, commands: list[Command]) -> list[Command]:
+        """Carry out commands, and return them."""
+        for command in commands:
+            self._runner.carry_out(command, self.now)
+        return commands
 
     def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
         """Record what is planned and predicted once a second, if there is a journal.
@@ -231,10 +245,7 @@ class LiveRun:
             case JobsSubmitted():
                 for job in message.jobs:
                     self._publication.add_matches(job, job.matches)
-                    job.source.open(SourceProgress(job, self._send))
-                return [
-                    JobArrived(self.now, job.spec, tuple(job.matches.done)) for job in message.jobs
-                ]
+                return [self._open(job) for job in message.jobs]
             case SourceAdvanced():
                 job, (items, matches) = message.progress.job, message.progress.take()
                 job.done += sum(map(len, matches.done))
@@ -252,32 +263,58 @@ class LiveRun:
                 return [JobCancelled(self.now, message.job.name, error)]
             case JobSteered():
                 return self._steer(message.job)
-            case RequestReceived():
-                return self._obey(message.job, message.request)
             case JobRetried():
+                if not message.job.is_to_be_retried:  # it was asked for twice
+                    return []
                 message.job.is_to_be_retried = False
-                return [ItemsRetried(self.now, message.job.name)]
+                return self._retry(message.job)
+
+    def _open(self, job: LiveJob) -> Event:
+        """Start reading the items of a job that has arrived; return that as an event."""
+        job.source.open(SourceProgress(job, self._send))
+        return JobArrived(self.now, job.spec, tuple(job.matches.done))
 
     def _steer(self, job: LiveJob) -> list[Event]:
         """Record that a job was paused or resumed, or has another weight; return that as events."""
         if job.has_ended:
             return []
         self.recorder.update_job(job.to_record())
-        event = JobPaused if job.spec.is_paused else JobContinued
-        return [event(self.now, job.name), WeightChanged(self.now, job.name, job.spec.weight)]
+        weight = WeightChanged(self.now, job.name, job.spec.weight)
+        return [self._pause_or_continue(job), weight]
+
+    def _pause_or_continue(self, job: LiveJob) -> Event:
+        return (JobPaused if job.spec.is_paused else JobContinued)(self.now, job.name)
+
+    def _retry(self, job: LiveJob) -> list[Event]:
+        """Return the events that let failed items run again, or a job that was cancelled go on."""
+        if self.core.can_retry(job.name) or job.source.is_closed:
+            return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
+        job.reopen()  # it was cancelled in an earlier run
+        job.spec = replace(job.spec, was_reopened=True)
+        self.add_jobs([job])
+        return [self._open(job)]
 
     def _obey(self, job: LiveJob, request: Request) -> list[Event]:
-        """Do what another process has asked for, and record the answer; return it as events."""
+        """Do what another process has asked for, and record the answer; return it as events.
+
+        A request about a job that is about to arrive or to be retried waits in the journal.
+        """
+        state = job.state
+        if not job.has_ended and job.name not in self.core.jobs:
+            end = self._publication.find_end(job)
+            if end is None or job.is_to_be_retried:
+                return []
+            state = get_job_state(end.time, end.error)
         try:
-            text = obey(job, request, self.engine)
+            text = obey(job, request, state, self.engine)
         except InputError as refusal:
             self.recorder.answer(Answer(request.number, True, str(refusal)))
             return []
         self.recorder.answer(Answer(request.number, False, text))
         if request.kind == "cancel":
             return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
-        if request.kind == "retry" and job.can_retry:
-            return [ItemsRetried(self.now, job.name)]
+        if request.kind == "retry" and job.can_retry(state):
+            return self._retry(job)
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record())
         return self._steer(job)

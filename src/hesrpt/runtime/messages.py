@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from hesrpt.runtime.identity.earlier_items import Match, Matches
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal_entries import NO_POSITION, Request
+from hesrpt.runtime.storage.journal_entries import NO_POSITION
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,6 @@ class JobSteered:
 
 
 @dataclass(frozen=True)
-class RequestReceived:
-    """Another process has asked for something to be done about a job."""
-
-    job: LiveJob
-    request: Request
-
-
-@dataclass(frozen=True)
 class JobRetried:
     """The failed items of a job are to run again."""
 
@@ -65,13 +57,7 @@ class SourceExhausted:
 
 
 Message: TypeAlias = (
-    JobsSubmitted
-    | JobStopped
-    | JobSteered
-    | JobRetried
-    | RequestReceived
-    | SourceAdvanced
-    | SourceExhausted
+    JobsSubmitted | JobStopped | JobSteered | JobRetried | SourceAdvanced | SourceExhausted
 )
 
 

@@ -29,6 +29,10 @@ class Publication:
         """Hold back the end of a job."""
         self._ends.append(end)
 
+    def find_end(self, job: LiveJob) -> JobEnd | None:
+        """Return the end of a job that is held back, if there is one."""
+        return next((end for end in self._ends if end.job is job), None)
+
     def remove_end(self, job: LiveJob) -> None:
         """Forget the end of a job that goes on."""
         self._ends = [end for end in self._ends if end.job is not job]

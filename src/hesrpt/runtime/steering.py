@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.job_state import ENDED, JobState
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import Request
+
+
+class RequestReceived(NamedTuple):
+    """Another process has asked for something to be done about a job."""
+
+    job: LiveJob
+    request: Request
 
 
 def check_pausable(job: LiveJob, engine: Engine) -> None:
@@ -18,15 +28,15 @@ def check_pausable(job: LiveJob, engine: Engine) -> None:
     )
 
 
-def obey(job: LiveJob, request: Request, engine: Engine) -> str:
-    """Change a job as another process has asked; return what was done.
+def obey(job: LiveJob, request: Request, state: JobState, engine: Engine) -> str:
+    """Change a job in a state as another process has asked; return what was done.
 
     Ending it, or reopening it, is left to the caller. Raises an InputError to refuse the request.
     """
     if request.kind == "retry":
-        return _describe_retry(job)
-    if job.has_ended:
-        raise InputError(f"is {job.state} already")
+        return _describe_retry(job, state)
+    if state in ENDED:
+        raise InputError(f"is {state} already")
     match request.kind:
         case "cancel":
             return "cancelled"
@@ -47,10 +57,10 @@ def obey(job: LiveJob, request: Request, engine: Engine) -> str:
             return f"now has weight {request.weight:g}"
 
 
-def _describe_retry(job: LiveJob) -> str:
-    if job.can_retry:
-        return "runs its failed items again"
-    if not job.has_ended or job.state == "done":
+def _describe_retry(job: LiveJob, state: JobState) -> str:
+    if job.can_retry(state):
+        return "runs again" if state == "cancelled" else "runs its failed items again"
+    if state not in ENDED or state == "done":
         raise InputError("has no failed items")
     return "will run again when the run is started again"
 

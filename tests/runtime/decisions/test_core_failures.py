@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support.core_jobs import HALF, bag, command, starts
 
+from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
     CapacityChanged,
@@ -124,6 +127,19 @@ def test_retried_job_ends_if_its_items_could_not_be_read_meanwhile() -> None:
     assert core.handle(JobCancelled(2, "a", "cannot read its items")) == []
     assert core.handle(ItemsRetried(3, "a")) == [Reopen("a"), Finish("a", "cannot read its items")]
     assert not core.can_retry("a")
+
+
+def test_command_goes_on_after_it_was_cancelled() -> None:
+    core = Core(2)
+    template = CommandTemplate(job="a", command=("true", "{item}"), items=tuple("wxyz"))
+    spec = replace(bag("a", 4, 8, retries=0, on_error="keep"), command=template)
+    core.handle(JobArrived(0, spec))
+    core.handle(ItemFailed(1, "a", 0, "x"), ItemFinished(1, "a", 1, 1.0))
+    assert core.handle(JobCancelled(2, "a"))[-1] == Finish("a", "cancelled")
+    core.handle(JobCancelled(2, "a"), ItemFinished(2, "a", 2, 1.0))  # it could not be stopped
+    assert core.handle(ItemsRetried(3, "a")) == [Reopen("a"), *starts("a", 3, 0)]
+    core.handle(JobCancelled(4, "a"), ItemFinished(4, "a", 3, 1.0), ItemFinished(4, "a", 0, 1.0))
+    assert core.handle(ItemsRetried(5, "a")) == [Reopen("a"), Finish("a", None)]
 
 
 def test_cancelled_job_cannot_be_retried() -> None:

@@ -105,7 +105,7 @@ def test_random_events_keep_the_state_consistent(
         elif kind == "tick":
             carry_out(core.handle(Tick(time)))
         elif kind == "retry":
-            retriable = [*core.failed_jobs, *names]
+            retriable = [*core.retriable_jobs, *names]
             if retriable:
                 carry_out(core.handle(ItemsRetried(time, retriable[which % len(retriable)])))
         elif job and kind == "cancel":
@@ -142,7 +142,7 @@ def test_random_events_keep_the_state_consistent(
         kept = sum(job.observed for job in core.jobs.values() if not job.is_bag)
         assert sum(active.planned for active in core.jobs.values()) <= max(core.servers, kept)
     # Without further failures, all jobs end, and those that have failed are done.
-    retried = set(core.failed_jobs)
+    retried = set(core.retriable_jobs)
     carry_out(core.handle(CapacityChanged(time, 4), *(ItemsRetried(time, job) for job in retried)))
     carry_out(core.handle(*(JobContinued(time, job) for job in core.jobs), Tick(time)))
     while core.jobs:
@@ -152,5 +152,5 @@ def test_random_events_keep_the_state_consistent(
         time += 0.1
         carry_out(core.handle(ItemFinished(time, job, item, 0.2)))
     assert len(ended) == len(specs)
-    assert not retried & set(core.failed_jobs)
+    assert not retried & set(core.retriable_jobs)
     assert not running

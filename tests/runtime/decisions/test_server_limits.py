@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
 from hesrpt.runtime.batch_run import RunOptions, run_jobs
@@ -158,8 +159,8 @@ def test_job_waits_for_a_cluster_to_grow(caplog: pytest.LogCaptureFixture) -> No
     engine = GrowingEngine(2)
     with Pool(engine=engine) as pool:
         (job,) = pool.add_jobs([LiveJob.from_command(parse("run {servers}", "min_servers = 3"))])
-        assert not job.wait(timeout=0.1)
-        assert "needs at least 3 servers" in caplog.text
+        wait_until(lambda: "needs at least 3 servers" in caplog.text)
+        assert not job.has_ended
         engine.servers = 4
         assert job.wait(timeout=30)
 

@@ -66,21 +66,34 @@ class Core:
         self.replan_seconds = 1.0  # replan at least this often, because more has been learned
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
-        self.failed_jobs: dict[str, ActiveJob] = {}  # have ended, but their items can be retried
+        self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
+        self._needs_plan = self._has_news = False  # because of events applied since the last plan
         self._dispatcher = Dispatcher(self.jobs, self.allocator, batch_seconds)
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
+        return self.apply(*events) + self.decide(events[-1].time)
+
+    def apply(self, *events: Event) -> list[Command]:
+        """Apply events to the state; return what follows at once. :meth:`decide` must be next."""
         commands: list[Command] = []
-        needs_plan = [self._apply(event, commands) for event in events]
-        time = events[-1].time
-        if any(needs_plan) or (time - self.planned_at >= self.replan_seconds and self.jobs):
+        for event in events:
+            self._needs_plan |= self._apply(event, commands)
+            self._has_news |= not isinstance(event, Tick)
+        return commands
+
+    def decide(self, time: float) -> list[Command]:
+        """Decide what starts and stops after the events that were applied."""
+        needs_plan, has_news = self._needs_plan, self._has_news
+        self._needs_plan = self._has_news = False
+        commands: list[Command] = []
+        if needs_plan or (time - self.planned_at >= self.replan_seconds and self.jobs):
             self.planned_at = time
             self.allocator.allocate(list(self.jobs.values()), self.servers, time)
             commands += self._dispatcher.shrink(time)
-        elif all(isinstance(event, Tick) for event in events):
+        elif not has_news:
             return commands
         commands += self._dispatcher.grow(self.servers, time)
         return commands
@@ -91,8 +104,8 @@ class Core:
         return self._dispatcher.observed
 
     def can_retry(self, job: str) -> bool:
-        """Return whether the failed items of a job can run again, or already do."""
-        return job in self.jobs or job in self.failed_jobs
+        """Return whether a job can go on after its end, or has not ended."""
+        return job in self.jobs or job in self.retriable_jobs
 
     # --- events -------------------------------------------------------------------------------
 
@@ -115,7 +128,7 @@ class Core:
             case _:
                 active = self.jobs.get(event.job)
                 if active is None:  # the job ended while the event was on its way
-                    self._apply_to_failed_job(event)
+                    self._apply_to_ended_job(event)
                     return False
                 return self._apply_to_job(event, active, commands)
 
@@ -139,21 +152,24 @@ class Core:
             self._end_job(job, commands)
 
     def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
-        """Let the failed items of a job run again; return whether there are any."""
-        job = self.jobs.get(event.job) or self.failed_jobs.pop(event.job, None)
-        if job is None or not job.failed_items:
+        """Let the failed items of a job run again, or a job that was cancelled go on.
+
+        Return whether there is anything to do.
+        """
+        job = self.retriable_jobs.pop(event.job, None) or self.jobs.get(event.job)
+        if job is None or (job.name in self.jobs and not job.failed_items):
             return False
         requeue_failed_items(job)
         job.max_width = self.max_width
         self.jobs[job.name] = job
         commands.append(Reopen(job.name))
-        if job.stopped_by is not None:
+        if job.stopped_by is not None or job.is_done:
             self._end_job(job, commands, job.stopped_by)
         return True
 
-    def _apply_to_failed_job(self, event: JobEvent) -> None:
+    def _apply_to_ended_job(self, event: JobEvent) -> None:
         """Update a job that has ended, in case that it is retried."""
-        if (job := self.failed_jobs.get(event.job)) is None:
+        if (job := self.retriable_jobs.get(event.job)) is None:
             return
         match event:
             case ItemsRead() | ItemsExhausted():
@@ -161,7 +177,7 @@ class Core:
             case ItemFinished() if event.item in job.retry_queue:  # it could not be stopped
                 job.retry_queue.remove(event.item)
                 job.done_count += 1
-            case JobCancelled():
+            case JobCancelled() if job.spec.command is None:
                 job.stopped_by = event.error
 
     def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
@@ -247,6 +263,7 @@ class Core:
         commands.append(Finish(job.name, error or describe_failed_items(job)))
         del self.jobs[job.name]
         self._dispatcher.forget(job)
-        if error is None and job.failed_items:
+        # The items of a command are known for ever; a function and its items are let go.
+        if job.failed_items if error is None else job.spec.command is not None:
             set_aside(job)
-            self.failed_jobs[job.name] = job
+            self.retriable_jobs[job.name] = job

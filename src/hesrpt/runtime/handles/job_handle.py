@@ -263,7 +263,8 @@ class Job(Generic[T_co]):
         """Let the items that have failed run again, alone; the job then has not ended.
 
         They get as many attempts as at first. A job that was stopped by a failure continues, with
-        the items that never ran. Raises InputError if no item has failed.
+        the items that never ran; so does a command that was cancelled. Raises InputError if nothing
+        can run again.
         """
         self._driver.retry(self._live)
         if (handles := self._handles()) is not None:
