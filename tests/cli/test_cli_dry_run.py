@@ -56,7 +56,7 @@ def test_commands_are_shown_as_they_would_run(tmp_path: Path) -> None:
         shell = ["sh", "-c", entry["command"]]
         printed += subprocess.check_output(shell, cwd=entry["directory"], text=True)
     assert (tmp_path / "letters.txt").read_text() == "a b\nit's\n$HOME\nn; touch gone\n"
-    assert printed == "--frame=7 it's\nfrom $01\n"
+    assert printed == "--frame=7 it's\nfrom $0{servers}\n"  # it waits at first
 
 
 def test_run_that_goes_on_shows_what_is_left(tmp_path: Path) -> None:
@@ -87,3 +87,21 @@ def test_job_that_is_done_would_not_run(tmp_path: Path) -> None:
     assert (refused.returncode, "--on-change redo" in refused.stderr) == (2, True)
     arguments = ("run", "jobs.toml", "--state", "s", "--dry-run", "--on-change", "redo")
     assert call(*arguments, cwd=tmp_path).stdout.count("printf") == 2
+
+
+def test_commands_have_the_directory_and_the_servers_that_they_would_have(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(
+        "servers = 2\n"
+        '[[job]]\nname = "first"\ncommand = "a {servers}"\nservers = 2\n'
+        '[[job]]\nname = "second"\ncommand = "b {servers}"\nservers = 2\n'
+        '[[job]]\nname = "third"\ncommand = "c {servers}"\n'
+        '[[job]]\nname = "items"\nitems = ["x\\ny"]\ncommand = ["printf", "%s", "{item}"]\n'
+        'cwd = "in here"\n'
+    )
+    (tmp_path / "in here").mkdir()
+    printed = call("run", "jobs.toml", "--dry-run", cwd=tmp_path).stdout
+    assert "'a \"2\"'" in printed
+    assert "'b \"2\"'" in printed  # it waits for the first one, but never has fewer
+    assert "'c \"{servers}\"'" in printed
+    assert '"{servers}": not known before the job starts' in printed
+    assert "  cd 'in here' && printf %s $'x\\ny'\n" in printed

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -12,7 +15,7 @@ from hesrpt._version import __version__
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.runtime.batch_run import RunOptions
-from hesrpt.runtime.reports.run_preview import PreviewedJob, RunPreview
+from hesrpt.runtime.reports.run_preview import PreviewedCommand, PreviewedJob, RunPreview
 from hesrpt.units import format_duration
 
 # How many commands of a job to print.
@@ -49,14 +52,18 @@ def print_preview(preview: RunPreview, options: RunOptions, *, as_json: bool) ->
             continue
         console.print()
         console.print(literal(f"{job.spec.name}:"), soft_wrap=True)
-        for command in islice(job.list_commands(), _MAX_COMMANDS):
-            console.print(literal(f"  {command.text}"), soft_wrap=True)
+        for command in islice(job.list_commands(_quote), _MAX_COMMANDS):
+            console.print(
+                literal(f"  {_describe_directory(command)}{command.text}"), soft_wrap=True
+            )
         if (more := len(job.left) - _MAX_COMMANDS) > 0:
             console.print(f"  … and {more:,} more")
     console.print()
     note = f"{options.policy} on {preview.servers} servers; nothing was started"
     if any(_describe_end(job) == "?" for job in preview.jobs):
         note += '; "?": give the size of the job, or run it once to learn it'
+    if any(_waits_for_servers(job) for job in preview.jobs if job.left):
+        note += '; "{servers}": not known before the job starts'
     console.print(literal(note), soft_wrap=True)
 
 
@@ -65,6 +72,33 @@ def _describe_end(job: PreviewedJob) -> str:
     if job.state != "waiting":
         return job.state
     return "?" if job.end is None else format_duration(job.end)
+
+
+def _waits_for_servers(job: PreviewedJob) -> bool:
+    template = job.spec.command
+    return (
+        job.command_servers is None and template is not None and "servers" in template.placeholders
+    )
+
+
+def _describe_directory(command: PreviewedCommand) -> str:
+    directory = Path(os.path.normpath(command.directory or "."))
+    if directory in (Path.cwd(), Path()):
+        return ""
+    if directory.is_relative_to(Path.cwd()):
+        directory = directory.relative_to(Path.cwd())
+    return f"cd {_quote(str(directory))} && "
+
+
+def _quote(text: str) -> str:
+    """Quote a text for a shell, without line breaks or other characters that cannot be seen."""
+    if text.isprintable():
+        return shlex.quote(text)
+    characters = (
+        char if char.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(char))
+        for char in text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    )
+    return f"$'{''.join(characters)}'"
 
 
 def _describe_limits(job: PreviewedJob) -> str:

@@ -63,8 +63,8 @@ class CommandTemplate:
         others = (self.cwd, self.stdin or "", self.stdin_file or "")
         return find_placeholders([*parts, *others, *self.env.values()])
 
-    def fill_in(self, item: int, servers: int) -> FilledCommand:
-        """Return the command of an item."""
+    def fill_in(self, item: int, servers: int | str) -> FilledCommand:
+        """Return the command of an item, with the number of servers or a text in its place."""
         values = self._get_values(item, servers)
         variables = {name: value.format(**values) for name, value in self.env.items()}
         command = self.command
@@ -87,7 +87,7 @@ class CommandTemplate:
             stdin_file=None if self.stdin_file is None else self.stdin_file.format(**values),
         )
 
-    def _get_values(self, item: int, servers: int) -> dict[str, str]:
+    def _get_values(self, item: int, servers: int | str) -> dict[str, str]:
         value = self.items[item] if self.items else ""
         path = PurePath(value)
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,23 +44,32 @@ class PreviewedJob:
     servers: int  # that it would have at first
     end: float | None  # when it would end, in seconds from now; None: not known
 
-    def list_commands(self) -> Iterator[PreviewedCommand]:
-        """Yield the commands of the items that would run."""
+    @property
+    def command_servers(self) -> int | None:
+        """How many servers each of its commands would have; None if nobody knows yet."""
+        if self.spec.is_bag:
+            return 1
+        if self.spec.min_servers == self.spec.max_servers:
+            return self.spec.max_servers
+        return self.servers or None
+
+    def list_commands(
+        self, quote: Callable[[str], str] = shlex.quote
+    ) -> Iterator[PreviewedCommand]:
+        """Yield the commands that would run; {servers} stays if the number is not known."""
         template = self.spec.command
         assert template is not None
         for item in self.left:
-            filled = template.fill_in(item, max(self.servers, 1))
+            filled = template.fill_in(item, self.command_servers or "{servers}")
             words = filled.command
             if isinstance(words, str):
                 words = (*template.shell, "-c", words)
-            variables = sorted(
-                f"{name}={shlex.quote(text)}" for name, text in filled.variables.items()
-            )
-            text = " ".join([*variables, shlex.join(words)])
+            variables = sorted(f"{name}={quote(text)}" for name, text in filled.variables.items())
+            text = " ".join([*variables, *map(quote, words)])
             if filled.stdin_file is not None:
-                text += f" < {shlex.quote(filled.stdin_file)}"
+                text += f" < {quote(filled.stdin_file)}"
             elif filled.stdin is not None:
-                text = f"printf %s {shlex.quote(filled.stdin)} | {text}"
+                text = f"printf %s {quote(filled.stdin)} | {text}"
             yield PreviewedCommand(item=item, text=text, directory=filled.directory)
 
 
