@@ -30,8 +30,8 @@ def is_number(text: str) -> bool:
 def check_number(name: str, value: object) -> float:
     """Return ``value`` as a finite float."""
     try:
-        if isinstance(value, str):
-            raise TypeError  # float() would accept "4"
+        if isinstance(value, (str, bool)):
+            raise TypeError  # float() would accept "4" and True
         result = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"must be a number, got {shorten(value)}", argument=name) from None

@@ -40,6 +40,7 @@ RUN = RunOverview(servers=4, policy="equi", jobs=[RUNNING, WAITING, UNKNOWN, DON
         (replace(RUNNING, state="paused"), "paused, 12 of 100 items, 3 servers"),
         (DONE, "done, 100 of 100 items in 5 s"),
         (FAILED, "failed, 50 of 100 items in 5 s: item 3: boom"),
+        (replace(FAILED, error="k" * 5000), f"failed, 50 of 100 items in 5 s: {'k' * 299}…"),
     ],
 )
 def test_job_in_words(job: JobOverview, text: str) -> None:
@@ -92,6 +93,12 @@ def test_table_on_a_terminal() -> None:
         "bad     failed   ━━━━━━━━━━━━               50/100         1               5 s",
         "4 servers, policy equi, 2 running, 1 waiting, 2 done, 1 failed",
     ]
+
+
+def test_mean_flow_time_is_no_prediction_once_all_jobs_have_ended() -> None:
+    run, ended = replace(RUN, jobs=[RUNNING, DONE]), replace(RUN, jobs=[DONE])
+    assert "1 done; predicted mean flow time:" in " ".join(render_on_terminal(run))
+    assert "1 done; mean flow time: 5 s" in " ".join(render_on_terminal(ended))
 
 
 def test_table_without_room_and_without_servers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,13 +101,15 @@ def test_job_that_a_failure_has_stopped_can_go_on(pool: Pool, is_generator: bool
     assert len(flaky.calls) == 200 - done, "items that were done ran again"
 
 
-def test_streams_of_results_go_on_when_failed_items_are_retried(pool: Pool) -> None:
+@pytest.mark.parametrize("ordered", [True, False])
+def test_streams_of_results_go_on_when_failed_items_are_retried(pool: Pool, ordered: bool) -> None:
     flaky = Flaky(0)
     job = add(pool, flaky, range(4), on_error="keep", retries=0)
     job.wait()
     flaky.bad = set()
     job.retry()
-    assert sorted(job.iter_results(ordered=False)) == [0, 1, 4, 9]
+    stream = job.iter_results(ordered=ordered, errors="return")  # before the driver has seen it
+    assert sorted(stream) == [0, 1, 4, 9]
 
 
 def test_job_that_is_retried_while_jobs_are_yielded_is_yielded_again(pool: Pool) -> None:
@@ -144,6 +147,11 @@ def test_retry_is_refused_if_no_item_can_run_again(pool: Pool) -> None:
     gate.set()
     with pytest.raises(InputError, match="cannot be retried: it was cancelled"):
         cancelled.retry()
+    endless = pool.map(Flaky(), itertools.count(), name="endless")  # no item fails
+    endless.cancel()
+    endless.wait()
+    with pytest.raises(InputError, match="cannot be retried: it was cancelled"):
+        endless.retry()
     assert isinstance(cancelled.results(errors="return")[0], ValueError)
     with Pool(engine=InlineEngine()) as other:
         job = add(other, Flaky(1), range(3))

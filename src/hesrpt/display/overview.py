@@ -12,6 +12,9 @@ from hesrpt.units import format_duration
 _ENDED = ("done", "failed", "cancelled")
 _STATES = ("running", "waiting", "paused", "submitted", *_ENDED)
 
+# How much of an error to show in one line.
+_MAX_ERROR = 300
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobOverview:
@@ -68,7 +71,10 @@ class JobOverview:
         if self.has_ended:
             words[1] += f" in {format_duration(self.flow_time or 0.0)}"
             if self.state == "failed":
-                words[1] += f": {(self.error or '').partition(chr(10))[0]}"
+                error = (self.error or "").partition("\n")[0]
+                if len(error) > _MAX_ERROR:
+                    error = f"{error[: _MAX_ERROR - 1]}…"
+                words[1] += f": {error}"
             return ", ".join(words)
         if self.servers:
             words.append(_count(self.servers, "server"))

@@ -47,8 +47,11 @@ def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Ta
         table.caption = "waiting: no server is free on the cluster"
     else:
         mean = run.mean_flow_time
-        prediction = "" if mean is None else f"; predicted mean flow time: {format_duration(mean)}"
-        table.caption = literal(f"{run.describe()}{prediction}")
+        caption = run.describe()
+        if mean is not None:
+            predicted = "" if all(job.has_ended for job in run.jobs) else "predicted "
+            caption += f"; {predicted}mean flow time: {format_duration(mean)}"
+        table.caption = literal(caption)
     table.caption_justify = "left"
     return table
 

@@ -135,6 +135,7 @@ class Driver:
                 raise InputError("the pool is closed")
             job.check_retriable()
             job.is_to_be_retried = True
+            job.completions.remove_failed(job.failures)  # streams that start now wait for them
             job.reopen()
         self.send(JobRetried(job))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 
+from hesrpt.runtime.job_state import describe_end
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
@@ -62,7 +63,7 @@ class Inbox:
         if record is None or not record.has_ended or request.kind == "retry":
             self._deferred.add(request.number)  # its script or jobs file may add it
             return
-        answer = Answer(request.number, True, f"is {record.state} already")
+        answer = Answer(request.number, True, describe_end(record.state))
         self._journal.write(Changes(answers=[answer]))
 
     def close(self) -> bool:

@@ -9,6 +9,11 @@ JobState: TypeAlias = Literal["waiting", "running", "paused", "done", "failed", 
 ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
 
 
+def describe_end(state: str) -> str:
+    """Say that a job has ended, of which something was asked that it can no longer do."""
+    return "has failed already" if state == "failed" else f"is {state} already"
+
+
 def get_job_state(
     ended: float | None, error: str | None, *, servers: int = 0, is_paused: bool = False
 ) -> JobState:

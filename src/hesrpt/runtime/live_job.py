@@ -175,9 +175,10 @@ class LiveJob:
         if self.is_to_be_retried or self.can_retry(self.state):
             return
         problem = "it has no failed items"
-        if self.failures or self.state == "cancelled":
-            is_cancelled = self.state == "cancelled"
-            problem = "it was cancelled" if is_cancelled else "its items are no longer in memory"
+        if self.state == "cancelled":
+            problem = "it was cancelled"
+        elif self.failures:
+            problem = "its items are no longer in memory"
         raise InputError(f"job {self.name!r} cannot be retried: {problem}")
 
     def reopen(self) -> None:

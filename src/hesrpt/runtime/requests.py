@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_state import describe_end
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, Request, RequestKind
 
@@ -135,7 +136,7 @@ _VERBS = {"weight": "change"}
 def _explain_refusal(kind: RequestKind, state: str, has_ended: bool) -> str | None:
     if kind == "retry":
         return "has no failed items" if state == "done" else None
-    return f"is {state} already" if has_ended else None
+    return describe_end(state) if has_ended else None
 
 
 def _wait_for_answers(

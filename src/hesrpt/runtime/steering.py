@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.job_state import ENDED, JobState
+from hesrpt.runtime.job_state import ENDED, JobState, describe_end
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import Request
 
@@ -36,7 +36,7 @@ def obey(job: LiveJob, request: Request, state: JobState, engine: Engine) -> str
     if request.kind == "retry":
         return _describe_retry(job, state)
     if state in ENDED:
-        raise InputError(f"is {state} already")
+        raise InputError(describe_end(state))
     match request.kind:
         case "cancel":
             return "cancelled"

@@ -162,7 +162,8 @@ class Comparison(Mapping[str, Simulation]):
             if (above := self.above_bound(policy)) is not None:
                 line += f", {above:.1%} above the bound"
             lines.append(line)
-        return "\n".join([f"<Comparison of {len(self)} policies{note}:", *lines]) + ">"
+        policies = "1 policy" if len(self) == 1 else f"{len(self)} policies"
+        return "\n".join([f"<Comparison of {policies}{note}:", *lines]) + ">"
 
 
 def compare(
