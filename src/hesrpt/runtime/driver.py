@@ -6,7 +6,6 @@ What it does with a run is in :mod:`~hesrpt.runtime.live_run`.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 import weakref
@@ -33,8 +32,8 @@ from hesrpt.runtime.messages import (
     JobSteered,
     JobStopped,
     Message,
+    MessageQueue,
 )
-from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, RunHistory
 from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
 
@@ -66,7 +65,7 @@ class Driver:
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.failure: BaseException | None = None
-        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._messages = MessageQueue()
         self.watches = Watches()
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
@@ -211,23 +210,6 @@ class Driver:
         with self.condition:
             return estimate_remaining_work(self.core, self.now)
 
-    def describe_history(self) -> RunHistory:
-        """Return what happened in a run without a journal."""
-        with self.condition:
-            jobs = list(self.jobs.values())
-            return RunHistory(
-                policy=self.core.allocator.policy,
-                servers=self.recorder.peak_servers,
-                first_start=self.recorder.first_start or 0.0,
-                records=[job.to_record() for job in jobs],
-                holdings=self.recorder.holdings.copy(),
-                timings={
-                    job.number: sorted(job.timings)
-                    for job in jobs
-                    if len(job.timings) <= MAX_TIMED_ITEMS
-                },
-            )
-
     def close(self) -> None:
         """Stop all running items and the thread."""
         if self.was_forked:
@@ -321,9 +303,9 @@ class Driver:
         """Wait for something to happen, and react to it."""
         timeout = _STEP_SECONDS if self._inbox is None else POLL_SECONDS
         outcomes = self.engine.wait_for_outcomes(timeout)
-        if not self._messages.empty() and self.core.observed == 0:
+        if not self._messages.is_empty() and self.core.observed == 0:
             time.sleep(_GATHER_SECONDS)
-        messages = self._receive_messages()
+        messages = self._messages.take_all()
         has_arrivals = self._record_arrivals(messages)
         requests = self._take_requests(has_arrivals)
         with self.condition:
@@ -333,15 +315,6 @@ class Driver:
         with self.condition:
             self.watches.wake_ready(self._run.publish(outcomes))
             self.condition.notify_all()
-
-    def _receive_messages(self) -> list[Message]:
-        """Return what other threads have sent."""
-        messages: list[Message] = []
-        while True:
-            try:
-                messages.append(self._messages.get_nowait())
-            except queue.Empty:
-                return messages
 
     def _record_arrivals(self, messages: Sequence[Message]) -> bool:
         """Write the jobs that arrive to the journal, before any of them starts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -59,6 +60,30 @@ class SourceExhausted:
 Message: TypeAlias = (
     JobsSubmitted | JobStopped | JobSteered | JobRetried | SourceAdvanced | SourceExhausted
 )
+
+
+class MessageQueue:
+    """The messages that the driver has not taken yet."""
+
+    def __init__(self) -> None:
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def put(self, message: Message) -> None:
+        """Add a message."""
+        self._messages.put(message)
+
+    def is_empty(self) -> bool:
+        """Return whether there are no messages."""
+        return self._messages.empty()
+
+    def take_all(self) -> list[Message]:
+        """Return all messages, in the order in which they were sent."""
+        messages: list[Message] = []
+        while True:
+            try:
+                messages.append(self._messages.get_nowait())
+            except queue.Empty:
+                return messages
 
 
 class ReadItems(NamedTuple):

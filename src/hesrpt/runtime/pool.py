@@ -41,7 +41,7 @@ from hesrpt.runtime.python_jobs import (
     create_map_job,
 )
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
-from hesrpt.runtime.reports.inspection import read_report
+from hesrpt.runtime.reports.live_history import describe_history
 from hesrpt.runtime.reports.live_overview import describe_run, write_run
 from hesrpt.runtime.reports.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal_entries import JobRecord
@@ -425,13 +425,9 @@ class Pool:
         active = [job.name for job in self.jobs if not job.has_ended]
         if active:
             raise InputError(f"job {active[0]!r} has not ended yet")
-        if self._journal is not None:
-            history = read_report(self._journal.directory).history
-            history = replace(history, policy=self._driver.core.allocator.policy)
-            return compare_policies(history, max_jobs)
-        if not self.jobs:
+        if not self.jobs and self._journal is None:
             raise InputError("there are no jobs to compare policies for")
-        return compare_policies(self._driver.describe_history(), max_jobs)
+        return compare_policies(describe_history(self._driver), max_jobs)
 
     # --- closing ------------------------------------------------------------------------------
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from hesrpt import InputError, Pool
-from hesrpt.runtime import driver, live_run
+from hesrpt.runtime import live_run
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.reports import live_history
 from hesrpt.runtime.reports.counterfactuals import (
     RunComparison,
     SimulatedPolicy,
@@ -130,11 +131,11 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
 
 
 def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (driver, live_run):
+    for module in (live_history, live_run):
         monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
         pool.add_jobs([create_job("large", 1200), create_job("small", 400)])
-    assert pool._driver.describe_history().timings.keys() == {2}
+    assert live_history.describe_history(pool._driver).timings.keys() == {2}
     comparison = pool.compare_policies()
     means = get_means(comparison)
     assert means["adaptive"] == pytest.approx(comparison.mean_flow_time, rel=0.05)
@@ -165,7 +166,7 @@ def test_uncertain_speedups_widen_the_margin() -> None:
 
 @pytest.fixture(scope="module")
 def history() -> RunHistory:
-    return run()._driver.describe_history()
+    return live_history.describe_history(run()._driver)
 
 
 def change_spec(**changes: object) -> Callable[[JobRecord], JobRecord]:
