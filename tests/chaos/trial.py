@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,8 +36,9 @@ from chaos.small_disk import SmallDisk
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.reports.inspection import read_status
-from hesrpt.runtime.requests import request_change, submit_jobs
-from hesrpt.runtime.storage.journal_entries import RequestKind
+from hesrpt.runtime.requests import submit_jobs
+from hesrpt.runtime.storage.journal import Journal
+from hesrpt.runtime.storage.journal_entries import Request, RequestKind
 
 # A trial in which the scheduler ends by itself this often, with an error, is given up.
 _MAX_FAILED_RUNS = 4
@@ -252,20 +253,25 @@ class Trial:
         return True
 
     def _steer(self) -> bool:
-        """Pause a job and resume it, or change its weight, without waiting for the scheduler."""
-        kinds: list[tuple[RequestKind, float | None]] = [("pause", None), ("resume", None)]
+        """Ask that a job is paused and resumed, cancelled and retried, or has another weight."""
+        kinds: list[RequestKind] = ["pause", "resume"]
+        weight = None
         if self.rng.random() < 0.3:
-            kinds = [("weight", self.rng.choice([0.5, 2.0, 10.0]))]
+            kinds, weight = ["weight"], self.rng.choice([0.5, 2.0, 10.0])
+        elif self.rng.random() < 0.5 and not self.plan.uses_pool:
+            kinds = ["cancel", "retry"]
         try:
-            names = [job.name for job in read_status(self.state).jobs if not job.has_ended]
-            if not names:
+            jobs = [job for job in read_status(self.state).jobs if not job.has_ended]
+            if not jobs:
                 return False
-            name = self.rng.choice(names)
-            for kind, weight in kinds:
-                request_change(self.state, kind, [name], weight=weight, timeout=0.0)
+            number = self.rng.choice(jobs).number
+            with closing(Journal.read(self.state)) as journal:
+                journal.requests.add(
+                    [Request(kind=kind, job=number, weight=weight) for kind in kinds]
+                )
         except (InputError, StateError):
             return False  # there is no run yet, or its database is locked
-        self.report.others["steered jobs"] += 1
+        self.report.others["cancelled and retried" if "cancel" in kinds else "steered jobs"] += 1
         return True
 
     def _record_hang(self, scheduler: Scheduler) -> None:

@@ -194,7 +194,7 @@ def test_request_waits_for_a_job_that_is_on_its_way(
     pool, engine = create(state=state, resume=True)
     (job,) = pool.add_jobs([create_command(None, items=1)])
     with monkeypatch.context() as patch:
-        patch.setattr(pool._driver, "_receive_messages", list)  # as if it came a moment later
+        patch.setattr(pool._driver._messages, "take_all", list)  # as if it came a moment later
         engine.step()
     assert (read_answers(state), job.has_ended) == ({}, False)
     engine.step()
@@ -246,6 +246,24 @@ def test_job_that_was_cancelled_in_an_earlier_run_goes_on_when_it_is_retried(
     end(engine, ("c", 0), ("c", 2))
     assert (job.state, job.done) == ("done", 3)
     assert read_status(state).jobs[0].state == "done"
+
+
+def test_requests_made_while_no_scheduler_runs_are_obeyed_in_their_order(
+    create: Create, tmp_path: Path
+) -> None:
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    pool.add_jobs([create_command(None, items=1)])
+    engine.step()
+    engine.release()
+    pool.close()
+    numbers = [ask(state, kind) for kind in ("cancel", "retry")]
+
+    pool, engine = create(state=state, resume=True)
+    (job,) = pool.add_jobs([create_command(None, items=1)])
+    engine.step()
+    assert read_answers(state) == dict(zip(numbers, ["cancelled", "runs again"], strict=True))
+    assert (job.state, sorted(engine.running)) == ("running", [("c", 0)])
 
 
 def test_paused_executor_does_not_keep_the_interpreter(create: Create) -> None:

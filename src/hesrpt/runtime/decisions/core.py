@@ -79,9 +79,9 @@ class Core:
     def apply(self, *events: Event) -> list[Command]:
         """Apply events to the state; return what follows at once. :meth:`decide` must be next."""
         commands: list[Command] = []
-        for event in events:
-            self._needs_plan |= self._apply(event, commands)
-            self._has_news |= not isinstance(event, Tick)
+        needs_plan = [self._apply(event, commands) for event in events]
+        self._needs_plan = self._needs_plan or any(needs_plan)
+        self._has_news = self._has_news or not all(isinstance(event, Tick) for event in events)
         return commands
 
     def decide(self, time: float) -> list[Command]:

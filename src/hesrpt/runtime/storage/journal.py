@@ -20,6 +20,7 @@ from hesrpt.runtime.storage.journal_entries import (
     Changes,
     Holding,
     JobRecord,
+    Request,
     StoredResult,
 )
 from hesrpt.runtime.storage.journal_failures import FailureTable
@@ -126,8 +127,15 @@ class Journal:
         self._reopen_retried_jobs(records)
 
     def _reopen_retried_jobs(self, records: Sequence[JobRecord]) -> None:
-        """Let jobs run again for which this was requested while no scheduler ran."""
-        retries = [request for request in self.requests.read() if request.kind == "retry"]
+        """Let jobs run again for which this was requested while no scheduler ran.
+
+        Requests that were made after others about the same job wait for their turn.
+        """
+        first: dict[tuple[int | None, int | None], Request] = {}
+        for request in self.requests.read():
+            if request.spec is None:
+                first.setdefault((request.job, request.submission), request)
+        retries = [request for request in first.values() if request.kind == "retry"]
         found = [record for record in records if any(each.is_about(record) for each in retries)]
         ended = [record for record in found if record.has_ended and record.state != "done"]
         reopened = [replace(record, ended=None, error=None) for record in ended]
