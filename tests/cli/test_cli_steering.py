@@ -128,6 +128,7 @@ def test_cancelled_job_runs_again_once_it_is_retried(tmp_path: Path, pool: Pool)
     state = tmp_path / "s"
     refused = call("retry", "s", "big", cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "big: has no failed items\n")
+    assert_refused(call("retry", "s", "--all", cwd=tmp_path), "s: there is no job to retry")
     call("cancel", "s", "small", "big", cwd=tmp_path)
     pool.wait()
     printed = call("retry", "s", "big", cwd=tmp_path).stdout

@@ -24,6 +24,9 @@ JobNames = Annotated[
     ),
 ]
 AllJobs = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
+AllFailedJobs = Annotated[
+    bool, typer.Option("--all", help="All jobs with failed items, and all that were cancelled.")
+]
 
 
 def change_jobs(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllJobs, JobNames, change_jobs
+from hesrpt.cli.job_changes import AllFailedJobs, JobNames, change_jobs
 from hesrpt.cli.options import AsJson, StateDirectory
 
 
 def retry(
-    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+    state: StateDirectory,
+    jobs: JobNames = None,
+    all_jobs: AllFailedJobs = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run the failed items of jobs again, and continue jobs that were cancelled."""
     change_jobs(state, "retry", jobs, all_jobs=all_jobs, as_json=as_json)

@@ -15,7 +15,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import describe_end
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import Answer, Request, RequestKind
+from hesrpt.runtime.storage.journal_entries import Answer, JobRecord, Request, RequestKind
 
 # How long to wait for the answers of a running scheduler, and how often to look, in seconds.
 _ANSWER_SECONDS = 5.0
@@ -114,7 +114,7 @@ def _find_targets(journal: Journal, kind: RequestKind, names: Sequence[str]) -> 
         if request.spec is not None
     }
     for record in journal.read_records():
-        refusal = _explain_refusal(kind, record.state, record.has_ended)
+        refusal = _explain_refusal(kind, record)
         targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
     if not names:
         found = [target for target in targets.values() if target.refusal is None]
@@ -133,10 +133,13 @@ def _find_targets(journal: Journal, kind: RequestKind, names: Sequence[str]) -> 
 _VERBS = {"weight": "change"}
 
 
-def _explain_refusal(kind: RequestKind, state: str, has_ended: bool) -> str | None:
+def _explain_refusal(kind: RequestKind, record: JobRecord) -> str | None:
     if kind == "retry":
-        return "has no failed items" if state == "done" else None
-    return describe_end(state) if has_ended else None
+        can_retry = record.state in ("failed", "cancelled") or (
+            record.state != "done" and record.failures > 0
+        )
+        return None if can_retry else "has no failed items"
+    return describe_end(record.state) if record.has_ended else None
 
 
 def _wait_for_answers(

@@ -97,7 +97,10 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
         (GOOD + 'kind = ""\n', "jobs.toml:5: kind must be a non-empty string"),
         (GOOD + "weight = nan\n", "jobs.toml:5: weight must be a number greater than 0"),
         (GOOD + "size = inf\n", "jobs.toml:5: size must be a number of seconds"),
-        ('job = [{name="a", comand="x"}]\n', "jobs.toml:1: unknown key 'comand'"),
+        (
+            'job = [{name="a", comand="x"}]\n',
+            "jobs.toml:1: unknown key 'comand'; did you mean 'command'?",
+        ),
         ("job = [1, 2]\n", "jobs.toml:1: a job must be a table, got 1"),
         (GOOD.replace('"a"', "3"), "jobs.toml:2: name must be a non-empty string"),
         (GOOD.replace('"true {item}"', "3"), "jobs.toml:3: command must be a string for the shell"),

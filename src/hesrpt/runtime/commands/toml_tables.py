@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from hesrpt.errors import InputError
@@ -110,9 +111,9 @@ class TomlTable:
         for key in self.values:
             if key not in keys:
                 known = ", ".join(keys)
-                raise self.create_error(
-                    key, f"unknown key {describe_value(key)}; keys are: {known}"
-                )
+                close = get_close_matches(key, keys, n=1)
+                hint = f"did you mean {close[0]!r}? Keys are" if close else "keys are"
+                raise self.create_error(key, f"unknown key {describe_value(key)}; {hint}: {known}")
 
     def get(self, key: str, expected: str, convert: Callable[[Any], T | None], default: T) -> T:
         """Return the converted value of a key; ``convert`` returns None for a wrong value."""
