@@ -1,4 +1,7 @@
-"""The data of a calibration in the compiled event loop."""
+"""The data of a calibration in the compiled event loop.
+
+Moving fields takes the care that :mod:`hesrpt.simulator.kernel_data` describes.
+"""
 
 from __future__ import annotations
 
