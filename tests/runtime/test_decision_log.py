@@ -129,6 +129,8 @@ def test_steering_and_servers_that_come_and_go(log: Log) -> None:
         a.resume()
         assert scheduler.step()[0] == "INFO: a: resumed"
         b.set_weight(2)
+        b.pause()
+        b.resume()  # before the scheduler has seen it
         assert scheduler.step() == ["INFO: b: weight 2"]
         scheduler.engine.servers = 8
         assert scheduler.step() == [

@@ -119,6 +119,11 @@ def test_exception_that_cannot_be_pickled_is_named(
     assert "in function\n    raise error()" in str(failure.exception.__cause__)
 
 
+def test_syntax_error_is_named_in_the_first_line(pool: Pool) -> None:
+    job = fail(pool, eval, "1 +")
+    assert job.error == "item 0 ('1 +'): SyntaxError: invalid syntax (<string>, line 1)"
+
+
 def test_result_that_cannot_be_pickled_is_named(pool: Pool) -> None:
     job = fail(pool, lambda x: (y for y in range(x)), 3)
     problem = "its result, a generator, cannot be pickled: TypeError: cannot pickle 'generator'"

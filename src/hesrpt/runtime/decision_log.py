@@ -106,13 +106,11 @@ class _DecisionLog:
                 known = self._before.jobs.get(event.job)
                 if known is not None and known.spec.is_paused != is_paused:
                     word = "paused" if is_paused else "resumed"
-                    self._tell(event.job, word)
-                    self._add_reason(f"{{}} was {word}", event.job)
+                    self._tell_once(event.job, word, f"{{}} was {word}")
             case WeightChanged():
                 known = self._before.jobs.get(event.job)
                 if known is not None and known.spec.weight != event.weight:
-                    self._tell(event.job, f"weight {event.weight:g}")
-                    self._add_reason("{} has another weight", event.job)
+                    self._tell_once(event.job, f"weight {event.weight:g}", "{} has another weight")
             case ItemFailed() | ItemLost():
                 self._tell_failure(event, commands)
             case ItemsRead() | ItemsExhausted():
@@ -163,6 +161,12 @@ class _DecisionLog:
                 plural = "" if job.planned == 1 else "s"
                 text = f"{planned} → {job.planned} server{plural}"
                 self._tell(name, f"{text}, {reason}", level)
+
+    def _tell_once(self, job: str, text: str, reason: str) -> None:
+        """Log how a job was steered; several events in one step may say the same."""
+        if job not in self._reasons.get(reason, ()):
+            self._tell(job, text)
+            self._add_reason(reason, job)
 
     def _add_reason(self, what: str, job: str) -> None:
         names = self._reasons.setdefault(what, [])

@@ -94,6 +94,8 @@ def _summarise(error: BaseException) -> str:
     """Return an exception in short, without the frames in which it was raised."""
     if isinstance(error, pickle.PicklingError):
         return _shorten(str(error), _MAX_SUMMARY)  # it says what kind of error it is
+    if isinstance(error, SyntaxError):  # the first line of what Python prints names only the file
+        return _shorten(f"{type(error).__name__}: {error}", _MAX_SUMMARY)
     return _shorten("".join(traceback.format_exception_only(error)).strip(), _MAX_SUMMARY)
 
 
