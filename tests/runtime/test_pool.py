@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -274,8 +275,11 @@ def test_iterable_that_raises_late_fails_its_job(pool: Pool) -> None:
         raise OSError("disk gone")
 
     job = pool.map(square, broken(), name="late", retries=3)
-    with pytest.raises(JobError, match="cannot read its items: OSError: disk gone"):
+    with pytest.raises(JobError, match="cannot read its items: OSError: disk gone") as caught:
         job.results(timeout=30)
+    cause = caught.value.__cause__
+    assert isinstance(cause, OSError)
+    assert [frame.name for frame in traceback.extract_tb(cause.__traceback__)] == ["broken"]
 
 
 def test_slow_iterable_does_not_delay_other_jobs(pool: Pool) -> None:

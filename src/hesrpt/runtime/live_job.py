@@ -44,6 +44,8 @@ class LiveJob:
     attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
     is_yielded: bool = False  # whether the pool has yielded it since it ended
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
+    #: Why no further items could be read, and what the iterable of the items raised.
+    source_failure: tuple[str | None, BaseException | None] = (None, None)
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
@@ -190,7 +192,10 @@ class LiveJob:
         is_cancelled = get_job_state(self.ended, self.error) == "cancelled"
         what = "was" if is_cancelled else "failed:"  # the error says "cancelled"
         error = JobError(f"job {self.name!r} {what} {self.error}")
-        if self.failures and not is_cancelled:
+        problem, cause = self.source_failure
+        if cause is not None and self.error == problem:
+            error.__cause__ = cause
+        elif self.failures and not is_cancelled:
             exception = self.failures[min(self.failures)].exception
             error.__cause__ = None if isinstance(exception, JobError) else exception
         return error

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from hesrpt.runtime.identity.earlier_items import Match, Matches
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import NO_POSITION
+from hesrpt.runtime.text import escape_undecodable
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ class SourceProgress:
     def report_end(self, count_items: Callable[[], int]) -> None:
         self._send(SourceExhausted(self.job, count_items))
 
-    def report_failure(self, error: str) -> None:
+    def report_failure(self, error: str, cause: BaseException | None = None) -> None:
+        error = escape_undecodable(error)
+        self.job.source_failure = (error, cause)
         self._send(JobStopped(self.job, error))
 
     def _announce(self) -> None:

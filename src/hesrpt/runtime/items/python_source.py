@@ -102,7 +102,9 @@ class PythonSource:
                         return
                 items += 1
         except BaseException as error:  # the user's iterable may raise anything
-            listener.report_failure(f"cannot read its items: {type(error).__name__}: {error}")
+            problem = f"cannot read its items: {type(error).__name__}: {error}"
+            frames = error.__traceback__.tb_next if error.__traceback__ else None  # not this one
+            listener.report_failure(problem, error.with_traceback(frames))
         else:
             listener.report_removed(self.earlier.list_unmatched())
             listener.report_end(lambda: items)

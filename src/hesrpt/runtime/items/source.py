@@ -30,8 +30,8 @@ class SourceListener(Protocol):
     def report_end(self, count_items: Callable[[], int]) -> None:
         """Report that there are no more items; ``count_items`` returns how many there were."""
 
-    def report_failure(self, error: str) -> None:
-        """Report that no further items can be read."""
+    def report_failure(self, error: str, cause: BaseException | None = None) -> None:
+        """Report that no further items can be read, and what was raised."""
 
 
 class Source(Protocol):
