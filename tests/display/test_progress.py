@@ -126,3 +126,16 @@ def test_display_does_not_keep_a_pool_that_nobody_uses() -> None:
     progress = Pool(engine=InlineEngine()).progress()
     progress._thread.join(60)
     assert not progress._thread.is_alive()
+
+
+def test_display_has_ended_when_the_last_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output of a notebook's cell must be final when the cell ends."""
+    monkeypatch.setattr("hesrpt.display.progress._REFRESH_SECONDS", 600.0)
+    screen = RecordedScreen()
+    monkeypatch.setattr("hesrpt.runtime.pool.choose_screen", lambda: screen)
+    with Pool(engine=InlineEngine()) as pool:
+        pool.progress()
+        first, last = pool.map(abs, [1], name="a"), pool.map(abs, [-2], name="b")
+        assert (first.results(), last.results()) == ([1], [2])
+        assert screen.calls[-1][0] == "close"
+        assert screen.calls[-1][1].has_ended

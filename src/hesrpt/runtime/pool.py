@@ -127,7 +127,6 @@ class Pool:
             self._driver, self._journal = driver, driver.journal
             self._adding = threading.Lock()
             self._is_closed = False
-            self._progress: Progress | None = None
             self._registry = JobRegistry(driver.journal, on_change)
             driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(start_driver(driver))
@@ -353,8 +352,8 @@ class Pool:
         Returns whether they have ended.
         """
         have_ended = wait_for_all_jobs(self._driver, timeout)
-        if self._progress is not None:
-            self._progress.close_if_ended()
+        if self._handles.progress is not None:
+            self._handles.progress.close_if_ended()
         return have_ended
 
     def progress(self) -> Progress:
@@ -369,14 +368,14 @@ class Pool:
 
         """
         self._driver.check_process()
-        if self._progress is not None:
-            self._progress.close()
-        self._progress = Progress(
+        if self._handles.progress is not None:
+            self._handles.progress.close()
+        self._handles.progress = Progress(
             partial(describe_run, self._driver),
             partial(wait_except_for_executors, self._driver),
             choose_screen(),
         )
-        return self._progress
+        return self._handles.progress
 
     def overview(self) -> RunOverview:
         """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
@@ -442,8 +441,8 @@ class Pool:
         """
         self._is_closed = True
         self._driver.close()
-        if self._progress is not None:
-            self._progress.close()
+        if self._handles.progress is not None:
+            self._handles.progress.close()
 
     def __enter__(self) -> Self:
         return self

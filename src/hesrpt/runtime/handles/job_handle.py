@@ -256,7 +256,10 @@ class Job(Generic[T_co]):
             raise self._live.create_error()
 
     def cancel(self) -> None:
-        """Stop the job's running items and end it."""
+        """Stop the job's running items and end it.
+
+        This returns at once; :meth:`wait` returns when the job has ended.
+        """
         self._driver.cancel(self._live)
 
     def retry(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from hesrpt.display.progress import Progress
 from hesrpt.errors import InputError
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.lifetime import Lease
@@ -16,6 +17,7 @@ class JobHandles:
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
+        self.progress: Progress | None = None  # shows the jobs
         self._unread: dict[LiveJob, Job[Any]] = {}
         self._handles: weakref.WeakValueDictionary[LiveJob, Job[Any]] = (
             weakref.WeakValueDictionary()
@@ -52,3 +54,5 @@ class JobHandles:
     def release(self, job: LiveJob) -> None:
         """Forget a job: its results are freed once nobody else holds it."""
         self._unread.pop(job, None)
+        if self.progress is not None and not self._lease.driver.core.jobs:
+            self.progress.close_if_ended()
