@@ -291,6 +291,12 @@ def test_resized_jobs_pause() -> None:
     assert simulate(jobs, 2, "srpt", resize_cost=1.0).makespan == pytest.approx(3 / 2**0.5)
 
 
+def test_jobs_without_servers_keep_what_remains() -> None:
+    jobs = Workload([4, 3, 2, 1], [PowerLaw(p) for p in (0.5, 0.6, 0.7, 0.8)])
+    run = simulate(jobs, 2, "adaptive", whole=True, resize_cost=0.1)
+    assert_allclose(run.remaining_at(0.5), [4, 3, 1.5, 0.5])
+
+
 def test_flow_times_grow_with_the_resize_cost() -> None:
     jobs = Workload.poisson(4, 2000, seed=10, speedup=PowerLaw(0.5))
     times = [

@@ -207,8 +207,11 @@ class _Loop:
         if len(running):
             passed = (self.settings["stop_at"][0] - state["now"]) / state["pace"]
             to_target = np.maximum(self.jobs.target[running] - state["virtual_time"] - passed, 0.0)
-            to_go = to_target * self.jobs.rate[running]
-            remaining[running] = np.minimum(remaining[running], to_go)
+            rates = self.jobs.rate[running]
+            is_served = rates > 0  # the others never reach their target
+            served = running[is_served]
+            to_go = to_target[is_served] * rates[is_served]
+            remaining[served] = np.minimum(remaining[served], to_go)
         return remaining
 
     def _add_row(self) -> None:
