@@ -23,7 +23,7 @@ from hesrpt.schedule import Schedule
 from hesrpt.validation import check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
-#: The most jobs that are bounded together by default: about four minutes on two cores.
+#: The most jobs that are bounded together by default. So many take minutes.
 WINDOW = 20_000
 # Bounds leave this relative margin, so that they can be verified with other roundings.
 _MARGIN = 1e-9
