@@ -11,7 +11,7 @@ def pause(
 ) -> None:
     """Give the servers of jobs to others until the jobs are resumed.
 
-    A job with items lets those end that are running, and starts no others. A single command is
+    A job with items finishes those that are running, and starts no others. A single command is
     suspended with all its processes, or stopped if it resizes by restarting.
     """
     change_jobs(state, "pause", jobs, all_jobs=all_jobs, as_json=as_json)

@@ -57,7 +57,7 @@ def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Ta
 
 
 def _build_bar(job: JobOverview) -> ProgressBar:
-    """Return a bar; one that moves while a job runs that has nobody knows how many items."""
+    """Return a bar; a moving one while a job runs whose number of items is unknown."""
     return ProgressBar(
         total=1.0,
         completed=job.progress or 0.0,

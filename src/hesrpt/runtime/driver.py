@@ -178,7 +178,7 @@ class Driver:
             return True
 
     def unwatch(self, watch: Watch) -> None:
-        """Do not wake somebody, unless that has happened already."""
+        """Remove a watch, unless it has been woken already."""
         with self.condition:
             self.watches.remove(watch)
 
@@ -194,7 +194,7 @@ class Driver:
             return self._run.take_snapshot()
 
     def recall_ends(self) -> Mapping[str, float]:
-        """Return when jobs will end, as was known some moments ago; this takes no time."""
+        """Return when jobs will end, as predicted a moment ago; this takes no time."""
         is_over = self.was_forked or not self._thread.is_alive()
         return self.forecaster.ends if is_over else self.forecaster.recall()
 

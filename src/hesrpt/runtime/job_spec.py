@@ -31,7 +31,7 @@ class JobSpec:
     given_weight: float | None = None  # the weight that was asked for, if it was changed since
     is_paused: bool = False  # whether it starts nothing until it is resumed
     was_paused: bool = False  # whether it has ever been paused
-    min_servers: int = 0  # a command gets at least so many or none; a bag, while it has items
+    min_servers: int = 0  # a command gets at least this many or none; a bag, while it has items
     max_servers: int | None = None  # None: no limit
     retries: int = 1
     on_error: OnError = "raise"  # when an item has failed too often

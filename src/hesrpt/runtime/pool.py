@@ -39,6 +39,7 @@ from hesrpt.runtime.python_jobs import (
     create_call_source,
     create_executor_job,
     create_map_job,
+    create_python_spec,
 )
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
 from hesrpt.runtime.reports.live_history import describe_history
@@ -87,8 +88,8 @@ class Pool:
         What to do, when a run is resumed, with the results of a job whose function has changed:
         "error" raises an InputError, "redo" does all items again, and "keep" keeps the results.
     learned
-        The state directory of another run. What its jobs taught is known to jobs of the same kind
-        here, unless ``state`` holds a run that has learned something itself.
+        The state directory of another run. Jobs are planned with what its jobs of the same kind
+        have taught, unless ``state`` holds a run that has learned something itself.
     engine
         "local" for this machine, or "ray" for a Ray cluster.
     address
@@ -184,9 +185,9 @@ class Pool:
         weight
             What a second of the job's flow time costs, for policies that use weights.
         servers
-            How many items should run at a time: sets both of the following.
+            How many items should run at a time. Sets both of the following limits.
         min_servers
-            The job gets at least so many servers while it has items. Default: the policy decides.
+            The job gets at least this many servers while it has items. Default: the policy decides.
         max_servers
             The most servers that the job gets. Default: no limit.
         retries
@@ -204,17 +205,20 @@ class Pool:
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
             )
-        job = create_map_job(
-            function,
-            items,
-            engine=self._driver.engine,
-            read_ahead=self._driver.get_read_ahead,
-            name=name,
+        spec = create_python_spec(
+            name=str(getattr(function, "__name__", "job")) if name is None else name,
             kind=kind,
             size=size,
             speedup=speedup,
             weight=weight,
             limits=check_server_limits(servers, min_servers, max_servers),
+        )
+        job = create_map_job(
+            spec,
+            function,
+            items,
+            engine=self._driver.engine,
+            read_ahead=self._driver.get_read_ahead,
             retries=retries,
             on_error=on_error,
             timeout=timeout,
@@ -268,16 +272,15 @@ class Pool:
             initargs=initargs,
             max_tasks_per_child=max_tasks_per_child,
         )
-        limits = check_server_limits(servers, min_servers, max_servers)
-        job = create_executor_job(
-            source,
+        spec = create_python_spec(
             name=name,
             kind=kind,
             size=size,
             speedup=speedup,
             weight=weight,
-            limits=limits,
+            limits=check_server_limits(servers, min_servers, max_servers),
         )
+        job = create_executor_job(spec, source)
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
 
     def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
@@ -417,9 +420,9 @@ class Pool:
         """Compare the run with what FIFO and equal shares would have made of it.
 
         All jobs must have ended. The run is replayed in simulated time with the durations of its
-        items, under its own policy and the others. Where the model does not fit, the comparison
-        has a reason instead of simulations; so it has with more than ``max_jobs`` jobs, which take
-        long.
+        items, under its own policy and the others. If the model does not fit, or if there are
+        more than ``max_jobs`` jobs, which would take long, the comparison has a reason instead of
+        simulations.
         """
         active = [job.name for job in self.jobs if not job.has_ended]
         if active:

@@ -21,18 +21,38 @@ from hesrpt.validation import check_positive, check_whole_number
 from hesrpt.workload import SpeedupLike
 
 
-def create_map_job(
-    function: Callable[[Any], Any],
-    items: Iterable[Any],
+def create_python_spec(
     *,
-    engine: Engine,
-    read_ahead: Callable[[], ReadAhead],
-    name: str | None,
+    name: str,
     kind: str | None,
     size: float | None,
     speedup: SpeedupLike | float | None,
     weight: float,
     limits: ServerLimits,
+) -> JobSpec:
+    """Create the spec of a job from the arguments that ``map`` and ``executor`` share."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f"must be a non-empty string, got {name!r}", argument="name")
+    if kind is not None and (not isinstance(kind, str) or not kind):
+        raise InputError(f"must be a non-empty string, got {kind!r}", argument="kind")
+    return JobSpec(
+        name=name,
+        kind=kind or "",
+        size=None if size is None else check_positive("size", size),
+        speedup=None if speedup is None else _to_speedup(speedup),
+        weight=check_positive("weight", weight),
+        **limits._asdict(),
+        is_streamed=True,
+    )
+
+
+def create_map_job(
+    spec: JobSpec,
+    function: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    engine: Engine,
+    read_ahead: Callable[[], ReadAhead],
     retries: int,
     on_error: OnError,
     timeout: float | None,
@@ -46,19 +66,15 @@ def create_map_job(
         raise InputError(f"must be iterable, got {items!r}", argument="items")
     if keep and not engine.can_keep_results:
         raise InputError("keep=True needs a cluster, where the results can stay")
-    spec = _create_spec(
-        name=str(getattr(function, "__name__", "job")) if name is None else name,
-        kind=kind,
-        items=len(items) if isinstance(items, Sized) else None,
-        size=size,
-        speedup=speedup,
-        weight=weight,
-        limits=limits,
-    )
     if on_error not in get_args(OnError):
         raise InputError(f"must be 'raise' or 'keep', got {on_error!r}", argument="on_error")
     retries = check_whole_number("retries", retries, minimum=0)
-    spec = replace(spec, retries=retries, on_error=on_error)
+    spec = replace(
+        spec,
+        items=len(items) if isinstance(items, Sized) else None,
+        retries=retries,
+        on_error=on_error,
+    )
     time_limit = None if timeout is None else check_positive("timeout", timeout)
     source = PythonSource(
         engine.pack_function(function),
@@ -96,53 +112,9 @@ def create_call_source(
     return CallSource(engine, caller, time_limit)
 
 
-def create_executor_job(
-    source: CallSource,
-    *,
-    name: str,
-    kind: str | None,
-    size: float | None,
-    speedup: SpeedupLike | float | None,
-    weight: float,
-    limits: ServerLimits,
-) -> LiveJob:
+def create_executor_job(spec: JobSpec, source: CallSource) -> LiveJob:
     """Create a job whose items are calls."""
-    spec = _create_spec(
-        name=name,
-        kind=kind,
-        items=None,
-        size=size,
-        speedup=speedup,
-        weight=weight,
-        limits=limits,
-    )
     return LiveJob(spec=replace(spec, retries=0, is_executor=True), source=source, is_new=True)
-
-
-def _create_spec(
-    *,
-    name: str,
-    kind: str | None,
-    items: int | None,
-    size: float | None,
-    speedup: SpeedupLike | float | None,
-    weight: float,
-    limits: ServerLimits,
-) -> JobSpec:
-    if not isinstance(name, str) or not name:
-        raise InputError(f"must be a non-empty string, got {name!r}", argument="name")
-    if kind is not None and (not isinstance(kind, str) or not kind):
-        raise InputError(f"must be a non-empty string, got {kind!r}", argument="kind")
-    return JobSpec(
-        name=name,
-        kind=kind or "",
-        items=items,
-        size=None if size is None else check_positive("size", size),
-        speedup=None if speedup is None else _to_speedup(speedup),
-        weight=check_positive("weight", weight),
-        **limits._asdict(),
-        is_streamed=True,
-    )
 
 
 def _to_speedup(speedup: SpeedupLike | float) -> Speedup:

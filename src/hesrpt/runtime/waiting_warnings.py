@@ -14,7 +14,7 @@ _LOG = logging.getLogger("hesrpt")
 
 
 class WaitingWarner:
-    """Warns once about each reason to wait, until that has come to an end."""
+    """Warns once about each reason to wait, and again if it returns after it was gone."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}  # infinity after the warning

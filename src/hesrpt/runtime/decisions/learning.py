@@ -124,7 +124,7 @@ class ItemDurations:
 
 
 def fit_p(sums: Iterable[WidthSums], prior: Prior) -> float:
-    """Return the p of k^p that fits jobs which share it, rounded to two digits."""
+    """Return the p of k^p that fits jobs with the same speedup, rounded to two digits."""
     covariance, variance = prior.p_weight * (1 - prior.p), prior.p_weight
     for each in sums:
         covariance += each.covariance

@@ -1,4 +1,4 @@
-"""Sharing whole servers between jobs that need a number at once, or can use only so many.
+"""Sharing whole servers between jobs that need several at once, or can use only a few.
 
 The policy shares the servers, and again those that it gave to jobs that cannot use them. It does
 not know the fewest servers of a job. If it gives a job less, this is settled first, and the policy
@@ -38,7 +38,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Shares:
-    """The servers of each job, and what the policy gave to jobs for which that is too little."""
+    """The servers of each job, and what the policy gave to jobs that need more."""
 
     servers: IntArray
     denied: IntArray
@@ -88,7 +88,7 @@ class _Sharing:
         return held
 
     def settle(self, plan: IntArray) -> bool:
-        """Settle what jobs get for which the plan is too little; return whether there are any."""
+        """Settle what jobs get that need more than planned; return whether there are any."""
         wanted = {
             job: int(n)
             for job, n in enumerate(plan)

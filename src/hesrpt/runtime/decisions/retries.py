@@ -39,7 +39,7 @@ def describe_failed_items(job: ActiveJob) -> str | None:
 
 
 def set_aside(job: ActiveJob) -> None:
-    """Prepare a job that has ended for being retried: what was stopped is to run again."""
+    """Prepare a job that has ended to be retried: items that were stopped run again."""
     job.retry_queue.extend(job.in_flight)
     job.in_flight.clear()
     job.planned = job.observed = 0

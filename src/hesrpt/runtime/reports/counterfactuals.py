@@ -29,9 +29,9 @@ _ALTERNATIVES = ("adaptive", "fifo", "equi")
 MAX_JOBS, MAX_JOBS_AT_ONCE = 60, 20
 # About how many pieces of work to replay: with more items, several in a row make one piece.
 _MAX_PIECES = 600
-# Give up with more than so many.
+# Give up if there are more pieces than this.
 _TOO_MANY_PIECES = 5000
-# But at least so many pieces of each job for each server, if it has so many items.
+# But keep at least this many pieces of each job for each server, if it has enough items.
 _PIECES_PER_SERVER = 8
 # If the replay of the run itself is off by more than this fraction, nothing is reported.
 _MAX_ERROR = 0.2

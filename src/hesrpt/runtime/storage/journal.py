@@ -127,7 +127,7 @@ class Journal:
         self._reopen_retried_jobs(records)
 
     def _reopen_retried_jobs(self, records: Sequence[JobRecord]) -> None:
-        """Let jobs run again for which this was requested while no scheduler ran.
+        """Reopen the jobs whose retry was requested while no scheduler ran.
 
         Requests that were made after others about the same job wait for their turn.
         """

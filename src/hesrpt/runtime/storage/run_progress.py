@@ -1,4 +1,4 @@
-"""What a scheduler plans and predicts, as it tells other processes once a second."""
+"""What a scheduler plans and predicts, which it tells other processes once a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """A run at one moment; jobs are given by their numbers, and those that have ended left out."""
+    """A run at one moment. Jobs are given by their numbers; those that have ended are left out."""
 
     time: float = 0.0  # seconds since the run began
     servers: int = 0  # how many there are
