@@ -20,9 +20,8 @@ from hesrpt.runtime.decisions.events import JobArrived
 from hesrpt.runtime.job_spec import JobSpec, Resizing
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.reports.inspection import read_status
-from hesrpt.runtime.requests import request_change
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import RequestKind
+from hesrpt.runtime.storage.journal_entries import Request, RequestKind
 
 Create = Callable[..., tuple[Pool, SteppedEngine]]
 
@@ -154,11 +153,11 @@ def test_pause_and_weight_survive_the_scheduler(create: Create, tmp_path: Path) 
     assert job.weight == 2  # what the script asks for now
 
 
-def ask(state: Path, kind: RequestKind, job: str = "c") -> int:
-    """Let another process ask for a change; return the number of its request."""
-    (result,) = request_change(state, kind, [job], timeout=0)
-    assert result.request is not None
-    return result.request
+def ask(state: Path, kind: RequestKind) -> int:
+    """Let another process ask for a change of the first job; return the request's number."""
+    with closing(Journal.read(state)) as journal:
+        (number,), _ = journal.requests.add([Request(kind=kind, job=1)])
+    return number
 
 
 def read_answers(state: Path) -> dict[int, str]:

@@ -17,7 +17,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.policies import Adaptive, Calibration, PolicyLike, State
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import ItemFinished, ItemsRead, JobArrived, JobPaused
-from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
+from hesrpt.runtime.decisions.forecast import Forecaster, estimate_remaining_work, predict_ends
 from hesrpt.runtime.job_spec import JobSpec
 
 HALF = PowerLaw(0.5)
@@ -185,3 +185,19 @@ def test_error_of_a_policy_in_a_forecast_is_left_to_the_scheduler() -> None:
         forecaster = pool._driver.forecaster
         assert forecaster.recall() == {}
         forecaster._thread.join()  # type: ignore[union-attr]
+
+
+def test_two_threads_may_recall_a_forecast_at_the_same_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = Core(2, "hesrpt")
+    forecaster = Forecaster(core, lambda: estimate_remaining_work(core, 0.0))
+    create_thread = threading.Thread
+
+    class InterruptedThread(create_thread):  # type: ignore[misc, valid-type]
+        def start(self) -> None:
+            super().start()
+            forecaster._thread = create_thread()  # another thread is about to start its own
+
+    monkeypatch.setattr(threading, "Thread", InterruptedThread)
+    assert forecaster.recall(60) == {}

@@ -160,11 +160,13 @@ class Forecaster:
         """
         is_busy = self._thread is not None and self._thread.is_alive()
         if not is_busy and not self._holds():
-            self._thread = threading.Thread(
+            # Others may call this at the same moment; a second thread does no harm.
+            thread = threading.Thread(
                 target=self._predict_quietly, name="hesrpt-forecast", daemon=True
             )
-            self._thread.start()
-            self._thread.join(patience)
+            thread.start()
+            self._thread = thread
+            thread.join(patience)
         return self.ends
 
     def _predict_quietly(self) -> None:
