@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 
 from hesrpt.runtime.decisions.learning import ItemDurations
@@ -104,7 +105,7 @@ class ActiveJob:
     def is_size_known(self) -> bool:
         """Whether the size of the job, or of its items, is given or learned, not assumed."""
         spec = self.spec
-        is_learned = self.durations.items > 0 or spec.prior.item_seconds is not None
+        is_learned = bool(self.durations.counts) or spec.prior.item_seconds is not None
         return is_learned or spec.size is not None
 
     @property
@@ -171,12 +172,13 @@ class ActiveJob:
     @property
     def requested(self) -> int:
         """How many servers to request for the job: as planned, but no more than it can use."""
-        return min(self.planned, self.max_servers)
+        # Of many jobs, most are given none: do not count their items.
+        return min(self.planned, self.max_servers) if self.planned else 0
 
     @property
     def speedup(self) -> Speedup:
         """The speedup that was given, or the one learned so far."""
-        return self.spec.speedup or PowerLaw(self.durations.p)
+        return self.spec.speedup or _get_power_law(self.durations.p)
 
     def add_in_flight(self, item: int, in_flight: ItemInFlight) -> None:
         """Record that an item was given to the engine."""
@@ -224,3 +226,9 @@ class ActiveJob:
         self.next_item += 1
         self.items_taken += 1
         return self.next_item - 1
+
+
+@cache
+def _get_power_law(p: float) -> PowerLaw:
+    """Return the speedup of jobs whose fitted p is this; there are at most 99 different ones."""
+    return PowerLaw(p)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
+
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
@@ -82,20 +85,22 @@ class Allocator:
 
     def allocate(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
         """Set the planned servers of each job."""
+        works = {job: self.estimate_remaining(job, time) for job in jobs}
         told = [job for job in jobs if has_estimate(job)]
         if self.calibrator.has_to_learn(job.number for job in told):
-            remaining = np.array([max(self.estimate_remaining(job, time), 1e-9) for job in told])
+            remaining = np.array([max(works[job], 1e-9) for job in told])
             state = _describe_jobs(told, remaining, max(servers, 1), time)
             state.sizes = remaining + [self._estimate_done(job, time) for job in told]
             self.calibrator.advance(state)
-        self._apply_policy(jobs, servers, time)
+        self._apply_policy(works, servers, time)
         _let_unknown_jobs_start(jobs, servers)
         self._allocated_at = time
 
-    def _apply_policy(self, all_jobs: list[ActiveJob], servers: int, time: float) -> None:
-        for job in all_jobs:
+    def _apply_policy(self, works: Mapping[ActiveJob, float], servers: int, time: float) -> None:
+        """Share servers between jobs, given with their remaining work."""
+        for job in works:
             job.planned, job.denied = 0, 0 if job.is_paused else job.denied
-        running = [job for job in all_jobs if not job.is_paused]
+        running = [job for job in works if not job.is_paused]
         fixed = [job for job in running if keeps_width(job, time)]
         for job in fixed:
             job.planned, job.denied = job.observed, 0
@@ -109,8 +114,9 @@ class Allocator:
         jobs = [job for job in running if job not in fixed]
         remaining, needs = np.empty(len(jobs)), []
         for place, job in enumerate(jobs):
-            job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
-            work = self.estimate_remaining(job, time) - job.waited_work
+            if job.denied:
+                job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
+            work = works[job] - job.waited_work
             remaining[place] = max(work, 1e-9)
             needs.append(_describe_need(job, is_overdue=work <= 0))
 
@@ -230,16 +236,16 @@ def _estimate_command(job: ActiveJob, time: float) -> float:
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
     """Give jobs of unknown size one server each, so that their size can be learned."""
-    unknown = [
+    unknown = (
         job
         for job in jobs
-        if job.is_bag
+        if job.planned == 0
+        and job.is_bag
         and not job.is_size_known
-        and job.planned == 0
         and job.max_servers > 0
         and not job.is_paused
-    ]
-    for job in unknown[: servers // 2]:
+    )
+    for job in islice(unknown, servers // 2):
         richest = max(jobs, key=lambda other: other.planned * other.is_bag)
         if richest.planned <= max(richest.min_servers, 1) or not richest.is_bag:
             return

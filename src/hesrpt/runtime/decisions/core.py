@@ -212,7 +212,7 @@ class Core:
                 if in_flight.servers > 0:
                     self._dispatcher.pass_on_server(job, in_flight, event.time)
                 if isinstance(event, ItemFinished):
-                    is_first = job.durations.items == 0
+                    is_first = not job.durations.counts
                     self._learn(event, job, in_flight, width_at_end)
                     return self._complete_item(job, commands) or is_first
                 return self._retry_or_give_up(event, job, commands)
@@ -239,7 +239,8 @@ class Core:
         if job.is_done:
             self._end_job(job, commands)
             return True
-        return job.max_servers < job.planned
+        # A job that holds what is planned can use it: only others have to count their items.
+        return job.observed < job.planned and job.max_servers < job.planned
 
     def _retry_or_give_up(
         self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]

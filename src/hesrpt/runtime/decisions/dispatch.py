@@ -139,15 +139,17 @@ class Dispatcher:
         if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
             return
         # A queued item may take over the server of another job, so leave room for it.
-        candidates = [
-            job
-            for job in self.jobs.values()
-            if job.is_bag
-            and job.startable_items > 0
-            and job.observed < (job.spec.max_servers or inf)
-        ]
-        if candidates:
-            job = max(candidates, key=lambda job: job.planned - job.observed)
+        job, most_missing = None, -inf
+        for candidate in self.jobs.values():
+            missing = candidate.planned - candidate.observed
+            if (
+                missing > most_missing
+                and candidate.is_bag
+                and candidate.startable_items > 0
+                and candidate.observed < (candidate.spec.max_servers or inf)
+            ):
+                job, most_missing = candidate, missing
+        if job is not None:
             start = self._start_items(job, time, 0, job.startable_items)
             self._queued.append((job.name, start.item))
             yield start

@@ -56,13 +56,15 @@ class ItemDurations:
     squares: float = 0.0  # the sum of the squared durations
     prior: Prior = NOTHING_KNOWN
     _fitted_p: float | None = field(default=None, repr=False, compare=False)
+    # The last p for which the duration of an item alone was asked, and that duration.
+    _alone: tuple[float, float] | None = field(default=None, repr=False, compare=False)
 
     def add(self, width: int, seconds: float) -> None:
         """Add a finished item."""
         self.counts[width] += 1
         self.seconds[width] += max(seconds, 1e-9)
         self.squares += seconds * seconds
-        self._fitted_p = None
+        self._fitted_p = self._alone = None
 
     @property
     def items(self) -> float:
@@ -108,8 +110,10 @@ class ItemDurations:
         """Return how many seconds an item takes alone, given p; None before the first item."""
         if not self.counts:
             return None
-        alone = sum(self.seconds[k] * exp((p - 1) * log(k)) for k in self.counts)
-        return alone / self.items
+        if self._alone is None or self._alone[0] != p:
+            alone = sum(self.seconds[k] * exp((p - 1) * log(k)) for k in self.counts)
+            self._alone = p, alone / self.items
+        return self._alone[1]
 
     def estimate_item_seconds(self, p: float) -> float | None:
         """Estimate how many seconds an item takes alone, given p; None if nothing is known.
