@@ -18,45 +18,51 @@ from hesrpt.speedups import Speedup, SpeedupVector
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
+# For how many speedups to keep the values of jobs that share one.
+_MAX_SPEEDUPS = 4
+
 
 class ValueCache:
     """The most recent job values.
 
-    The value of a job depends only on jobs that end later, so most values can be reused.
+    The value of a job depends only on jobs that end later, so most values can be reused. What a
+    scheduler learns makes a speedup go to and fro between a few, so the values for these are kept.
     """
 
     def __init__(self) -> None:
-        self.key: tuple[Speedup, float] | None = None
-        self.values: JobValues | None = None
-        self.listed: tuple[IntArray, FloatArray, SpeedupVector, float] | None = None
+        self._by_rank: dict[tuple[Speedup, float], JobValues] = {}  # the latest use comes last
+        self._of_list: tuple[IntArray, FloatArray, SpeedupVector, float, JobValues] | None = None
 
     def values_by_rank(self, jobs: int, speedup: Speedup, servers: float) -> JobValues:
         """Return the values of at least this many jobs with equal weights and one speedup."""
-        if self.key != (speedup, servers):
-            self.key, self.values, self.listed = (speedup, servers), None, None
-        known = 0 if self.values is None else len(self.values.values)
-        if self.values is None or known < jobs:
+        key = speedup, servers
+        values = self._by_rank.pop(key, None)
+        known = 0 if values is None else len(values.values)
+        if values is None or known < jobs:
             weights = np.ones(max(jobs, 2 * known, 16))
             speedups = SpeedupVector.repeat(speedup, len(weights))
-            self.values = compute_job_values(speedups, servers, weights, self.values, known)
-        return self.values
+            values = compute_job_values(speedups, servers, weights, values, known)
+        self._by_rank[key] = values
+        if len(self._by_rank) > _MAX_SPEEDUPS:
+            del self._by_rank[next(iter(self._by_rank))]
+        return values
 
     def values_of_list(
         self, jobs: IntArray, weights: FloatArray, speedups: SpeedupVector, servers: float
     ) -> JobValues:
         """Return the values of jobs listed from the last to end to the first."""
-        known = 0
-        if self.values is not None and self.listed is not None and servers == self.listed[3]:
-            old_jobs, old_weights, old_speedups, _ = self.listed
+        known, values = 0, None
+        if self._of_list is not None and servers == self._of_list[3]:
+            old_jobs, old_weights, old_speedups, _, values = self._of_list
             common = min(len(jobs), len(old_jobs))
             differs = (jobs[:common] != old_jobs[:common]) | (
                 weights[:common] != old_weights[:common]
             )
             differs |= ~speedups.equals(old_speedups)
             known = int(np.argmax(differs)) if differs.any() else common
-        self.values = compute_job_values(speedups, servers, weights, self.values, known)
-        self.key, self.listed = None, (jobs, weights, speedups, servers)
-        return self.values
+        values = compute_job_values(speedups, servers, weights, values, known)
+        self._of_list = jobs, weights, speedups, servers, values
+        return values
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,8 @@ class LiveRun:
     ) -> None:
         """React to what has happened, and record it; then answer requests of other processes."""
         before = note_decisions(self.core)
-        events: list[Event] = [self._handle_outcome(outcome) for outcome in outcomes]
+        now = self.now
+        events: list[Event] = [self._handle_outcome(outcome, now) for outcome in outcomes]
         for message in messages:
             events += self._handle_message(message)
         events += self._check_capacity()
@@ -207,9 +208,9 @@ class LiveRun:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _handle_outcome(self, outcome: Outcome) -> Event:
+    def _handle_outcome(self, outcome: Outcome, now: float) -> Event:
         """Record an outcome; return it as an event."""
-        now, job, item = self.now, self.jobs[outcome.job], outcome.item
+        job, item = self.jobs[outcome.job], outcome.item
         self.recorder.record_start(now - outcome.seconds)
         if outcome.is_lost:
             if outcome.was_started:
