@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.cli.main import app
 from hesrpt.policies import POLICIES, RigidDiscipline, get_policy, list_malleable_policies
-from hesrpt.runtime import pool as pool_module
+from hesrpt.runtime import driver_setup
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
 from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
@@ -158,7 +158,7 @@ def test_pool(name: str) -> None:
 def test_pool_refuses_rigid_disciplines_before_it_starts_anything(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "create_engine", lambda *_: pytest.fail("engine created"))
+    monkeypatch.setattr(driver_setup, "create_engine", lambda *_: pytest.fail("engine created"))
     with pytest.raises(InputError, match=f"policy {name} {REASON}"):
         Pool(policy=name, state=tmp_path / "state")
     assert list(tmp_path.iterdir()) == []
@@ -179,7 +179,7 @@ command = "echo"
 @pytest.mark.parametrize("name", POLICIES)
 def test_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``hesrpt run``, with an engine that only pretends to run the commands."""
-    monkeypatch.setattr(pool_module, "create_engine", lambda *_: FakeEngine(4))
+    monkeypatch.setattr(driver_setup, "create_engine", lambda *_: FakeEngine(4))
     (tmp_path / "jobs.toml").write_text(JOBS_FILE)
     state = tmp_path / "state"
     result = CliRunner().invoke(
