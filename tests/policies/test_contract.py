@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.cli.main import app
 from hesrpt.policies import POLICIES, RigidDiscipline, get_policy, list_malleable_policies
+from hesrpt.policies.registry import get_title
 from hesrpt.runtime import driver_setup
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
@@ -192,4 +193,4 @@ def test_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     else:
         assert result.exit_code == 0, result.output
         assert "once: done" in result.output
-        assert f" {name} on 4 servers" in result.output
+        assert f" {get_title(name)} on 4 servers" in result.output
