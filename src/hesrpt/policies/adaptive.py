@@ -165,7 +165,8 @@ class Adaptive(RankedPolicy):
         equal = np.full(1, max(servers / jobs, 1.0))
         # The slope may be 0, because jobs cannot use so many servers.
         slope = float(speedup.slope(equal)[0]) or float((speedup.rate(equal) / equal)[0])
-        return allocate_at_price(demand, servers, float(values[-1]) * slope)[::-1]
+        usable = usable_servers(speedup, servers, jobs)
+        return allocate_at_price(demand, servers, float(values[-1]) * slope, usable)[::-1]
 
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
         if self.sizes == "unknown":
@@ -235,7 +236,7 @@ class Adaptive(RankedPolicy):
 
         held = np.empty(len(order))
         guess = float(wanted.sum()) / state.servers
-        held[order] = allocate_at_price(demand, state.servers, guess)
+        held[order] = allocate_at_price(demand, state.servers, guess, usable)
         return held
 
 

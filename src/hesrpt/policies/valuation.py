@@ -17,13 +17,16 @@ _MAX_STEPS = 200
 
 
 def allocate_at_price(
-    demand: Callable[[float], FloatArray], servers: float, guess: float
+    demand: Callable[[float], FloatArray], servers: float, guess: float, usable: FloatArray
 ) -> FloatArray:
     """Return the servers of each job at the price at which jobs demand all servers.
 
     ``demand`` returns what each job demands at a price; it falls as the price rises. If demand
-    jumps at the right price, jobs at the end of the list are served first.
+    jumps at the right price, jobs at the end of the list are served first. ``usable`` is what each
+    job can use: if there are servers for all that, no price is needed.
     """
+    if usable.sum() <= servers:
+        return usable
     low, below = guess, demand(guess)
     while below.sum() < servers and low > 1e-280:
         low /= 4
