@@ -32,7 +32,7 @@ def test_run_keeps_going_and_lists_failed_items(tmp_path: Path) -> None:
     assert f": {error}\n    no picture in bad1\n" in done.stdout
     assert {path.name for path in tmp_path.glob("seen-*")} == {"seen-a.png", "seen-c.png"}
     (job,) = json.loads(call("status", "s", "--json", cwd=tmp_path).stdout)["jobs"]
-    assert (job["state"], job["done"], job["failures"]) == ("failed", 2, 2)
+    assert (job["state"], job["done"], job["failed_attempts"]) == ("failed", 2, 2)
     assert [(each["item"], each["value"], each["attempts"]) for each in job["failed_items"]] == [
         (1, "'bad1'", 1),
         (3, "'bad2'", 1),

@@ -18,8 +18,8 @@ def study(example_trace: Trace) -> Study:
 
 def test_overview_shows_flow_times_of_all_policies_and_jobs_of_some(study: Study) -> None:
     flow_times, jobs = whatif_figures.draw_overview(study).axes
-    assert len(flow_times.get_lines()) == 8
-    assert len(jobs.get_lines()) == 4
+    assert len(flow_times.get_lines()) == len(study.runs)
+    assert len(jobs.get_lines()) == 5
 
 
 def test_distribution_of_flow_times_covers_all_jobs(study: Study) -> None:
@@ -43,6 +43,7 @@ def test_servers_over_time_have_a_panel_for_each_policy(study: Study) -> None:
         "as recorded",
         "EASY (rigid)",
         "EQUI",
+        "adaptive",
         "heSRPT",
     ]
     assert all(axes.get_ylim() == (0, study.servers) for axes in panels)

@@ -14,7 +14,7 @@ def describe_value(value: Any) -> str:
     r"""Return a value as a short text in one line.
 
     >>> describe_value("a\tb"), describe_value(range(10))
-    ("'a\\\\tb'", 'range(0, 10)')
+    ("'a\\tb'", 'range(0, 10)')
     """
     text = _REPR.repr(value)
     if text.isprintable():

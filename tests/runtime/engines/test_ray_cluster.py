@@ -101,6 +101,7 @@ def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
     journal.close()
 
 
+@pytest.mark.slow
 def test_commands_fit_on_one_node_and_restart_elsewhere_if_it_dies(
     doomed_cluster: Any, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_short_commands_are_sent_in_batches(pool: Pool, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 150
 
 
+@pytest.mark.slow
 def test_crashing_item_of_a_batch_fails_alone(pool: Pool) -> None:
     def crash_at_500(item: int) -> int:
         if item == 500:
@@ -174,6 +175,7 @@ def test_hanging_item_of_a_batch_fails_alone(pool: Pool) -> None:
 # --- the connection ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
     with Pool(1, engine="ray", address=ray_address) as first:
         with Pool(1, engine="ray", address=ray_address) as second:
