@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,10 @@ from support.waiting import wait_until
 from hesrpt import StateError
 from hesrpt.runtime.batch_run import RunOptions, run_jobs
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
+from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.handles.job_handles import JobHandles
 from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.runtime.requests import submit_jobs
@@ -123,3 +127,20 @@ def test_damaged_submission_is_reported_and_removed(tmp_path: Path, spec: JobSpe
         with pytest.raises(StateError, match=r"damaged and removed: request 1; make it again"):
             journal.requests.read()
         assert [submission.number for submission in journal.requests.read()] == [2]
+
+
+def test_job_submitted_before_the_pool_is_there_waits_for_it(
+    tmp_path: Path, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler's thread may look for submitted jobs as soon as it has started."""
+    Pool(1, state=tmp_path / "s", engine=FakeEngine(1)).close()
+    submit_jobs(tmp_path / "s", [spec])
+
+    class SlowHandles(JobHandles):
+        def __init__(self, lease: Lease) -> None:
+            time.sleep(0.1)
+            super().__init__(lease)
+
+    monkeypatch.setattr("hesrpt.runtime.pool.JobHandles", SlowHandles)
+    with Pool(1, state=tmp_path / "s", resume=True, engine=FakeEngine(1)) as pool:
+        wait_until(lambda: [job.state for job in pool.jobs] == ["done"], seconds=20)

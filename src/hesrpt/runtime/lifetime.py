@@ -33,7 +33,7 @@ class Lease:
         weakref.finalize(self, driver.drain).atexit = False
 
 
-def start_driver(driver: Driver) -> Lease:
+def start_driver(driver: Driver) -> None:
     """Start a scheduler that ends with its lease, or with the interpreter."""
     _running.add(driver)
     try:
@@ -47,7 +47,6 @@ def start_driver(driver: Driver) -> Lease:
     if multiprocessing.parent_process() is not None:
         # Processes of multiprocessing end without calling what atexit knows.
         Finalize(None, _end_all, exitpriority=0)
-    return Lease(driver)
 
 
 def _end_all() -> None:

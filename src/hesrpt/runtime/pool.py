@@ -31,7 +31,7 @@ from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.lifetime import start_driver
+from hesrpt.runtime.lifetime import Lease, start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
 from hesrpt.runtime.posix import require_posix
@@ -130,7 +130,8 @@ class Pool:
             self._is_closed = False
             self._registry = JobRegistry(driver.journal, on_change)
             driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
-            self._handles = JobHandles(start_driver(driver))
+            self._handles = JobHandles(Lease(driver))
+            start_driver(driver)  # from now on, it adds jobs that other processes submit
 
     def __repr__(self) -> str:
         return f"<Pool: {write_run(self.overview())}>"
