@@ -257,6 +257,7 @@ def test_python_results_survive_kills(folder: Path) -> None:
     assert done.stdout == f"{sum(x * x for x in range(60))}\n"
 
 
+@pytest.mark.slow
 def test_work_of_a_job_without_a_result_is_that_of_its_attempts(folder: Path) -> None:
     """Even if it fails again in a later run, long after its arrival."""
     (folder / "jobs.toml").write_text(

@@ -69,6 +69,7 @@ async def wait_for(job: Job[T]) -> list[T]:
     return await job
 
 
+@pytest.mark.slow
 def test_results_can_stay_in_the_cluster(ray_address: str, tmp_path: Path) -> None:
     ray.init(address=ray_address, log_to_driver=False)
     try:
@@ -116,6 +117,7 @@ def test_a_million_items_are_read_only_as_they_are_needed(pool: Pool) -> None:
 # --- batches ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_short_items_are_sent_in_batches(ray_address: str) -> None:
     engine = RayEngine(2, address=ray_address)
     sizes: list[int] = []
