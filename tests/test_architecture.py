@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -23,7 +24,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # From the inside out: a room may import itself, the rooms beside it, and those before it.
 ROOMS = [
     ("_version", "arrays", "errors", "units"),
-    ("files", "parallel", "validation"),
+    ("compiled", "files", "parallel", "validation"),
     ("objectives", "speedups"),
     ("workload",),
     ("schedule", "readers", "traces"),
@@ -110,6 +111,18 @@ def test_module_names_are_unique() -> None:
         and not (path.parent.name == "cli" and path.stem in commands)
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_compiled_code_depends_on_kernel_files_only() -> None:
+    """The stamp of the compiled code covers those files (see :mod:`hesrpt.compiled`)."""
+    for path in FILES:
+        text = path.read_text()
+        if "from hesrpt.compiled import" in text:
+            assert "kernel" in path.name
+            imports = set(find_imports(path))
+            assert all("kernel" in name for name in imports - {"hesrpt.arrays", "hesrpt.compiled"})
+        if path.name != "compiled.py":
+            assert not re.search(r"(from|import) numba", text), path
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_module)

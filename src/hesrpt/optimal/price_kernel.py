@@ -13,8 +13,6 @@ and exactly the maximum over ψ, J(C). On one interval J is convex, so its minim
 the ends, or where π(ψ, μ) equals the weight. That ψ is the least cost of a unit of work at this
 price, (weight + μ n) / s(n), and does not depend on the job. So all jobs with the same speedup and
 weight share most of the computation.
-
-All compiled functions stay in this file: numba's cache does not notice changes in other modules.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from __future__ import annotations
 from math import exp, inf, log, sqrt
 
 import numpy as np
-from numba import njit
 
 from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import compiled
 from hesrpt.optimal.price_kernel_data import MAX_MINIMA, POWER, TABLE, Corners, Kind, Minima
 
 # The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
@@ -33,7 +31,7 @@ _SIDE = 1e-12
 _ROUNDING = 1e-11
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _rate(kind: Kind, corners: Corners, servers: float) -> float:
     """Return s(n)."""
     parameter = kind.parameter
@@ -56,7 +54,7 @@ def _rate(kind: Kind, corners: Corners, servers: float) -> float:
     return servers / ((1 - parameter) * servers + parameter)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _serve(
     kind: Kind, corners: Corners, price: float, log_price: float
 ) -> tuple[float, float, float, float]:
@@ -113,7 +111,7 @@ def _serve(
     return servers, servers, rate, rate
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _cheapest(kind: Kind, corners: Corners, price: float) -> tuple[float, float, float]:
     """Return the least (weight + price·n) / s(n), and the servers and rate that reach it."""
     weight, parameter = kind.weight, kind.parameter
@@ -141,7 +139,7 @@ def _cheapest(kind: Kind, corners: Corners, price: float) -> tuple[float, float,
     return (weight + price * servers) / rate, servers, rate
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _work_at(
     kind: Kind,
     corners: Corners,
@@ -164,7 +162,7 @@ def _work_at(
     return work, profit * value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _find_value(
     kind: Kind,
     corners: Corners,
@@ -214,7 +212,7 @@ def _find_value(
     return best, best_profit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, corner: int) -> None:
     """Keep a local minimum, instead of the highest one if there is no more room."""
     place = minima.found[job]
@@ -233,7 +231,7 @@ def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, co
     minima.is_corner[job, place] = corner
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def find_minima(
     kinds: list[Kind],
     corners: Corners,
@@ -348,7 +346,7 @@ def find_minima(
     return steps
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def add_usage(
     kinds: list[Kind],
     corners: Corners,

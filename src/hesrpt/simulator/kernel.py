@@ -12,18 +12,15 @@ at a cost that does not depend on the number of jobs.
 If rows depend on a calibration, the loop also keeps the sums of
 :class:`hesrpt.policies.calibration.Calibration`, and chooses the level of the rows. Without one,
 ``calibration`` is None, and numba compiles a loop of its own, from which all of that is left out.
-
-All compiled functions stay in this file: numba's cache does not notice changes in other modules.
 """
 
 from __future__ import annotations
 
 from math import exp, inf, log, log1p, sqrt
 
-from numba import njit
-
 from hesrpt.arrays import FloatArray
-from hesrpt.simulator.calibration_data import (
+from hesrpt.compiled import compiled, inlined
+from hesrpt.simulator.calibration_kernel_data import (
     CalibrationData,
     CalibrationSettings,
     CalibrationState,
@@ -49,7 +46,7 @@ MAX_IDLE_REVIEWS = 1000
 MIN_DENOMINATOR = 1e-9
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def run(
     jobs: Jobs,
     rows: Rows,
@@ -163,7 +160,7 @@ def run(
         state.stage = CHANGED
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _run_by_factors(
     jobs: Jobs, rows: Rows, state: LoopState, uniform: bool, stop_at: float, last_event: int
 ) -> None:
@@ -251,7 +248,7 @@ def _run_by_factors(
     state.held_factor, state.job_seconds = held_factor, job_seconds
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _update_remaining(jobs: Jobs, state: LoopState) -> None:
     """Compute what remains of the jobs that have run since the last decision."""
     for place in range(state.present - state.running, state.present):
@@ -262,7 +259,7 @@ def _update_remaining(jobs: Jobs, state: LoopState) -> None:
     state.running = 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _remove_ended(jobs: Jobs, state: LoopState) -> None:
     """Remove the jobs that end now from the list."""
     first = state.present - state.running
@@ -282,7 +279,7 @@ def _remove_ended(jobs: Jobs, state: LoopState) -> None:
     state.present = staying
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _admit(jobs: Jobs, state: LoopState, sorted_by_size: bool) -> None:
     """Add the jobs that have arrived to the list: at its end, or in their place by size."""
     admitted = state.admitted
@@ -313,7 +310,7 @@ def _admit(jobs: Jobs, state: LoopState, sorted_by_size: bool) -> None:
     state.admitted = state.arrived
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _sort(jobs: Jobs, present: int) -> None:
     """Sort the list by estimated size, largest first, by insertion: it is nearly sorted."""
     for place in range(1, present):
@@ -329,7 +326,7 @@ def _sort(jobs: Jobs, present: int) -> None:
         jobs.present[at] = job
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _assign_servers(
     jobs: Jobs, rows: Rows, row: int, state: LoopState, by_rank: bool, resize_cost: float
 ) -> None:
@@ -362,7 +359,7 @@ def _assign_servers(
     state.held_factor = 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_cost: float) -> None:
     """Give a job its servers. If their number has changed, it pauses for ``resize_cost``."""
     wait = 0.0
@@ -379,7 +376,7 @@ def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_c
 # --- calibrated policies --------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _run_calibrated(
     jobs: Jobs, state: LoopState, calibration: CalibrationData, limit: float, last_event: int
 ) -> None:
@@ -433,14 +430,14 @@ def _run_calibrated(
     state.server_seconds += state.held * (state.now - since)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _find_row(present: int, calibration: CalibrationData) -> int:
     """Return the number of the row for the present jobs, or -1 if the table is too small."""
     room = calibration.log_rank.size
     return calibration.state[0].level * room + present if present < room else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _observe_time(present: int, passed: float, calibration: CalibrationData) -> None:
     """Integrate the logarithm of the number of jobs over virtual time that has passed."""
     if present > 0:
@@ -449,7 +446,7 @@ def _observe_time(present: int, passed: float, calibration: CalibrationData) -> 
         calibration.state[0].log_jobs_squared += passed * log_jobs**2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _observe_work(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
     """Compute what remains of jobs, and add the work done on them to the calibration."""
     if state.virtual_time <= 0.0:
@@ -460,7 +457,7 @@ def _observe_work(jobs: Jobs, state: LoopState, calibration: CalibrationData) ->
         _observe_job(jobs, place, state.virtual_time, calibration, mean, mean_square)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _observe_job(
     jobs: Jobs,
     place: int,
@@ -478,7 +475,7 @@ def _observe_job(
     _add_sample(calibration.samples[job], done, calibration.log_rank[place + 1], mean, mean_square)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
     """Count the jobs that end now, the smallest first."""
     sums, log_rank = calibration.state[0], calibration.log_rank
@@ -502,7 +499,7 @@ def _observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData) ->
             _observe_job(jobs, place, state.virtual_time, calibration, mean, mean_square)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _add_sample(
     sample: FloatArray, done: float, log_rank: float, log_jobs: float, log_jobs_squared: float
 ) -> None:
@@ -513,7 +510,7 @@ def _add_sample(
     sample[2] += weight * (log_rank * log_jobs - log_jobs_squared)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, decay: float) -> None:
     """Count a job that ends, with e^log_jobs jobs present."""
     if sums.denominator <= MIN_DENOMINATOR:
@@ -524,7 +521,7 @@ def _count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, deca
     sums.denominator = decay * sums.denominator + sample[0]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _observe_arrivals(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
     """Weigh the jobs that have arrived, and choose the level."""
     sums, settings = calibration.state[0], calibration.settings[0]
@@ -553,7 +550,7 @@ def _observe_arrivals(jobs: Jobs, state: LoopState, calibration: CalibrationData
     _choose_level(state.arrived, sums, settings)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> None:
     """Choose the level; it rises if many jobs have ended since jobs last arrived."""
     stopped = min(max(sums.ended_since / _patience(arrived, sums, settings) - 1.0, 0.0), 1.0)
@@ -561,7 +558,7 @@ def _choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSet
     sums.level = int(settings.levels * sqrt(focus) + 0.5)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inlined
 def _patience(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> float:
     """Return how many departures in a row are not unusual."""
     return max(settings.patience * arrived / max(sums.arrival_times, 1), 1.0)

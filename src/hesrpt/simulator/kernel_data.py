@@ -1,8 +1,4 @@
-"""The data of the compiled event loop: jobs, table of rows, recorded phases, settings and state.
-
-Who moves a field of a named tuple must also change :mod:`hesrpt.simulator.kernel`, were it only a
-comment: cached code finds fields by their place, and numba's cache does not notice the change.
-"""
+"""The data of the compiled event loop: jobs, table of rows, recorded phases, settings and state."""
 
 from __future__ import annotations
 

@@ -7,18 +7,19 @@ job's knee grows with its remaining size, so a list sorted by size is also sorte
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies.sharing import ROUNDING, Leftover
+from hesrpt.compiled import compiled
 
 #: The numbers of the leftover rules in compiled code.
-LEFTOVER_RULES: dict[Leftover, int] = {"idle": 0, "smallest": 1, "equal": 2}
+LEFTOVER_RULES = {"idle": 0, "smallest": 1, "equal": 2}
+# Servers up to this fraction are rounding error, as in :mod:`hesrpt.policies.sharing`.
+_ROUNDING = 1e-12
 # A job has ended when less than this fraction of its size remains: the rest is rounding error.
 _ROUNDED_TO_ZERO = 1e-13
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def completion_times(
     sizes: FloatArray,
     arrivals: FloatArray,
@@ -73,7 +74,7 @@ def completion_times(
         jobs = staying
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _assign_servers(
     present: IntArray,
     remaining: FloatArray,
@@ -94,7 +95,7 @@ def _assign_servers(
         rate[served] = min(knee, free)
         free -= rate[served]
         served += 1
-    has_leftover = free > ROUNDING * servers
+    has_leftover = free > _ROUNDING * servers
     for place in range(served):
         if has_leftover and rule == 2:
             rate[place] += free / jobs
@@ -104,7 +105,7 @@ def _assign_servers(
     return served
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled
 def _sort(present: IntArray, remaining: FloatArray, jobs: int) -> None:
     """Sort the list by remaining size, smallest first, by insertion: it is nearly sorted."""
     for place in range(1, jobs):

@@ -19,7 +19,7 @@ from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import Policy, RankedPolicy, State, as_ranked, calibration, round_fairly
 from hesrpt.simulator import kernel
-from hesrpt.simulator.calibration_data import create_calibration
+from hesrpt.simulator.calibration_kernel_data import create_calibration
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
 from hesrpt.simulator.row_table import RowTable
 from hesrpt.speedups import PowerLaw

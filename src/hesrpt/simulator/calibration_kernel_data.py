@@ -1,7 +1,4 @@
-"""The data of a calibration in the compiled event loop.
-
-Moving fields takes the care that :mod:`hesrpt.simulator.kernel_data` describes.
-"""
+"""The data of a calibration in the compiled event loop."""
 
 from __future__ import annotations
 
