@@ -1,8 +1,14 @@
-"""Run all benchmarks, or those named on the command line."""
+"""Run all benchmarks, or those named on the command line.
+
+In the end, all ratios are printed beside their targets and beside the last ones, which
+benchmarks/figures.txt keeps.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +25,23 @@ from benchmarks import (
     streaming,
     trace_replay,
 )
+from benchmarks.ratios import (
+    FIGURES,
+    Figures,
+    Ratio,
+    choose_better,
+    describe_machine,
+    find_worse,
+    list_versions,
+    print_figures,
+    read_figures,
+    update_figures,
+)
 
-BENCHMARKS = {
+# A benchmark prints what it finds, and returns its ratios if it has any.
+Benchmark = Callable[[Console], Sequence[Ratio] | None]
+
+BENCHMARKS: dict[str, Benchmark] = {
     "sort": planning_time.compare_with_sort,
     "solver": planning_time.compare_with_convex_solver,
     "growth": planning_time.measure_growth,
@@ -44,6 +65,13 @@ BENCHMARKS = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    last = parser.add_mutually_exclusive_group()
+    last.add_argument(
+        "--check", action="store_true", help="fail if a ratio is more than 20%% worse than last"
+    )
+    last.add_argument(
+        "--update", action="store_true", help="keep these ratios, and put them in the documentation"
+    )
     of_arrivals = parser.add_argument_group("options of arrivals")
     of_arrivals.add_argument("--full", action="store_true", help="the whole grid: takes hours")
     of_arrivals.add_argument("--traces", type=Path, help="also replay the traces in a directory")
@@ -54,20 +82,49 @@ def main() -> None:
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark named {unknown[0]!r}; choose from: {', '.join(BENCHMARKS)}")
+    benchmarks: dict[str, Benchmark] = BENCHMARKS | {
+        "arrivals": partial(
+            arrivals.measure_arrivals,
+            full=options.full,
+            traces=options.traces,
+            servers=options.servers,
+            jobs=options.jobs,
+            streams=options.streams,
+        )
+    }
     console = Console(highlight=False, soft_wrap=True)
+    before = read_figures(FIGURES.read_text())
+    machine, versions = describe_machine(), list_versions()
+    if (
+        options.update
+        and options.names
+        and (machine, versions) != (before.machine, before.versions)
+    ):
+        parser.error(
+            f"--update must run all benchmarks: {FIGURES.name} has ratios from {before.machine}, "
+            f"with {before.versions}; this is {machine}, with {versions}"
+        )
+    ratios: dict[str, tuple[Ratio, ...]] = {}
     for name in options.names or BENCHMARKS:
         console.rule(name)
-        run = BENCHMARKS[name]
-        if name == "arrivals":
-            run = partial(
-                arrivals.measure_arrivals,
-                full=options.full,
-                traces=options.traces,
-                servers=options.servers,
-                jobs=options.jobs,
-                streams=options.streams,
-            )
-        run(console)
+        ratios[name] = _measure(console, benchmarks[name], before.ratios.get(name, ()))
+    figures = Figures(machine, versions, ratios)
+    console.rule("ratios")
+    print_figures(console, figures, before)
+    if options.update:
+        update_figures(figures, BENCHMARKS)
+    if options.check and figures.find_worse(before):
+        sys.exit(1)
+
+
+def _measure(console: Console, run: Benchmark, before: Sequence[Ratio]) -> tuple[Ratio, ...]:
+    """Run a benchmark; if a ratio looks worse than before, twice, and keep the better ratios."""
+    ratios = tuple(run(console) or ())
+    if not find_worse(ratios, before):
+        return ratios
+    console.print("Some ratios are worse than last time: measuring them again.")
+    again = tuple(run(console) or ())
+    return tuple(choose_better(*pair) for pair in zip(ratios, again, strict=True))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.convex_programs import amdahl_cones, minimise_cost, root_cones
+from benchmarks.ratios import Ratio, at_least, at_most
 from benchmarks.timing import measure_best_time, measure_peak_memory
 from hesrpt import Amdahl, PowerLaw, Workload, plan
 from hesrpt.arrays import FloatArray
@@ -19,7 +20,7 @@ def draw_sizes(jobs: int, seed: int = 0) -> FloatArray:
     return np.random.default_rng(seed).pareto(1.5, jobs) + 1
 
 
-def compare_with_sort(console: Console, jobs: int = 10_000_000) -> None:
+def compare_with_sort(console: Console, jobs: int = 10_000_000) -> list[Ratio]:
     """Compare the closed form, which is one sort and one pass, with the sort alone."""
     distinct, repeated = draw_sizes(jobs), np.ceil(draw_sizes(jobs))
     cases: list[tuple[str, FloatArray, Objective]] = [
@@ -27,6 +28,7 @@ def compare_with_sort(console: Console, jobs: int = 10_000_000) -> None:
         ("slowdown", distinct, "slowdown"),
         ("flow, many equal sizes", repeated, "flow"),
     ]
+    ratios = []
     for name, x, objective in cases:
 
         def make_plan(x: FloatArray = x, objective: Objective = objective) -> object:
@@ -39,14 +41,20 @@ def compare_with_sort(console: Console, jobs: int = 10_000_000) -> None:
             f"array ({seconds:.2f} s, {sort:.2f} s; target 3), "
             f"peak memory {arrays:.1f} arrays of that length (target 12)"
         )
+        ratios.append(at_most(f"planning {jobs:,} jobs, {name} / np.argsort", seconds / sort, 3))
+        ratios.append(at_most(f"its memory, {name} / the array of sizes", arrays, 12))
+    return ratios
 
 
-def compare_with_convex_solver(console: Console, jobs: int = 100, servers: float = 64.0) -> None:
+def compare_with_convex_solver(
+    console: Console, jobs: int = 100, servers: float = 64.0
+) -> list[Ratio]:
     """Compare the planner with CVXPY, which is given the optimal completion order."""
     x = np.sort(draw_sizes(jobs))[::-1]
-    for name, speedup, cones in (
-        ("k^0.5 (closed form)", PowerLaw(0.5), root_cones),
-        ("Amdahl 0.9 (recursion)", Amdahl(0.9), amdahl_cones(0.9)),
+    ratios = []
+    for name, speedup, cones, target in (
+        ("k^0.5 (closed form)", PowerLaw(0.5), root_cones, 1000),
+        ("Amdahl 0.9 (recursion)", Amdahl(0.9), amdahl_cones(0.9), 1000),
     ):
         workload = Workload(x, speedup)
         optimum = minimise_cost(x, np.ones(jobs), servers, cones)
@@ -55,8 +63,11 @@ def compare_with_convex_solver(console: Console, jobs: int = 100, servers: float
         difference = plan(workload, servers).total_flow_time / optimum - 1
         console.print(
             f"{name}, {jobs} jobs: {solver_time / time:,.0f} times faster than CVXPY "
-            f"({time * 1e3:.1f} ms, {solver_time:.2f} s; target 100), optima {difference:.0e} apart"
+            f"({time * 1e3:.1f} ms, {solver_time:.2f} s; target {target:,}), "
+            f"optima {difference:.0e} apart"
         )
+        ratios.append(at_least(f"CVXPY / plan of {jobs} jobs, {name}", solver_time / time, target))
+    return ratios
 
 
 def measure_growth(console: Console) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from rich.console import Console
 
+from benchmarks.ratios import Ratio, at_least
 from hesrpt import Pool
 
 _SECONDS = 0.01
@@ -52,7 +53,7 @@ def _warm_up(pool: Pool, servers: int) -> None:
 
 def measure_throughput(
     console: Console, items: int = 2000, servers: int = 2, rounds: int = 5
-) -> None:
+) -> list[Ratio]:
     """Compare the throughput of short items with that of Ray's own tasks in the same batches."""
     with _start_cluster(servers):
         plain: Any = ray.remote(_run_items)
@@ -79,6 +80,7 @@ def measure_throughput(
         f"{max(ratios):.0%} of Ray's own throughput with batches of {_BATCH}, with a median "
         f"of {statistics.median(ratios):.0%} (target: 90%)"
     )
+    return [at_least("10 ms items, throughput / Ray's own", statistics.median(ratios), 0.9)]
 
 
 def compare_flow_times(console: Console, servers: int = 4) -> None:

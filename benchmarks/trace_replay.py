@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from benchmarks.ratios import Ratio, at_most
 from hesrpt.traces import Trace, read_trace
 from hesrpt.whatif import run_study
 
@@ -57,7 +58,7 @@ def measure_replays(console: Console) -> None:
         )
 
 
-def measure_reading(console: Console) -> None:
+def measure_reading(console: Console) -> list[Ratio]:
     """Measure reading a million lines of the Standard Workload Format."""
     trace = _make_trace(1_000_000)
     with tempfile.TemporaryDirectory() as directory:
@@ -78,3 +79,4 @@ def measure_reading(console: Console) -> None:
     console.print(
         f"1,000,000 lines: {seconds:.1f} s, {seconds / split:.1f} times as long as splitting them"
     )
+    return [at_most("reading 1,000,000 lines / splitting them into words", seconds / split, 4)]

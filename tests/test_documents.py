@@ -23,6 +23,7 @@ from support.shell import call, run
 from test_architecture import ROOMS
 
 import hesrpt
+from benchmarks.ratios import FIGURES, PAGE, insert_table, read_figures
 from hesrpt.cli.main import app
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.commands.placeholders import PLACEHOLDERS
@@ -219,6 +220,13 @@ def test_keys_of_jobs_files_are_documented(number: int, text: str, tmp_path: Pat
 def test_placeholders_of_commands_are_documented() -> None:
     documented = read_table("Jobs (TOML)", 2)
     assert set(documented) == {f"{{{name}}}" for name in PLACEHOLDERS}
+
+
+def test_benchmarks_page_shows_the_last_ratios() -> None:
+    figures = read_figures(FIGURES.read_text())
+    assert insert_table(PAGE.read_text(), figures) == PAGE.read_text()
+    assert figures.to_text() == FIGURES.read_text()
+    assert sum(map(len, figures.ratios.values())) > 2
 
 
 def test_columns_of_traces_are_documented(tmp_path: Path) -> None:
