@@ -245,6 +245,24 @@ def test_progress_is_reported() -> None:
     assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
+def test_progress_of_bounds_is_reported() -> None:
+    stream = Workload([3.0, 2.0, 1.0], PowerLaw(0.5), arrivals=[0.0, 0.1, 0.2])
+    reports: list[tuple[int, int]] = []
+    compare(
+        [BATCH, stream],
+        10,
+        ["equi"],
+        bound=True,
+        progress=lambda done, total: reports.append((done, total)),
+    )
+    done = [done for done, _ in reports]
+    assert {total for _, total in reports} == {202}
+    assert done == sorted(done)
+    assert done[:3] == [1, 2, 102]
+    assert done[-1] == 202
+    assert len(set(done)) > 10  # the search for prices is followed closely
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

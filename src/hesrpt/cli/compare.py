@@ -62,7 +62,10 @@ def compare(
     workloads = jobs.create(speedup, simulation.seed, replications)
     names = parse_policies(policies)
     check_columns(names, workloads[0])
-    with show_progress("policies", hidden=as_json) as progress, print_overload_warnings():
+    with (
+        show_progress("policies and bound" if bound else "policies", hidden=as_json) as progress,
+        print_overload_warnings(),
+    ):
         comparison = simulator.compare(
             workloads, servers, names, bound=bound, progress=progress, **asdict(simulation)
         )

@@ -201,7 +201,9 @@ def whatif(
     names = None if policies is None else parse_policies(policies)
     studies = []
     for assumption in assumptions:
-        with show_progress("policies", hidden=as_json) as progress:
+        with show_progress(
+            "policies and bound" if bound else "policies", hidden=as_json
+        ) as progress:
             studies.append(
                 run_study(
                     jobs,

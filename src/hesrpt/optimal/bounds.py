@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +27,10 @@ from hesrpt.workload import Workload
 
 #: The most jobs that are bounded together by default. So many take minutes.
 WINDOW = 20_000
+#: The steps that ``progress`` counts.
+BOUND_STEPS = 100
+# The part of them that the search for prices takes. The rest is the proof.
+_SEARCH_PART = 0.6
 # Bounds leave this relative margin, so that they can be verified with other roundings.
 _MARGIN = 1e-9
 
@@ -96,6 +102,7 @@ def lower_bound(
     objective: FlowObjective = "flow",
     whole: bool = False,
     window: int = WINDOW,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LowerBound:
     """Return a bound on the cost of all schedules, even of those that know all arrivals.
 
@@ -115,6 +122,8 @@ def lower_bound(
         The most jobs to bound together. Longer streams are cut into windows of jobs that arrive one
         after the other, and the bounds of the windows are added. That is a bound too, because other
         jobs never help the jobs of a window, but it is lower.
+    progress
+        Called now and then with the number of steps done and the total number.
 
     >>> from hesrpt import PowerLaw, Workload, lower_bound, simulate
     >>> jobs = Workload([9, 4, 1], PowerLaw(0.5), arrivals=[0, 1, 2])
@@ -137,12 +146,18 @@ def lower_bound(
         )
     window = check_whole_number("window", window, 1)
     workload.speedups.check(servers)
+
+    def report(part: float) -> None:
+        if progress is not None:
+            progress(int(BOUND_STEPS * part), BOUND_STEPS)
+
     by_plan = _bound_by_plan(workload, servers, objective, whole)
     if by_plan is not None:
+        report(1.0)
         return by_plan
     if len(workload) > window:
-        return _bound_by_windows(workload, servers, objective, whole, window)
-    return _bound_by_prices(workload, servers, objective, whole)
+        return _bound_by_windows(workload, servers, objective, whole, window, report)
+    return _bound_by_prices(workload, servers, objective, whole, report)
 
 
 def _bound_by_plan(
@@ -168,14 +183,26 @@ def _bound_by_plan(
 
 
 def _bound_by_windows(
-    workload: Workload, servers: float, objective: FlowObjective, whole: bool, window: int
+    workload: Workload,
+    servers: float,
+    objective: FlowObjective,
+    whole: bool,
+    window: int,
+    report: Callable[[float], None],
 ) -> LowerBound:
     """Return the sum of the bounds of windows of about the same number of jobs."""
     by_arrival = np.argsort(workload.arrival_times, kind="stable")
     parts = np.array_split(by_arrival, -(-len(workload) // window))
     windows = tuple(
-        lower_bound(workload.take(part), servers, objective=objective, whole=whole, window=window)
-        for part in parts
+        lower_bound(
+            workload.take(part),
+            servers,
+            objective=objective,
+            whole=whole,
+            window=window,
+            progress=partial(_report_window, report, number, len(parts)),
+        )
+        for number, part in enumerate(parts)
     )
     total = sum(part.total for part in windows) * (1 - _MARGIN)
     nothing = np.empty(0)
@@ -184,8 +211,18 @@ def _bound_by_windows(
     )
 
 
+def _report_window(
+    report: Callable[[float], None], number: int, windows: int, done: int, total: int
+) -> None:
+    report((number + done / total) / windows)
+
+
 def _bound_by_prices(
-    workload: Workload, servers: float, objective: FlowObjective, whole: bool
+    workload: Workload,
+    servers: float,
+    objective: FlowObjective,
+    whole: bool,
+    report: Callable[[float], None] = lambda part: None,
 ) -> LowerBound:
     # The compiled modules are imported here: importing numba takes long.
     from hesrpt.optimal.price_search import search_prices
@@ -193,9 +230,23 @@ def _bound_by_prices(
     weights = weight_of_each_job(objective, workload.sizes, workload.weights)
     speedups = workload.speedups.tabulate(servers)
     speedups = speedups.on_whole_servers() if whole else speedups
-    found = search_prices(workload.sizes, workload.arrival_times, weights, speedups, servers)
+    found = search_prices(
+        workload.sizes,
+        workload.arrival_times,
+        weights,
+        speedups,
+        servers,
+        lambda part: report(_SEARCH_PART * part),
+    )
     costs = bound_job_costs(
-        workload, servers, whole, weights, found.times, found.prices, found.job_costs
+        workload,
+        servers,
+        whole,
+        weights,
+        found.times,
+        found.prices,
+        found.job_costs,
+        lambda part: report(_SEARCH_PART + (1 - _SEARCH_PART) * part),
     )
     total = total_bound(costs, servers, found.times, found.prices) - _MARGIN * float(costs.sum())
     return LowerBound(workload, servers, whole, objective, total, found.times, found.prices, costs)

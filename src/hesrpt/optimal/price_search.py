@@ -9,6 +9,7 @@ the prices alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from hesrpt.speedups import SpeedupVector
 
 # The steps of smoothing in each round, relative to the cost of a job.
 _ROUNDS = (0.03, 0.01, 0.003), (0.01, 0.003), (0.01, 0.003, 0.001)
+_CLIMBS = sum(len(steps) for steps in _ROUNDS)
 # The search evaluates the bound this many times, but fewer if that takes too many steps.
 _MAX_EVALUATIONS, _MIN_EVALUATIONS, _MAX_STEPS = 800, 48, 1_000_000_000
 # With this many jobs, parts of the list are evaluated in parallel, and less often: three times as
@@ -67,19 +69,23 @@ def search_prices(
     weights: FloatArray,
     speedups: SpeedupVector,
     servers: float,
+    report: Callable[[float], None] = lambda part: None,
 ) -> FoundPrices:
-    """Return prices for which the bound is about as great as it gets."""
+    """Return prices for which the bound is about as great as it gets.
+
+    ``report`` is called with the part of the search that is done.
+    """
     all_jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
     start = _start_prices(sizes, arrivals, weights, speedups, servers)
     if len(sizes) < _MANY_JOBS:
-        best = _Search([all_jobs], servers, None).run(start)
+        best = _Search([all_jobs], servers, None, report).run(start)
     else:
         parts = [
             PricedJobs(sizes[part], arrivals[part], weights[part], speedups.take(part), servers)
             for part in np.array_split(np.argsort(arrivals, kind="stable"), _PARTS)
         ]
         with ThreadPoolExecutor(_PARTS) as threads:
-            best = _Search(parts, servers, threads).run(start)
+            best = _Search(parts, servers, threads, report).run(start)
     costs = np.empty(len(sizes))
     costs[all_jobs.order] = all_jobs.evaluate(best.times, best.prices, 1e-6, max_steps=100).costs
     return FoundPrices(best.times, best.prices, costs)
@@ -114,18 +120,23 @@ class _Search:
     """A search for prices; it remembers the best that it has seen."""
 
     def __init__(
-        self, parts: list[PricedJobs], servers: float, threads: ThreadPoolExecutor | None
+        self,
+        parts: list[PricedJobs],
+        servers: float,
+        threads: ThreadPoolExecutor | None,
+        report: Callable[[float], None],
     ) -> None:
-        self.parts, self.servers, self.threads = parts, servers, threads
+        self.parts, self.servers, self.threads, self.report = parts, servers, threads, report
         self.is_large = threads is not None
-        self.evaluations = 0  # in each climb
+        self.evaluations = 0  # in each climb, at most
+        self.climbs = 0  # so far
 
     def run(self, start: Prices) -> Prices:
         """Return the best prices found."""
         affordable = _MAX_STEPS / max(self._evaluate(start, _ROUNDS[0][0]).steps, 1)
         most = _MAX_EVALUATIONS_OF_MANY if self.is_large else _MAX_EVALUATIONS
         evaluations = np.clip(affordable, _MIN_EVALUATIONS, most)
-        self.evaluations = int(evaluations / sum(len(steps) for steps in _ROUNDS))
+        self.evaluations = int(evaluations / _CLIMBS)
         best = self._scale(start)
         for number, steps in enumerate(_ROUNDS):
             if number > 0:
@@ -158,9 +169,12 @@ class _Search:
         # Then a unit step changes the use of servers by about the same part in each interval,
         # whatever the units of time and size.
         unit = np.sqrt(scale * typical / (self.servers * durations))
+        evaluations = 0
 
         def descend(position: FloatArray) -> tuple[float, FloatArray]:
-            nonlocal best, best_bound
+            nonlocal best, best_bound, evaluations
+            evaluations += 1
+            self.report((self.climbs + min(evaluations / self.evaluations, 1.0)) / _CLIMBS)
             here = Prices(times, position * unit)
             value = self._evaluate(here, smoothing)
             if value.bound > best_bound:
@@ -182,6 +196,7 @@ class _Search:
                 "gtol": 0.0,
             },
         )
+        self.climbs += 1
         return best
 
     def _polish(self, start: Prices) -> Prices:

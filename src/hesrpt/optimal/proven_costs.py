@@ -14,6 +14,7 @@ alone. Nothing here uses the search for prices or its compiled code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import fsum, inf
 
@@ -33,8 +34,9 @@ _RATE_ERROR = 2e-12
 _STEPS = 1e-5, 1e-3
 # A job that needs more values than this is given up: its bound is lower than it might be.
 _MAX_VALUES = 400
-# More jobs than this are divided between the cores, so many at a time.
-_MANY_JOBS, _JOBS_AT_A_TIME = 2000, 500
+# More jobs than this are divided between the cores.
+_MANY_JOBS = 2000
+_JOBS_AT_A_TIME = 250
 
 
 def bound_job_costs(
@@ -45,14 +47,14 @@ def bound_job_costs(
     times: FloatArray,
     prices: FloatArray,
     targets: FloatArray,
+    report: Callable[[float], None] = lambda part: None,
 ) -> FloatArray:
     """Return lower bounds on what jobs cost if they pay for servers, ``targets`` at most.
 
-    Prices are constant between ``times``, and 0 before and after.
+    Prices are constant between ``times``, and 0 before and after. ``report`` is called with the
+    part of the jobs that is done.
     """
     jobs = np.arange(len(workload))
-    if len(jobs) <= _MANY_JOBS:
-        return _bound_costs(workload, servers, whole, weights, times, prices, targets)
     tasks = {
         number: partial(
             _bound_costs,
@@ -66,7 +68,14 @@ def bound_job_costs(
         )
         for number, part in enumerate(np.array_split(jobs, -(-len(jobs) // _JOBS_AT_A_TIME)))
     }
-    found = run_tasks(tasks)
+    done = 0
+
+    def count(_: int) -> None:
+        nonlocal done
+        done += 1
+        report(done / len(tasks))
+
+    found = run_tasks(tasks, cores=1 if len(jobs) <= _MANY_JOBS else None, on_done=count)
     return np.concatenate([found[number] for number in tasks])
 
 

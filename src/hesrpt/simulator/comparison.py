@@ -13,7 +13,7 @@ import numpy as np
 from hesrpt import files
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.optimal.bounds import LowerBound, lower_bound
+from hesrpt.optimal.bounds import LowerBound
 from hesrpt.policies import Policy, PolicyLike, RigidDiscipline, get_policy
 from hesrpt.simulator.intervals import (
     Difference,
@@ -22,7 +22,7 @@ from hesrpt.simulator.intervals import (
     estimate_mean,
 )
 from hesrpt.simulator.overload import warn_of_overload
-from hesrpt.simulator.replications import Replication, run_simulations
+from hesrpt.simulator.replications import Replication, run_with_bounds
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.validation import check_flag, check_number
 from hesrpt.workload import Workload
@@ -182,9 +182,9 @@ def compare(
     """Simulate several policies on the same jobs, on all cores.
 
     ``workload`` may be a list of replications; results then have confidence intervals. ``progress``
-    is called after each simulation with the number done and the total number. With ``bound``,
-    :func:`~hesrpt.lower_bound` adds how far each policy is above what any schedule could reach. For
-    the other options see :func:`simulate`.
+    is called with the number of steps done and the total number: each simulation is a step, and
+    each bound takes several. With ``bound``, :func:`~hesrpt.lower_bound` adds how far each policy
+    is above what any schedule could reach. For the other options see :func:`simulate`.
 
     >>> from hesrpt import PowerLaw, Workload, compare
     >>> compare(Workload([9, 4, 1], PowerLaw(0.5)), servers=10)
@@ -208,12 +208,15 @@ def compare(
     check_flag("bound", bound)
     chosen = _label_policies([get_policy(policy) for policy in policies])
     options = {"whole": whole, "resize_cost": resize_cost, "size_error": size_error}
-    runs = run_simulations(
+    runs, bounds = run_with_bounds(
         {
             (label, index): Replication(one, servers, policy, {**options, "seed": seed + index})
             for label, policy in chosen.items()
             for index, one in enumerate(workloads)
         },
+        workloads if bound else [],
+        servers,
+        whole,
         progress,
     )
     simulations = {
@@ -222,7 +225,6 @@ def compare(
     overloaded = [label for label in chosen if any(s.is_overloaded for s in simulations[label])]
     if overloaded:
         warn_of_overload(overloaded, servers, stacklevel=2)
-    bounds = tuple(lower_bound(one, servers, whole=whole) for one in workloads) if bound else ()
     return Comparison(simulations, confidence, bounds)
 
 

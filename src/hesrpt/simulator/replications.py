@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from hesrpt.optimal.bounds import BOUND_STEPS, LowerBound, lower_bound
 from hesrpt.parallel import run_tasks
 from hesrpt.policies import Policy, RigidDiscipline, as_ranked
 from hesrpt.simulator.simulation import Simulation, create_run, execute_run
@@ -79,3 +80,32 @@ def run_simulations(
         key: replace(simulations[key], workload=replication.workload)
         for key, replication in replications.items()
     }
+
+
+def run_with_bounds(
+    replications: Mapping[Key, Replication],
+    workloads: Sequence[Workload],
+    servers: float,
+    whole: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[dict[Key, Simulation], tuple[LowerBound, ...]]:
+    """Run simulations, then bound what any schedule of these workloads could reach.
+
+    ``progress`` counts one step for each simulation, and many for each bound, which takes longer.
+    """
+    total = len(replications) + BOUND_STEPS * len(workloads)
+
+    def report_after(before: int) -> Callable[[int, int], None] | None:
+        return None if progress is None else lambda done, _: progress(before + done, total)
+
+    simulations = run_simulations(replications, report_after(0))
+    bounds = [
+        lower_bound(
+            workload,
+            servers,
+            whole=whole,
+            progress=report_after(len(replications) + BOUND_STEPS * number),
+        )
+        for number, workload in enumerate(workloads)
+    ]
+    return simulations, tuple(bounds)

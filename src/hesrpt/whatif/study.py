@@ -13,11 +13,11 @@ import numpy as np
 from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.optimal.bounds import LowerBound, lower_bound
+from hesrpt.optimal.bounds import LowerBound
 from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import summarise
-from hesrpt.simulator.replications import Replication, run_simulations
+from hesrpt.simulator.replications import Replication, run_with_bounds
 from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
@@ -222,7 +222,8 @@ def run_study(
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
     progress
-        Called after each simulation with the number done and the total number.
+        Called with the number of steps done and the total number: each simulation is a step, and
+        the bound takes several.
     """
     machine = trace.machine_servers if servers is None else servers
     if machine is None:
@@ -249,13 +250,16 @@ def run_study(
         "seed": seed,
         "approximate_p": assumption.p,
     }
-    simulations = run_simulations(
+    simulations, bounds = run_with_bounds(
         {
             policy: Replication(
                 workload, float(machine), _create_policy(policy, len(used)), options
             )
             for policy in policies
         },
+        [workload] if check_flag("bound", bound) else [],
+        float(machine),
+        True,
         progress,
     )
     without_start = int(np.count_nonzero(np.isnan(used.start_times)))
@@ -272,7 +276,7 @@ def run_study(
         assumption=assumption,
         runs=runs,
         notes=tuple(notes),
-        bound=lower_bound(workload, machine, whole=True) if check_flag("bound", bound) else None,
+        bound=bounds[0] if bounds else None,
     )
 
 
