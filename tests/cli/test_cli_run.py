@@ -130,7 +130,7 @@ def test_state_status_logs_and_report(folder: Path) -> None:
     assert as_json["comparison"]["measured"] == {"policy": "equi", "mean_flow_time": mean}
     own, *others = as_json["comparison"]["simulated"]
     assert own["policy"] == "equi"
-    assert abs(own["mean_flow_time"] - mean) <= own["margin"]
+    assert abs(own["mean_flow_time"] - mean) <= own["margin"] * (1 + 1e-9)
     assert [other["policy"] for other in others] == ["adaptive", "fifo"]
     again = call("run", "jobs.toml", "--state", "s", cwd=folder)
     assert (again.returncode, again.stdout) == (

@@ -143,7 +143,8 @@ def test_error_of_a_cut_log_has_the_last_lines(tmp_path: Path) -> None:
     assert job.error.endswith("x\nthe end")
     (log,) = (tmp_path / "s" / "logs").iterdir()
     assert log.stat().st_size < LOG_LIMIT
-    assert read_dropped(log.read_bytes()) > 30_000_000 - LOG_LIMIT
+    # What the program writes while its log is being cut is lost uncounted.
+    assert read_dropped(log.read_bytes()) >= LOG_LIMIT // 4
 
 
 def test_output_without_a_log_is_limited(tmp_path: Path) -> None:

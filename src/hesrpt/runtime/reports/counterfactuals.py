@@ -108,10 +108,11 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
     if not error <= _MAX_ERROR * mean:
         reason = f"a simulation of this run is {100 * error / mean:.0f}% off"
         return RunComparison(policy=own, mean_flow_time=mean, reason=reason)
+    own_mean = float(np.mean(flow_times[own]))
     simulated = []
     for name, policy in policies.items():
         simulated_mean = float(np.mean(flow_times[name]))
-        margin = error * simulated_mean / mean
+        margin = error * simulated_mean / own_mean
         if name != own and work.has_learned_p:
             others = [float(np.mean(work.replay(policy, shift))) for shift in (-_ERRORS, _ERRORS)]
             margin += max(abs(other - simulated_mean) for other in others)
