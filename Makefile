@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-all cpython-tests chaos lint docs docs-serve paper bench clean
+.PHONY: demo test run-tests test-all cpython-tests chaos lint docs docs-serve paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -12,7 +12,11 @@ demo: $(VENV)/.installed
 # Three processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
 PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
-test: lint cpython-tests
+# The linter and the type checker run beside the tests.
+test: cpython-tests
+	@$(MAKE) --no-print-directory --jobs=2 lint run-tests
+
+run-tests: $(VENV)/.test
 	$(PYTEST)
 
 # Slow tests as well, and more examples of the property tests, which differ from run to run.

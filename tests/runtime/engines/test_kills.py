@@ -214,7 +214,7 @@ def test_nothing_outlives_a_killed_scheduler(tmp_path: Path, others: list[int]) 
     descendants = [each.pid for each in psutil.Process(scheduler.pid).children(recursive=True)]
     kill(scheduler.pid, *(guardians[place] for place in others))
     scheduler.wait()
-    wait_until(lambda: not any(map(is_running, [*pids, *guardians, *descendants])), seconds=20)
+    wait_until(lambda: not any(map(is_running, [*pids, *guardians, *descendants])))
 
 
 def test_keepers_leave_nothing_if_all_above_them_are_killed(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_keepers_leave_nothing_if_all_above_them_are_killed(tmp_path: Path) -> N
     guardians = [int(pid) for pid in (tmp_path / "guardians").read_text().split()]
     kill(scheduler.pid, *guardians)
     scheduler.wait()
-    wait_until(lambda: not any(map(is_running, pids)), seconds=20)
+    wait_until(lambda: not any(map(is_running, pids)))
 
 
 def test_resume_first_kills_what_guardians_and_keepers_left_behind(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_fork_of_the_script_does_not_keep_processes_alive(tmp_path: Path) -> Non
     try:
         kill(scheduler.pid)
         scheduler.wait()
-        wait_until(lambda: not any(map(is_running, pids)), seconds=20)
+        wait_until(lambda: not any(map(is_running, pids)))
     finally:
         kill(int((tmp_path / "fork").read_text()))
 
