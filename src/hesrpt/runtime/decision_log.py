@@ -22,6 +22,7 @@ from hesrpt.runtime.decisions.events import (
     ItemFinished,
     ItemLost,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     JobArrived,
     JobContinued,
@@ -115,9 +116,10 @@ class _DecisionLog:
                 self._tell_failure(event, commands)
             case ItemsRead() | ItemsExhausted():
                 self._add_reason("items of {} were read", event.job)
-            case ItemFinished():
+            case ItemFinished() | ItemsFinished():
                 job = self._run.core.jobs.get(event.job)
-                if job is not None and job.durations.items == 1:
+                count = 1 if isinstance(event, ItemFinished) else len(event.items)
+                if job is not None and job.durations.items == count:
                     self._add_reason("the first item of {} is done", event.job)
 
     def _tell_failure(self, event: ItemFailed | ItemLost, commands: Sequence[Command]) -> None:

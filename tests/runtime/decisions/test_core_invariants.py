@@ -128,7 +128,8 @@ def test_random_events_keep_the_state_consistent(
         }
         assert in_flight == running
         for active in core.jobs.values():
-            assert active.observed == sum(item.servers for item in active.in_flight.values())
+            assert active.observed == sum(batch.servers for batch in active.batches)
+            assert active.batches == set(active.in_flight.values())
             if active.is_bag:
                 assert active.observed <= (active.spec.max_servers or active.observed)
         # No server is idle while a job could use it that should have it.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import repeat
 from math import inf
 
 from hesrpt.runtime.decisions.learning import ItemDurations
@@ -13,14 +14,14 @@ from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
 
 
-@dataclass
-class ItemInFlight:
-    """An item that was given to the engine and has not ended."""
+@dataclass(eq=False)
+class BatchInFlight:
+    """An item that was given to the engine and has not ended, or several, one after another."""
 
-    started: float
+    started: float  # when the item started that runs now
     width: int  # how many servers its job held when it started, including its own
     servers: int  # 0 while it waits in the engine for a server, or is suspended
-    next_item: int | None = None  # of its batch
+    items_left: int = 1  # how many of its items have not ended
     suspended_at: float | None = None  # None: it is not suspended
     suspended_servers: int = 0  # how many servers it had before
 
@@ -54,7 +55,8 @@ class ActiveJob:
     retry_queue: deque[int] = field(default_factory=deque)
     failures: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
-    in_flight: dict[int, ItemInFlight] = field(default_factory=dict)
+    in_flight: dict[int, BatchInFlight] = field(default_factory=dict)  # by item
+    batches: set[BatchInFlight] = field(default_factory=set)  # in flight
     durations: ItemDurations = field(init=False)
     planned: int = 0  # servers that the policy gives it
     denied: int = 0  # servers that the policy would give it, but that are too few for it
@@ -180,33 +182,48 @@ class ActiveJob:
         """The speedup that was given, or the one learned so far."""
         return self.spec.speedup or _get_power_law(self.durations.p)
 
-    def add_in_flight(self, item: int, in_flight: ItemInFlight) -> None:
-        """Record that an item was given to the engine."""
-        self.in_flight[item] = in_flight
-        self.observed += in_flight.servers
+    def add_in_flight(self, items: Sequence[int], batch: BatchInFlight) -> None:
+        """Record that items were given to the engine together."""
+        batch.items_left = len(items)
+        self.in_flight.update(dict.fromkeys(items, batch))
+        self.batches.add(batch)
+        self.observed += batch.servers
 
-    def set_servers(self, in_flight: ItemInFlight, servers: int) -> None:
-        """Record that an item in flight now has this many servers."""
+    def set_servers(self, in_flight: BatchInFlight, servers: int) -> None:
+        """Record that what is in flight now has this many servers."""
         self.observed += servers - in_flight.servers
         in_flight.servers = servers
 
-    def suspend(self, in_flight: ItemInFlight, time: float) -> None:
+    def suspend(self, in_flight: BatchInFlight, time: float) -> None:
         """Record that an item in flight is suspended, and holds no servers."""
         in_flight.suspended_at, in_flight.suspended_servers = time, in_flight.servers
         self.set_servers(in_flight, 0)
 
-    def go_on(self, in_flight: ItemInFlight, servers: int, time: float) -> None:
+    def go_on(self, in_flight: BatchInFlight, servers: int, time: float) -> None:
         """Record that a suspended item goes on."""
         in_flight.started += time - (in_flight.suspended_at or 0.0)
         in_flight.suspended_at = None
         self.set_servers(in_flight, servers)
 
-    def remove_in_flight(self, item: int) -> ItemInFlight | None:
-        """Record that an item is no longer in flight, and return it; None if it was not."""
-        in_flight = self.in_flight.pop(item, None)
-        if in_flight is not None:
-            self.observed -= in_flight.servers
-        return in_flight
+    def remove_in_flight(self, items: Iterable[int]) -> dict[BatchInFlight, int]:
+        """Record that items are no longer in flight.
+
+        Returns how many items of each batch were.
+        """
+        found = Counter(map(self.in_flight.pop, items, repeat(None)))
+        removed = {batch: count for batch, count in found.items() if batch is not None}
+        for batch, count in removed.items():
+            batch.items_left -= count
+            if batch.items_left == 0:
+                self.batches.discard(batch)
+                self.observed -= batch.servers
+        return removed
+
+    def clear_in_flight(self) -> None:
+        """Record that nothing is in flight any more."""
+        self.in_flight.clear()
+        self.batches.clear()
+        self.observed = 0
 
     def add_done(self, done: Iterable[range]) -> None:
         """Record items that were done in an earlier run, and come after those known so far."""
@@ -217,15 +234,24 @@ class ActiveJob:
                 items = range(self.done_before.pop().start, items.stop)
             self.done_before.append(items)
 
-    def take_item(self) -> int:
-        """Return the next item to start."""
+    def take_items(self, count: int) -> tuple[int, ...]:
+        """Return the next items to start.
+
+        An item that failed or lost its server comes alone: it may have caused that.
+        """
         if self.retry_queue:
-            return self.retry_queue.popleft()
-        while self.done_before and self.done_before[0].start == self.next_item:
-            self.next_item = self.done_before.popleft().stop
-        self.next_item += 1
-        self.items_taken += 1
-        return self.next_item - 1
+            return (self.retry_queue.popleft(),)
+        self.items_taken += count
+        items: tuple[int, ...] = ()
+        while len(items) < count:
+            while self.done_before and self.done_before[0].start == self.next_item:
+                self.next_item = self.done_before.popleft().stop
+            stop = self.next_item + count - len(items)
+            if self.done_before:
+                stop = min(stop, self.done_before[0].start)
+            items += tuple(range(self.next_item, stop))
+            self.next_item = stop
+        return items
 
 
 @cache

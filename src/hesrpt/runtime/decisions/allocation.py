@@ -59,11 +59,12 @@ class Allocator:
     def _estimate_bag(self, job: ActiveJob, time: float) -> float:
         speedup = job.speedup
         item_seconds = self._estimate_item_seconds(job)
-        items = float(job.remaining_items - len(job.in_flight))
-        for in_flight in job.in_flight.values():
-            rate = float(speedup(in_flight.width)) / in_flight.width
-            finished = (time - in_flight.started) * rate / item_seconds
-            items += max(1 - finished, _MIN_REMAINING)
+        items = float(job.remaining_items)
+        for batch in job.batches:
+            if batch.servers > 0:
+                rate = float(speedup(batch.width)) / batch.width
+                finished = (time - batch.started) * rate / item_seconds
+                items -= min(finished, 1 - _MIN_REMAINING)
         remaining = items * item_seconds
         if job.spec.size is not None and job.items is None:
             return max(job.spec.size - job.done_count * item_seconds, remaining)

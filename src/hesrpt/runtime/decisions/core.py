@@ -16,12 +16,13 @@ Events are handled here. Which items start and stop then is in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.decisions.active_job import ActiveJob, ItemInFlight
+from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight
 from hesrpt.runtime.decisions.allocation import Allocator
 from hesrpt.runtime.decisions.dispatch import Dispatcher
 from hesrpt.runtime.decisions.events import (
@@ -34,6 +35,7 @@ from hesrpt.runtime.decisions.events import (
     ItemFinished,
     ItemLost,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     ItemsRetried,
     JobArrived,
@@ -177,6 +179,9 @@ class Core:
             case ItemFinished() if event.item in job.retry_queue:  # it could not be stopped
                 job.retry_queue.remove(event.item)
                 job.done_count += 1
+            case ItemsFinished():
+                for item, seconds in zip(event.items, event.seconds, strict=True):
+                    self._apply_to_ended_job(ItemFinished(event.time, event.job, item, seconds))
             case JobCancelled() if job.spec.command is None:
                 job.stopped_by = event.error
 
@@ -204,38 +209,60 @@ class Core:
             case WeightChanged():
                 job.spec = replace(job.spec, weight=event.weight)
                 return True
-            case ItemFinished() | ItemFailed() | ItemLost():
-                width_at_end = job.observed
-                in_flight = job.remove_in_flight(event.item)
-                if in_flight is None:
+            case ItemFinished():
+                return self._finish_items(
+                    job, (event.item,), (event.seconds,), event.time, commands
+                )
+            case ItemsFinished():
+                return self._finish_items(job, event.items, event.seconds, event.time, commands)
+            case ItemFailed() | ItemLost():
+                if self._end_items(job, (event.item,), event.time) is None:
                     return False
-                if in_flight.servers > 0:
-                    self._dispatcher.pass_on_server(job, in_flight, event.time)
-                if isinstance(event, ItemFinished):
-                    is_first = not job.durations.counts
-                    self._learn(event, job, in_flight, width_at_end)
-                    return self._complete_item(job, commands) or is_first
                 return self._retry_or_give_up(event, job, commands)
 
-    def _learn(
-        self, event: ItemFinished, job: ActiveJob, in_flight: ItemInFlight, width_at_end: int
-    ) -> None:
-        if job.is_bag:
-            width = max(round((in_flight.width + width_at_end) / 2), 1)
-            job.durations.add(width, event.seconds)
-            self.allocator.all_durations.add(width, event.seconds)
-        else:
-            width = in_flight.last_servers
-            work = job.work_done + event.seconds * float(job.speedup(width))
-            had_one_width = job.work_done == 0 and in_flight.width == width
-            if job.spec.speedup is None and had_one_width:
-                job.durations.add(width, width * event.seconds)
-            else:
-                job.durations.add(1, work)
+    def _end_items(self, job: ActiveJob, items: Sequence[int], time: float) -> BatchInFlight | None:
+        """Record that items of one batch have ended; None if they were not in flight."""
+        batch = next(iter(job.remove_in_flight(items)), None)
+        if batch is None:
+            return None
+        batch.started = time  # then the next one started
+        if batch.items_left == 0 and batch.servers > 0:
+            self._dispatcher.pass_on_server(time)
+        return batch
 
-    def _complete_item(self, job: ActiveJob, commands: list[Command]) -> bool:
-        """Count an item as done or failed; return whether a new plan is needed."""
-        job.done_count += 1
+    def _finish_items(
+        self,
+        job: ActiveJob,
+        items: Sequence[int],
+        seconds: Sequence[float],
+        time: float,
+        commands: list[Command],
+    ) -> bool:
+        """Learn from items of one batch that are done; return whether a new plan is needed."""
+        width_at_end, is_first = job.observed, not job.durations.counts
+        batch = self._end_items(job, items, time)
+        if batch is None:
+            return False
+        if job.is_bag:
+            width = max(round((batch.width + width_at_end) / 2), 1)
+            job.durations.add_all(width, seconds)
+            self.allocator.all_durations.add_all(width, seconds)
+        else:
+            self._learn_from_command(job, batch, seconds[0])
+        return self._complete_items(job, len(items), commands) or is_first
+
+    def _learn_from_command(self, job: ActiveJob, batch: BatchInFlight, seconds: float) -> None:
+        width = batch.last_servers
+        work = job.work_done + seconds * float(job.speedup(width))
+        had_one_width = job.work_done == 0 and batch.width == width
+        if job.spec.speedup is None and had_one_width:
+            job.durations.add(width, width * seconds)
+        else:
+            job.durations.add(1, work)
+
+    def _complete_items(self, job: ActiveJob, count: int, commands: list[Command]) -> bool:
+        """Count items as done or failed; return whether a new plan is needed."""
+        job.done_count += count
         if job.is_done:
             self._end_job(job, commands)
             return True
@@ -253,7 +280,7 @@ class Core:
         if not job.spec.is_executor:
             job.failed_items[event.item] = error
         if job.spec.is_executor or job.spec.on_error == "keep":
-            return self._complete_item(job, commands)
+            return self._complete_items(job, 1, commands)
         job.done_count += 1
         self._end_job(job, commands)
         return True

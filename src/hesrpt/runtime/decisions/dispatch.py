@@ -3,24 +3,24 @@
 Shrinks come before grows. No clock, no process, no file: this is a part of the core's decisions.
 
 When items are short, the engine is given one more item than there are servers, so that no server
-waits for the scheduler. This *queued* item holds no server until another item ends. When starting
-an item is itself slow, as on a cluster, a server is given a *batch* of several short items at once.
+waits for the scheduler. This *queued* item holds no server until another item ends. Items that are
+very short, compared with the time that starting one takes, go in *batches*: a server is given
+several at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from math import inf
 
-from hesrpt.runtime.decisions.active_job import ActiveJob, ItemInFlight
+from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight
 from hesrpt.runtime.decisions.allocation import Allocator, keeps_width
 from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, Stop, Suspend
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
 _SHORT_SECONDS = 0.1
 #: The most items that a server is given at once.
-MAX_BATCH = 100
+MAX_BATCH = 10_000
 
 
 class Dispatcher:
@@ -31,7 +31,7 @@ class Dispatcher:
     ) -> None:
         self.jobs, self.allocator = jobs, allocator
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
-        self._queued: list[tuple[str, int]] = []  # jobs and items, in the engine without a server
+        self._queued: list[tuple[str, BatchInFlight]] = []  # in the engine without a server
 
     @property
     def observed(self) -> int:
@@ -102,36 +102,26 @@ class Dispatcher:
 
         yield from self._queue_item(servers, time)
 
-    def pass_on_server(self, job: ActiveJob, ended: ItemInFlight, time: float) -> None:
-        """Record which item has taken over the server of an item that ended.
-
-        It is the next one of the batch or, after the last one, the item that was queued first.
-        """
-        if ended.next_item is not None and ended.next_item in job.in_flight:
-            self._give_server(job, ended.next_item, time)
-            return
+    def pass_on_server(self, time: float) -> None:
+        """Record what has taken over the server of a batch that ended: what was queued first."""
         while self._queued:
-            name, item = self._queued.pop(0)
+            name, batch = self._queued.pop(0)
             owner = self.jobs.get(name)
-            if owner is not None and item in owner.in_flight:
-                self._give_server(owner, item, time)
+            if owner is not None and batch in owner.batches:
+                owner.set_servers(batch, 1)
+                batch.started, batch.width = time, owner.observed
                 return
-
-    def _give_server(self, job: ActiveJob, item: int, time: float) -> None:
-        in_flight = job.in_flight[item]
-        job.set_servers(in_flight, 1)
-        in_flight.started, in_flight.width = time, job.observed
 
     def forget(self, job: ActiveJob) -> None:
         """Forget a job that has ended."""
-        self._queued = [(name, item) for name, item in self._queued if name != job.name]
+        self._queued = [(name, batch) for name, batch in self._queued if name != job.name]
 
     def _queue_item(self, servers: int, time: float) -> Iterable[Command]:
         """If items are short and all servers are busy, queue one more item in the engine."""
         self._queued = [
-            (name, item)
-            for name, item in self._queued
-            if name in self.jobs and item in self.jobs[name].in_flight
+            (name, batch)
+            for name, batch in self._queued
+            if name in self.jobs and batch in self.jobs[name].batches
         ]
         if self._queued or self.observed < servers:
             return
@@ -151,19 +141,14 @@ class Dispatcher:
                 job, most_missing = candidate, missing
         if job is not None:
             start = self._start_items(job, time, 0, job.startable_items)
-            self._queued.append((job.name, start.item))
+            self._queued.append((job.name, job.in_flight[start.item]))
             yield start
 
     def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
         width = max(job.observed + servers, 1)
-        # An item that failed or lost its server runs alone: it may have caused that.
-        count = 1 if job.retry_queue else min(self._batch_size(job), max_items)
-        first, *others = [job.take_item() for _ in range(count)]
-        job.add_in_flight(first, ItemInFlight(time, width, servers))
-        for before, item in pairwise((first, *others)):
-            job.in_flight[before].next_item = item
-            job.add_in_flight(item, ItemInFlight(time, width, 0))
-        return Start(job.name, first, next_items=tuple(others))
+        items = job.take_items(min(self._batch_size(job), max_items))
+        job.add_in_flight(items, BatchInFlight(time, width, servers))
+        return Start(job.name, items[0], next_items=items[1:])
 
     def _batch_size(self, job: ActiveJob) -> int:
         """Return how many items to give a server at once."""
@@ -175,7 +160,7 @@ class Dispatcher:
         return max(min(fitting, fair, MAX_BATCH), 1)
 
     def _pause_command(
-        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
+        self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
     ) -> Suspend | Stop:
         if job.spec.resize == "restart":
             return self._stop_to_restart(job, item, in_flight, time)
@@ -183,16 +168,16 @@ class Dispatcher:
         return Suspend(job.name, item)
 
     def _stop_to_restart(
-        self, job: ActiveJob, item: int, in_flight: ItemInFlight, time: float
+        self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float
     ) -> Stop:
         job.previous_width = in_flight.servers
         job.work_done += (time - in_flight.started) * float(job.speedup(in_flight.servers))
-        job.remove_in_flight(item)
+        job.remove_in_flight((item,))
         return Stop(job.name, item)
 
     def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
         job.retry_queue.clear()
-        job.add_in_flight(0, ItemInFlight(time, width, width))
+        job.add_in_flight((0,), BatchInFlight(time, width, width))
         job.resized_at = time
         job.waited_work, job.denied = 0.0, 0
         return Start(job.name, 0, width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -49,6 +50,16 @@ class ItemFinished:
     job: str
     item: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class ItemsFinished:
+    """Several items of a batch finished, after ``seconds`` seconds each."""
+
+    time: float
+    job: str
+    items: Sequence[int]
+    seconds: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -137,6 +148,7 @@ JobEvent: TypeAlias = (
     ItemsRead
     | ItemsExhausted
     | ItemFinished
+    | ItemsFinished
     | ItemFailed
     | ItemLost
     | JobCancelled

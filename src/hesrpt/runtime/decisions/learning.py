@@ -11,9 +11,10 @@ servers, and under k^p, log(k·t) = log x + (1 − p) log k, where x is its size
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
+from operator import mul
 from typing import NamedTuple
 
 #: The prior mean of p, its standard deviation, and its weight as a number of items.
@@ -61,9 +62,13 @@ class ItemDurations:
 
     def add(self, width: int, seconds: float) -> None:
         """Add a finished item."""
-        self.counts[width] += 1
-        self.seconds[width] += max(seconds, 1e-9)
-        self.squares += seconds * seconds
+        self.add_all(width, (seconds,))
+
+    def add_all(self, width: int, seconds: Sequence[float]) -> None:
+        """Add finished items of one width."""
+        self.counts[width] += len(seconds)
+        self.seconds[width] += max(sum(seconds), 1e-9 * len(seconds))
+        self.squares += sum(map(mul, seconds, seconds))
         self._fitted_p = self._alone = None
 
     @property

@@ -41,8 +41,8 @@ def describe_failed_items(job: ActiveJob) -> str | None:
 def set_aside(job: ActiveJob) -> None:
     """Prepare a job that has ended to be retried: items that were stopped run again."""
     job.retry_queue.extend(job.in_flight)
-    job.in_flight.clear()
-    job.planned = job.observed = 0
+    job.clear_in_flight()
+    job.planned = 0
 
 
 def requeue_failed_items(job: ActiveJob) -> None:
