@@ -23,125 +23,17 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.optimal.price_kernel_data import MAX_MINIMA, POWER, TABLE, Corners, Kind, Minima
+from hesrpt.optimal.price_kernel_data import MAX_MINIMA, Kind, Minima
+from hesrpt.speedups.shape_kernel import find_both_demands, find_cheapest
+from hesrpt.speedups.shape_kernel_data import Corners, Shape
 
-# The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
-_SIDE = 1e-12
 # Sums of work may have relative errors up to this.
 _ROUNDING = 1e-11
 
 
 @compiled
-def _rate(kind: Kind, corners: Corners, servers: float) -> float:
-    """Return s(n)."""
-    parameter = kind.parameter
-    if kind.family == TABLE:
-        first = kind.first_corner
-        last = kind.last_corner
-        while last - first > 1:
-            middle = (first + last) // 2
-            if corners.at[middle] <= servers:
-                first = middle
-            else:
-                last = middle
-        at, height = corners.at, corners.height
-        part = min((servers - at[first]) / (at[last] - at[first]), 1.0)
-        return float(height[first] + part * (height[last] - height[first]))
-    if servers < kind.low:
-        return servers
-    if kind.family == POWER:
-        return float(servers**parameter)
-    return servers / ((1 - parameter) * servers + parameter)
-
-
-@compiled
-def _serve(
-    kind: Kind, corners: Corners, price: float, log_price: float
-) -> tuple[float, float, float, float]:
-    """Return the fewest and the most servers n that maximise s(n) − price·n, and their rates.
-
-    They are the same, unless the price is within rounding of one at which the demand jumps.
-    """
-    low, high, high_rate = kind.low, kind.high, kind.high_rate
-    if kind.family == TABLE:
-        first = kind.first_corner
-        last = kind.last_corner
-        lowest = first
-        # The pieces before this corner are worth their price.
-        at, height = corners.at, corners.height
-        least = price * (1 - _SIDE)
-        while first < last:
-            middle = (first + last) // 2
-            if height[middle + 1] - height[middle] > least * (at[middle + 1] - at[middle]):
-                first = middle + 1
-            else:
-                last = middle
-        most = first
-        least = price * (1 + _SIDE)
-        while first > lowest and (
-            height[first] - height[first - 1] <= least * (at[first] - at[first - 1])
-        ):
-            first -= 1
-        return at[first], at[most], height[first], height[most]
-    parameter = kind.parameter
-    servers = high
-    if kind.family == POWER:
-        if price > 0.0:
-            servers = exp((kind.log_parameter - log_price) / (1 - parameter))
-        if low < servers < high:
-            rate = price * servers / parameter
-            if low > 0.0 and price > 1 - _SIDE:
-                rate = servers**parameter
-        elif servers >= high:
-            servers, rate = high, high_rate
-        else:
-            servers = rate = low
-    else:
-        serial = 1 - parameter
-        if price > 0.0 and serial > 0.0:
-            servers = min(max((sqrt(parameter / price) - parameter) / serial, low), high)
-        elif price >= 1.0:
-            servers = 0.0  # without a serial part, s(n) = n
-        rate = servers / (serial * servers + parameter) if servers > 0.0 else 0.0
-    if low > 0.0 and price > 1 - _SIDE:
-        # Up to one server, the slope is 1.
-        if price >= 1 + _SIDE:
-            return 0.0, 0.0, 0.0, 0.0
-        return 0.0, servers, 0.0, rate
-    return servers, servers, rate, rate
-
-
-@compiled
-def _cheapest(kind: Kind, corners: Corners, price: float) -> tuple[float, float, float]:
-    """Return the least (weight + price·n) / s(n), and the servers and rate that reach it."""
-    weight, parameter = kind.weight, kind.parameter
-    low, high = kind.low, kind.high
-    if kind.family == TABLE:
-        first = kind.first_corner + 1
-        last = kind.last_corner
-        at, height = corners.at, corners.height
-        while first < last:
-            middle = (first + last) // 2
-            here = (weight + price * at[middle]) * height[middle + 1]
-            if (weight + price * at[middle + 1]) * height[middle] < here:
-                first = middle + 1
-            else:
-                last = middle
-        return (weight + price * at[first]) / height[first], at[first], height[first]
-    servers = high
-    if kind.family == POWER:
-        if price > 0.0:
-            servers = parameter * weight / (price * (1 - parameter))
-    elif price > 0.0 and parameter < 1.0:
-        servers = sqrt(weight * parameter / (price * (1 - parameter)))
-    servers = min(max(servers, low), high)
-    rate = _rate(kind, corners, servers)
-    return (weight + price * servers) / rate, servers, rate
-
-
-@compiled
 def _work_at(
-    kind: Kind,
+    shape: Shape,
     corners: Corners,
     times: FloatArray,
     prices: FloatArray,
@@ -155,7 +47,9 @@ def _work_at(
     work = profit = 0.0
     for interval in range(first, end):
         price = prices[interval] / value
-        _, servers, _, rate = _serve(kind, corners, price, log_prices[interval] - log_value)
+        _, servers, _, rate = find_both_demands(
+            shape, corners, price, log_prices[interval] - log_value
+        )
         duration = times[interval + 1] - times[interval]
         work += rate * duration
         profit += (rate - price * servers) * duration
@@ -164,7 +58,7 @@ def _work_at(
 
 @compiled
 def _find_value(
-    kind: Kind,
+    shape: Shape,
     corners: Corners,
     times: FloatArray,
     prices: FloatArray,
@@ -181,8 +75,8 @@ def _find_value(
     The maximum over ψ of ψ x − profit(ψ) is at that value. Any other value between the two gives a
     lower bound on the cost, and near the maximum the error is of second order.
     """
-    low_work, low_profit = _work_at(kind, corners, times, prices, log_prices, first, end, low)
-    high_work, high_profit = _work_at(kind, corners, times, prices, log_prices, first, end, high)
+    low_work, low_profit = _work_at(shape, corners, times, prices, log_prices, first, end, low)
+    high_work, high_profit = _work_at(shape, corners, times, prices, log_prices, first, end, high)
     best, best_profit = low, low_profit
     if high * size - high_profit > low * size - low_profit:
         best, best_profit = high, high_profit
@@ -202,7 +96,7 @@ def _find_value(
             middle = sqrt(low) * sqrt(high)
         if not low < middle < high:
             break
-        work, profit = _work_at(kind, corners, times, prices, log_prices, first, end, middle)
+        work, profit = _work_at(shape, corners, times, prices, log_prices, first, end, middle)
         if middle * size - profit > best * size - best_profit:
             best, best_profit = middle, profit
         if work <= size:
@@ -234,6 +128,7 @@ def _keep(minima: Minima, job: int, cost: float, interval: int, value: float, co
 @compiled
 def find_minima(
     kinds: list[Kind],
+    shapes: list[Shape],
     corners: Corners,
     sizes: FloatArray,
     arrivals: IntArray,
@@ -259,6 +154,7 @@ def find_minima(
     steps = 0
     for number in range(len(kinds)):
         kind = kinds[number]
+        shape = shapes[kind.shape]
         weight, next_job, end_job = kind.weight, kind.first_job, kind.end_job
         for job in range(next_job, end_job):
             least[job] = inf
@@ -286,7 +182,7 @@ def find_minima(
             if count == 0:
                 break
             price = prices[interval] if interval < intervals else 0.0
-            value, _, rate = _cheapest(kind, corners, price)
+            value, _, rate = find_cheapest(shape, corners, kind.weight, price)
             here = inf
             if interval < intervals:
                 here = rate * (times[interval + 1] - times[interval])
@@ -300,7 +196,9 @@ def find_minima(
                     duration = times[earlier + 1] - times[earlier]
                     relative = prices[earlier] / value
                     log_relative = log_prices[earlier] - log_value
-                    _, most, low_rate, high_rate = _serve(kind, corners, relative, log_relative)
+                    _, most, low_rate, high_rate = find_both_demands(
+                        shape, corners, relative, log_relative
+                    )
                     low += low_rate * duration
                     high += high_rate * duration
                     profit += (high_rate - relative * most) * duration
@@ -321,7 +219,7 @@ def find_minima(
                     and value_before <= value
                 ):
                     root, root_profit = _find_value(
-                        kind,
+                        shape,
                         corners,
                         times,
                         prices,
@@ -349,6 +247,7 @@ def find_minima(
 @compiled
 def add_usage(
     kinds: list[Kind],
+    shapes: list[Shape],
     corners: Corners,
     sizes: FloatArray,
     arrivals: IntArray,
@@ -370,6 +269,7 @@ def add_usage(
     log_prices = np.log(prices)
     for number in range(len(kinds)):
         kind = kinds[number]
+        shape = shapes[kind.shape]
         for job in range(kind.first_job, kind.end_job):
             row = min(job, usage.shape[0] - 1)
             scale = smoothing * least[job]
@@ -387,8 +287,8 @@ def add_usage(
                 low_work = high_work = 0.0
                 log_value = log(value)
                 for interval in range(first, last):
-                    _, _, low_rate, high_rate = _serve(
-                        kind, corners, prices[interval] / value, log_prices[interval] - log_value
+                    _, _, low_rate, high_rate = find_both_demands(
+                        shape, corners, prices[interval] / value, log_prices[interval] - log_value
                     )
                     low_work += low_rate * (times[interval + 1] - times[interval])
                     high_work += high_rate * (times[interval + 1] - times[interval])
@@ -396,15 +296,15 @@ def add_usage(
                 if low_work < high_work and size < high_work:
                     part = max(size - low_work, 0.0) / (high_work - low_work)
                 for interval in range(first, last):
-                    fewest, most, _, _ = _serve(
-                        kind, corners, prices[interval] / value, log_prices[interval] - log_value
+                    fewest, most, _, _ = find_both_demands(
+                        shape, corners, prices[interval] / value, log_prices[interval] - log_value
                     )
                     n = part * most + (1 - part) * fewest
                     usage[row, interval] += chance * n * (times[interval + 1] - times[interval])
                 end = times[last]
                 if minima.is_corner[job, place] == 0 and high_work < size:
                     price = prices[last] if last < prices.size else 0.0
-                    _, n, rate = _cheapest(kind, corners, price)
+                    _, n, rate = find_cheapest(shape, corners, kind.weight, price)
                     end += (size - high_work) / rate
                     if last < prices.size:
                         usage[row, last] += chance * n * (size - high_work) / rate

@@ -2,82 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import log
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray, scalar
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.price_kernel import add_usage, find_minima
 from hesrpt.optimal.price_kernel_data import (
-    AMDAHL,
     MAX_MINIMA,
-    POWER,
-    TABLE,
-    Corners,
     Kind,
     Minima,
 )
-from hesrpt.speedups import Amdahl, Custom, PowerLaw, Speedup, SpeedupVector
-from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
-from hesrpt.speedups.measured import PiecewiseLinear
-
-# With more corners than this, whole servers are bounded as if they could be divided.
-MAX_CORNERS = 100_000
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A speedup in the form that the kernel knows: a formula between two limits, or a table."""
-
-    family: int
-    parameter: float
-    low: float
-    high: float
-    high_rate: float
-    at: FloatArray
-    height: FloatArray
-
-
-_NO_TABLE = np.empty(0)
-
-
-def find_shape(speedup: Speedup, servers: float) -> Shape:
-    """Return a speedup on [0, servers] in the form that the kernel knows."""
-    if type(speedup) is PowerLaw:
-        return _create_formula(POWER, speedup.p, speedup, servers)
-    if type(speedup) is Amdahl:
-        return _create_formula(AMDAHL, speedup.parallel_fraction, speedup, servers)
-    if isinstance(speedup, Limited):
-        return find_shape(speedup.base, min(servers, speedup.limit))
-    if isinstance(speedup, TimeShared):
-        base = find_shape(speedup.base, max(servers, 1.0))
-        if base.family != TABLE and base.high > 1 and servers > 1:
-            return replace(base, low=1.0)
-        corners = np.concatenate(([0.0, 1.0], base.at[base.at > 1]))
-        return _create_table(speedup, corners, servers)
-    if isinstance(speedup, WholeServers):
-        useful = np.ceil(speedup.base.demand(scalar(0.0), servers))
-        most = int(min(np.floor(servers), useful))
-        if most > MAX_CORNERS:
-            return find_shape(speedup.base, servers)
-        return _create_table(speedup.base, np.arange(most + 1.0), servers)
-    if isinstance(speedup, PiecewiseLinear):
-        return _create_table(speedup, speedup.knots[0], servers)
-    return find_shape(Custom(speedup.rate).tabulate(servers), servers)
-
-
-def _create_formula(family: int, parameter: float, speedup: Speedup, servers: float) -> Shape:
-    rate = float(speedup.rate(scalar(servers)))
-    return Shape(family, parameter, 0.0, servers, rate, _NO_TABLE, _NO_TABLE)
-
-
-def _create_table(speedup: Speedup, at: FloatArray, servers: float) -> Shape:
-    last = min(servers, float(at[-1]))
-    at = np.append(at[at < last], last)
-    height = speedup.rate(at)
-    return Shape(TABLE, 1.0, 0.0, float(at[-1]), float(height[-1]), at, height)
+from hesrpt.speedups import SpeedupVector
 
 
 class PricedJobs:
@@ -92,19 +29,12 @@ class PricedJobs:
         servers: float,
     ) -> None:
         self.servers = servers
-        shapes: dict[Speedup, tuple[int, Shape]] = {}
-        shape_of_job = np.empty(len(sizes), dtype=np.int64)
-        for job, speedup in enumerate(speedups):
-            if speedup not in shapes:
-                shapes[speedup] = len(shapes), find_shape(speedup, servers)
-            shape_of_job[job] = shapes[speedup][0]
+        self.shapes, self.corners, shape_of_job = speedups.shapes(servers)
         #: The jobs as they were given, in the order of all other arrays.
         self.order = np.lexsort((sizes, arrivals, weights, shape_of_job))
         self.sizes, self.arrivals = sizes[self.order], arrivals[self.order]
         self.weights = weights[self.order]
-        self.kinds, self.corners = _create_kinds(
-            [shape for _, shape in shapes.values()], shape_of_job[self.order], self.weights
-        )
+        self.kinds = _create_kinds(shape_of_job[self.order], self.weights)
         jobs = len(sizes)
         self._minima = Minima(
             np.zeros(jobs, dtype=np.int64),
@@ -135,7 +65,7 @@ class PricedJobs:
         arrivals = np.searchsorted(times, self.arrivals)
         least, ends = np.empty(len(self)), np.empty(len(self))
         usage = np.zeros((len(self) if for_each else 1, len(prices)))
-        jobs = self.kinds, self.corners, self.sizes, arrivals, times, prices
+        jobs = self.kinds, self.shapes, self.corners, self.sizes, arrivals, times, prices
         steps = find_minima(*jobs, _NEGLIGIBLE * smoothing, max_steps, least, self._minima)
         smoothed = add_usage(*jobs, least, self._minima, smoothing, usage, ends)
         return PricedCosts(least, smoothed, usage, ends, steps)
@@ -156,28 +86,14 @@ class PricedCosts:
     steps: int  # of the computation
 
 
-def _create_kinds(
-    shapes: list[Shape], shape_of_job: IntArray, weights: FloatArray
-) -> tuple[Any, Corners]:
+def _create_kinds(shape_of_job: IntArray, weights: FloatArray) -> Any:
     """Return the kinds of jobs that are sorted by shape and weight, as an array of records."""
     is_first = np.ones(len(weights), dtype=bool)
     is_first[1:] = (np.diff(shape_of_job) != 0) | (np.diff(weights) != 0)
     first_job = np.flatnonzero(is_first)
-    ends_of_tables = np.cumsum([len(shape.at) for shape in shapes])
     types = {"int": np.int64, "float": np.float64}
     kinds = np.zeros(len(first_job), [(name, types[t]) for name, t in Kind.__annotations__.items()])
-    for number, first in enumerate(first_job):
-        which = shape_of_job[first]
-        shape = shapes[which]
-        kind = kinds[number]
-        kind["family"], kind["low"], kind["high"] = shape.family, shape.low, shape.high
-        kind["high_rate"], kind["weight"] = shape.high_rate, weights[first]
-        kind["parameter"], kind["log_parameter"] = shape.parameter, log(shape.parameter)
-        kind["first_corner"] = ends_of_tables[which] - len(shape.at)
-        kind["last_corner"] = ends_of_tables[which] - 1
+    kinds["shape"], kinds["weight"] = shape_of_job[first_job], weights[first_job]
     kinds["first_job"] = first_job
     kinds["end_job"] = np.append(first_job[1:], len(weights))
-    at, height = (
-        np.concatenate([getattr(shape, name) for shape in shapes]) for name in ("at", "height")
-    )
-    return kinds, Corners(at, height)
+    return kinds

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.speedups.elementwise import Elementwise
+from hesrpt.speedups.shape_kernel_data import Corners
+from hesrpt.speedups.shapes import Shapes, join_shapes
 from hesrpt.speedups.speedup import Speedup, stack_speedups
 
 
@@ -140,6 +142,12 @@ class SpeedupVector(Elementwise):
         """Return these speedups on whole servers, linear between them."""
         return SpeedupVector(self._distinct.on_whole_servers, self._which, self._jobs)
 
+    def shapes(self, servers: float) -> Shapes:
+        """Return these speedups on [0, servers] as arrays for compiled code."""
+        records, corners = self._distinct.shapes(servers)
+        of_job = np.zeros(self._jobs, dtype=np.int64) if self._which is None else self._which
+        return Shapes(records, corners, of_job)
+
     # --- evaluation --------------------------------------------------------------------------
 
     def entries(self, which: slice | IntArray) -> Elementwise:
@@ -195,6 +203,14 @@ class _Distinct:
 
     def __init__(self, speedups: Sequence[Speedup]) -> None:
         self.speedups = tuple(speedups)
+        self._shapes: dict[float, tuple[Any, Corners]] = {}
+
+    def shapes(self, servers: float) -> tuple[Any, Corners]:
+        """Return the speedups on [0, servers] as arrays for compiled code."""
+        if servers not in self._shapes:
+            self._shapes.clear()  # the number of servers hardly ever changes
+            self._shapes[servers] = join_shapes(self.speedups, servers)
+        return self._shapes[servers]
 
     @cached_property
     def on_whole_servers(self) -> _Distinct:

@@ -1,0 +1,287 @@
+"""What one speedup does with servers, compiled: its rate, slope, demand and inverse.
+
+These are the functions of :class:`hesrpt.speedups.Speedup` for one number. The record of the
+speedup and the corners of all tables come from :meth:`hesrpt.speedups.SpeedupVector.shapes`.
+"""
+
+from __future__ import annotations
+
+from math import exp, expm1, inf, log1p, sqrt
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.compiled import compiled
+from hesrpt.speedups.shape_kernel_data import POWER, TABLE, Corners, Shape
+
+# The demand of a speedup with kinks jumps at some prices: both sides are this close to the jump.
+_SIDE = 1e-12
+# A rate that exceeds the greatest one only by rounding is reached there.
+_ROUNDING = 4e-16
+
+
+@compiled
+def find_rate(shape: Shape, corners: Corners, servers: float) -> float:
+    """Return s(n)."""
+    if servers >= shape.usable:
+        return shape.high_rate
+    if shape.family == TABLE:
+        return _evaluate_table(shape, corners, servers)
+    if shape.is_whole:
+        below = float(np.floor(servers))
+        rate = _evaluate_formula(shape, below)
+        if servers > below:
+            rate += (servers - below) * find_gain(shape, corners, below)
+        return rate
+    return servers if servers < shape.low else _evaluate_formula(shape, servers)
+
+
+# No two functions here call each other: numba cannot keep such code on disk.
+
+
+@compiled
+def _evaluate_table(shape: Shape, corners: Corners, servers: float) -> float:
+    if servers >= shape.high:
+        return shape.high_rate
+    piece = _find_piece(shape, corners.at, servers)
+    return float(corners.height[piece] + corners.slope[piece] * (servers - corners.at[piece]))
+
+
+@compiled
+def _evaluate_formula(shape: Shape, servers: float) -> float:
+    if shape.family == POWER:
+        return float(servers**shape.parameter)
+    return servers / ((1 - shape.parameter) * servers + shape.parameter)
+
+
+@compiled
+def _find_piece(shape: Shape, bounds: FloatArray, value: float) -> int:
+    """Return the last corner of a table, but the very last, whose bound is at most the value."""
+    first, last = shape.first_corner, shape.last_corner
+    while last - first > 1:
+        middle = (first + last) // 2
+        if bounds[middle] <= value:
+            first = middle
+        else:
+            last = middle
+    return first
+
+
+@compiled
+def find_slope(shape: Shape, corners: Corners, servers: float) -> float:
+    """Return the gain per additional server, s'(n+)."""
+    if servers >= shape.usable:
+        return 0.0
+    if shape.family == TABLE:
+        return float(corners.slope[_find_piece(shape, corners.at, servers)])
+    if shape.is_whole:
+        return find_gain(shape, corners, float(np.floor(servers)))
+    return 1.0 if servers < shape.low else _find_slope_of_formula(shape, servers)
+
+
+@compiled
+def find_slope_before(shape: Shape, corners: Corners, servers: float) -> float:
+    """Return the loss per server removed, s'(n−)."""
+    if servers > shape.usable:
+        return 0.0
+    if shape.family == TABLE:
+        piece = _find_piece(shape, corners.at, servers)
+        if corners.at[piece] == servers and piece > shape.first_corner:
+            piece -= 1
+        return float(corners.slope[piece])
+    if shape.is_whole:
+        return find_gain(shape, corners, max(float(np.ceil(servers)), 1.0) - 1.0)
+    return 1.0 if servers <= shape.low and shape.low > 0 else _find_slope_of_formula(shape, servers)
+
+
+@compiled
+def _find_slope_of_formula(shape: Shape, servers: float) -> float:
+    parameter = shape.parameter
+    if shape.family == POWER:
+        return float(parameter * servers ** (parameter - 1))
+    return parameter / ((1 - parameter) * servers + parameter) ** 2
+
+
+@compiled
+def find_gain(shape: Shape, corners: Corners, servers: float) -> float:
+    """Return the gain of one more server, s(n + 1) − s(n), for whole numbers n."""
+    parameter = shape.parameter
+    if shape.family == TABLE:
+        piece = _find_piece(shape, corners.at, servers)
+        if corners.at[piece] <= servers and servers + 1 <= corners.at[piece + 1]:
+            return float(corners.slope[piece])  # more exact than the difference of two rates
+        here = _evaluate_table(shape, corners, servers)
+        return _evaluate_table(shape, corners, servers + 1) - here
+    if servers + 1 > shape.high:
+        if servers >= shape.high:
+            return 0.0
+        return shape.high_rate - _evaluate_formula(shape, servers)
+    if shape.family == POWER:
+        # With many servers, the difference of two rates would lose most digits.
+        if servers == 0.0:
+            return 1.0
+        return float(servers**parameter * expm1(parameter * log1p(1 / servers)))
+    here = (1 - parameter) * servers + parameter
+    return parameter / (here * (here + 1 - parameter))
+
+
+@compiled
+def find_demand(shape: Shape, corners: Corners, price: float) -> float:
+    """Return the fewest servers n that maximise s(n) − price·n."""
+    if shape.family == TABLE:
+        first, last = shape.first_corner, shape.last_corner
+        while first < last:
+            middle = (first + last) // 2
+            if corners.slope[middle] > price:
+                first = middle + 1
+            else:
+                last = middle
+        return float(corners.at[first])
+    servers = _find_demand_of_formula(shape, price)
+    if shape.is_whole:
+        # By concavity the last worthwhile server is the one below or above the continuous demand.
+        servers = float(np.floor(servers))
+        if find_gain(shape, corners, servers) > price:
+            servers += 1
+        elif servers > 0 and find_gain(shape, corners, servers - 1) <= price:
+            servers -= 1  # the continuous demand was rounded up
+    return servers
+
+
+@compiled
+def _find_demand_of_formula(shape: Shape, price: float) -> float:
+    parameter, servers = shape.parameter, shape.high
+    if shape.low > 0 and price >= 1:
+        return 0.0
+    if price > 0:
+        if shape.family == POWER:
+            servers = (parameter / price) ** (1 / (1 - parameter))
+        elif parameter < 1:
+            servers = (sqrt(parameter / price) - parameter) / (1 - parameter)
+        elif price >= 1:
+            servers = 0.0  # without a serial part, s(n) = n
+    return min(max(servers, shape.low), shape.high)
+
+
+@compiled
+def find_inverse(shape: Shape, corners: Corners, rate: float) -> float:
+    """Return the fewest servers that reach ``rate``; infinity if none do."""
+    if rate >= shape.high_rate:
+        return shape.usable if rate <= shape.high_rate * (1 + _ROUNDING) else inf
+    if shape.family == TABLE:
+        piece = _find_piece(shape, corners.height, rate)
+        along = (rate - corners.height[piece]) / corners.slope[piece]
+        return float(min(corners.at[piece] + along, shape.high))
+    if rate < shape.low:
+        return rate  # s(n) = n up to one server
+    if shape.family == POWER:
+        servers = rate ** (1 / shape.parameter)
+    else:
+        servers = shape.parameter * rate / (1 - (1 - shape.parameter) * rate)
+    servers = min(max(servers, shape.low), shape.high)
+    if shape.is_whole:
+        # A chord meets the formula at both ends, between the same whole numbers.
+        below = float(np.floor(servers))
+        part = (rate - _evaluate_formula(shape, below)) / find_gain(shape, corners, below)
+        servers = below + min(max(part, 0.0), 1.0)
+    return float(servers)
+
+
+@compiled
+def find_both_demands(
+    shape: Shape, corners: Corners, price: float, log_price: float
+) -> tuple[float, float, float, float]:
+    """Return the fewest and the most servers n that maximise s(n) − price·n, and their rates.
+
+    They are the same, unless the price is within rounding of one at which the demand jumps.
+    """
+    low, high, high_rate = shape.low, shape.high, shape.high_rate
+    if shape.family == TABLE:
+        first = shape.first_corner
+        last = shape.last_corner
+        lowest = first
+        # The pieces before this corner are worth their price.
+        at, height, slope = corners
+        least = price * (1 - _SIDE)
+        while first < last:
+            middle = (first + last) // 2
+            if slope[middle] > least:
+                first = middle + 1
+            else:
+                last = middle
+        least = price * (1 + _SIDE)
+        while first > lowest and slope[first - 1] <= least:
+            first -= 1
+        return at[first], at[last], height[first], height[last]
+    parameter = shape.parameter
+    if shape.is_whole:
+        fewest = most = find_demand(shape, corners, price)
+        if find_gain(shape, corners, most) > price * (1 - _SIDE):
+            most += 1
+        if fewest > 0 and find_gain(shape, corners, fewest - 1) <= price * (1 + _SIDE):
+            fewest -= 1
+        fewest_rate = find_rate(shape, corners, fewest)
+        return fewest, most, fewest_rate, find_rate(shape, corners, most)
+    servers = high
+    if shape.family == POWER:
+        if price > 0.0:
+            servers = exp((shape.log_parameter - log_price) / (1 - parameter))
+        if low < servers < high:
+            rate = price * servers / parameter
+            if low > 0.0 and price > 1 - _SIDE:
+                rate = servers**parameter
+        elif servers >= high:
+            servers, rate = high, high_rate
+        else:
+            servers = rate = low
+    else:
+        serial = 1 - parameter
+        if price > 0.0 and serial > 0.0:
+            servers = min(max((sqrt(parameter / price) - parameter) / serial, low), high)
+        elif price >= 1.0:
+            servers = 0.0  # without a serial part, s(n) = n
+        rate = servers / (serial * servers + parameter) if servers > 0.0 else 0.0
+    if low > 0.0 and price > 1 - _SIDE:
+        # Up to one server, the slope is 1.
+        if price >= 1 + _SIDE:
+            return 0.0, 0.0, 0.0, 0.0
+        return 0.0, servers, 0.0, rate
+    return servers, servers, rate, rate
+
+
+@compiled
+def find_cheapest(
+    shape: Shape, corners: Corners, weight: float, price: float
+) -> tuple[float, float, float]:
+    """Return the least (weight + price·n) / s(n), and the servers and rate that reach it."""
+    parameter = shape.parameter
+    if shape.family == TABLE:
+        first = shape.first_corner + 1
+        last = shape.last_corner
+        at, height = corners.at, corners.height
+        while first < last:
+            middle = (first + last) // 2
+            here = (weight + price * at[middle]) * height[middle + 1]
+            if (weight + price * at[middle + 1]) * height[middle] < here:
+                first = middle + 1
+            else:
+                last = middle
+        return (weight + price * at[first]) / height[first], at[first], height[first]
+    servers = shape.high
+    if shape.family == POWER:
+        if price > 0.0:
+            servers = parameter * weight / (price * (1 - parameter))
+    elif price > 0.0 and parameter < 1.0:
+        servers = sqrt(weight * parameter / (price * (1 - parameter)))
+    servers = min(max(servers, shape.low), shape.high)
+    if shape.is_whole:
+        # The cost of a unit of work falls up to the best number of servers, and then rises.
+        above = max(float(np.ceil(servers)), 1.0)
+        servers = max(float(np.floor(servers)), 1.0)
+        rate_above = find_rate(shape, corners, above)
+        rate = find_rate(shape, corners, servers)
+        if (weight + price * above) * rate < (weight + price * servers) * rate_above:
+            servers, rate = above, rate_above
+    else:
+        rate = find_rate(shape, corners, servers)
+    return (weight + price * servers) / rate, servers, rate
