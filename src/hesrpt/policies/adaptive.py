@@ -15,10 +15,11 @@ from hesrpt.policies.calibration import Calibration, focus_of_level
 from hesrpt.policies.equi import Equi
 from hesrpt.policies.optimal import Optimal, ValueCache
 from hesrpt.policies.policy import State
+from hesrpt.policies.pricing import estimate_gains, share_by_price
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.policies.valuation import allocate_at_price, interpolate_values
-from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
+from hesrpt.speedups import PowerLaw, Speedup
 from hesrpt.validation import check_between, check_choice
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 #: What is known of sizes. Estimates count as known.
 Knowledge = Literal["known", "unknown"]
-# The exponents of power laws that approximate other speedups are clipped to this range.
-_MIN_P, _MAX_P = 0.01, 0.99
 # The gain of each further server is listed for up to this many.
 _MAX_LISTED_SERVERS = 100_000
 
@@ -188,13 +187,13 @@ class Adaptive(RankedPolicy):
             return Equi()(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
-        if shared is not None and self.objective == "flow":
+        if state.others == 0 and shared is not None and self.objective == "flow":
             row = self._at_focus(focus).row(len(state), state.servers, shared, state.whole)
             held = np.zeros(len(state))
             held[self.ranking(state)[: len(row)]] = row
             return held
         weights = self._weigh(state)
-        if isinstance(shared, PowerLaw) and not state.whole:
+        if state.others == 0 and isinstance(shared, PowerLaw) and not state.whole:
             largest_first = self._list_jobs(state, weights)
             held = np.empty(len(state))
             held[largest_first] = state.servers * compute_shares(
@@ -203,41 +202,23 @@ class Adaptive(RankedPolicy):
             return held
         return self._batch(state) if focus == 1 else self._share_by_price(state, weights, focus)
 
+    def _share_by_price(self, state: State, weights: FloatArray, focus: float) -> FloatArray:
+        return share_by_price(state, self._list_jobs(state, weights), weights, focus)
+
+    def order(self, state: State) -> IntArray:
+        if self.sizes == "unknown":
+            return np.arange(len(state))
+        if self._get_focus(state) == 1:
+            return self._batch.order(state)
+        return self._list_jobs(state, self._weigh(state))[::-1]
+
     def _list_jobs(self, state: State, weights: FloatArray) -> IntArray:
         """Return the jobs from the last expected to end to the first."""
         times = state.remaining
         if state.speedups.shared is None:
-            gains = _estimate_gains(state.speedups)
+            gains = estimate_gains(state.speedups)
             times = times / state.speedups.rate(state.servers * gains / gains.sum())
         return np.argsort(times / weights, kind="stable")[::-1]
-
-    def _share_by_price(self, state: State, weights: FloatArray, focus: float) -> FloatArray:
-        """Share servers at one price λ; a job's work is worth what it costs at the price expected.
-
-        When the i-th largest job ends, a server is expected to cost λ (i/m)^f. A job that holds n
-        servers then costs w + λ (i/m)^f n a second and does s(n) of work, so a unit of its work is
-        worth the least ratio of the two. We evaluate that ratio at the n that is best for the
-        power law closest to s: near the minimum, the error of the ratio is of second order.
-        """
-        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
-        order = self._list_jobs(state, weights)
-        weights, speedups = weights[order], speedups.take(order)
-        usable = usable_servers(speedups, state.servers, len(order))
-        # Each job is expected to end in the middle of its interval of ranks.
-        ranks = (np.cumsum(weights) - weights / 2) / float(weights.sum())
-        wanted = weights * _estimate_gains(state.speedups.take(order))
-        relative = ranks**focus
-
-        def demand(price: float) -> FloatArray:
-            expected = price * relative
-            held = np.minimum(wanted / expected, usable)
-            values = (weights + expected * held) / speedups.rate(held)
-            return speedups.demand(price / values, state.servers)
-
-        held = np.empty(len(order))
-        guess = float(wanted.sum()) / state.servers
-        held[order] = allocate_at_price(demand, state.servers, guess, usable)
-        return held
 
 
 def pretend_exponent(p: float, focus: float) -> float:
@@ -257,10 +238,3 @@ def _list_gains(speedup: Speedup, servers: int) -> FloatArray:
     gains = -np.diff(speedup.rate(np.arange(servers + 1.0)))
     rising: FloatArray = np.maximum.accumulate(gains)  # whatever rounding does
     return rising
-
-
-def _estimate_gains(speedups: SpeedupVector) -> FloatArray:
-    """Return p/(1 − p) of each job: at one price for all, servers are shared in proportion."""
-    p = np.clip(speedups.closest_exponents(), _MIN_P, _MAX_P)
-    gains: FloatArray = p / (1 - p)
-    return gains

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
@@ -38,6 +38,9 @@ class Equi(RankedPolicy):
 
     def ranks_by_size(self, whole: bool) -> bool:
         return not whole
+
+    def order(self, state: State) -> IntArray | None:
+        return np.arange(len(state))
 
 
 def _share_equally(

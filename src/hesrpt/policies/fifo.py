@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import Policy, State
 from hesrpt.policies.sharing import usable_servers
 
@@ -19,3 +19,6 @@ class Fifo(Policy):
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         usable = usable_servers(speedups, state.servers, len(state))
         return np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
+
+    def order(self, state: State) -> IntArray | None:
+        return np.arange(len(state))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
@@ -80,14 +80,22 @@ class HeSrpt(RankedPolicy):
         if state.whole and state.speedups.shared is not None:
             return self._whole(state)
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
-        smallest_first = np.argsort(state.remaining / weights, kind="stable")
-        shares = compute_shares(weights[smallest_first[::-1]], self._get_exponent(state.speedups))[
-            ::-1
-        ]
+        smallest_first = self.order(state)
+        listed = weights[smallest_first[::-1]]
+        if state.others > 0:  # one job can stand in for all those whose shares do not matter
+            listed = np.concatenate(([state.others], listed))
+        shares = compute_shares(listed, self._get_exponent(state.speedups))
+        shares = shares[len(shares) - len(state) :][::-1]
+        if state.others > 0 and shares.sum() > 0:
+            shares = shares / shares.sum()
         usable = usable_servers(state.speedups, state.servers, len(state))
         held = np.empty(len(state))
         held[smallest_first] = redistribute_excess(state.servers * shares, usable[smallest_first])
         return round_fairly(held, state.servers) if state.whole else held
+
+    def order(self, state: State) -> IntArray:
+        weights = weight_of_each_job(self.objective, state.sizes, state.weights)
+        return np.argsort(state.remaining / weights, kind="stable")
 
     def _get_exponent(self, speedups: Speedup | SpeedupVector) -> float:
         """Return ``p``; if it is None, return the exponent that all jobs have in common."""

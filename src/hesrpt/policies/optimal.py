@@ -11,6 +11,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.policies.policy import State
+from hesrpt.policies.pricing import share_by_price
 from hesrpt.policies.ranked import RankedPolicy
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
@@ -98,13 +99,14 @@ class Optimal(RankedPolicy):
         return values.allocate(jobs)[1][::-1]
 
     def __call__(self, state: State) -> FloatArray:
-        if self.is_ranked and state.speedups.shared is not None:
+        if self.is_ranked and state.speedups.shared is not None and state.others == 0:
             return super().__call__(state)
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
-        rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
-        # The last job to end comes first. Ties: the job that arrived first ends first.
-        order = np.argsort(state.remaining / rates / weights, kind="stable")[::-1]
+        order = self.order(state)[::-1]  # the last job to end comes first
+        if state.others > 0:
+            # The recursion would need all jobs that wait. Of many, it expects the same prices.
+            return share_by_price(state, order, weights, 1.0)
         values = self._cache.values_of_list(
             state.jobs[order], weights[order], speedups.take(order), state.servers
         )
@@ -112,3 +114,10 @@ class Optimal(RankedPolicy):
         held = np.zeros(len(state))
         held[order[start:]] = allocation
         return held
+
+    def order(self, state: State) -> IntArray:
+        speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
+        weights = weight_of_each_job(self.objective, state.sizes, state.weights)
+        rates = speedups.rate(usable_servers(speedups, state.servers, len(state)))
+        # Ties: the job that arrived first ends first.
+        return np.argsort(state.remaining / rates / weights, kind="stable")

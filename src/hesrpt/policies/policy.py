@@ -33,6 +33,9 @@ class State:
     weights: FloatArray
     speedups: SpeedupVector  # of these jobs
     calibration: Calibration | None = None  # what the policy has learned so far
+    #: The weight of further jobs, which wait: :meth:`Policy.order` puts them after these. The
+    #: servers are for the jobs of the state only.
+    others: float = 0.0
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -61,6 +64,14 @@ class Policy(ABC):
     @abstractmethod
     def __call__(self, state: State) -> FloatArray:
         """Return the servers of each job in the state."""
+
+    def order(self, state: State) -> IntArray | None:
+        """Return the jobs in the order in which they get servers if most of them have to wait.
+
+        If there are many more jobs than servers, the live scheduler then asks the policy about the
+        first of them only. By default the result is None, and all jobs are in each state.
+        """
+        return None
 
     def calibrate(self, before: State | None, state: State) -> Calibration | None:
         """Return what the policy has learned by ``state``, which becomes its calibration.

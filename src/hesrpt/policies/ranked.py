@@ -63,6 +63,9 @@ class RankedPolicy(Policy):
         held[self.ranking(state)[: len(row)]] = row
         return held
 
+    def order(self, state: State) -> IntArray | None:
+        return None if state.speedups.shared is None else self.ranking(state)
+
     def ranking(self, state: State) -> IntArray:
         """Return the jobs in the order of the rows; ties go to the job that arrived first."""
         if not self.ranks_by_size(state.whole):

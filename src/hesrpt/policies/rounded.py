@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import Policy, State
 
 if TYPE_CHECKING:
@@ -30,3 +30,6 @@ class Rounded(Policy):
 
     def __call__(self, state: State) -> FloatArray:
         return self.policy(replace(state, whole=False))
+
+    def order(self, state: State) -> IntArray | None:
+        return self.policy.order(replace(state, whole=False))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy
 from hesrpt.policies.sharing import usable_servers
@@ -34,6 +34,9 @@ class Srpt(RankedPolicy):
         held = np.empty(len(state))
         held[order] = np.clip(state.servers - (np.cumsum(usable) - usable), 0.0, usable)
         return held
+
+    def order(self, state: State) -> IntArray | None:
+        return self.ranking(state)
 
 
 def _usable_by_one(speedup: Speedup, servers: float, whole: bool) -> float:
