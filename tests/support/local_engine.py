@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask
+from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome, PythonTask
 from hesrpt.runtime.engines.local import LocalEngine
 
 
@@ -37,11 +37,22 @@ def collect_outcomes(
     outcomes: dict[tuple[str, int], Outcome] = {}
     deadline = time.monotonic() + seconds
     while len(outcomes) < count and time.monotonic() < deadline:
-        for outcome in engine.wait_for_outcomes(0.2):
+        for outcome in split_outcomes(engine.wait_for_outcomes(0.2)):
             key = (outcome.job, outcome.item)
             assert key not in outcomes, "reported twice"
             outcomes[key] = outcome
     return outcomes
+
+
+def split_outcomes(outcomes: Sequence[Outcome | FinishedItems]) -> Iterator[Outcome]:
+    """Yield the outcome of each item by itself."""
+    for outcome in outcomes:
+        if isinstance(outcome, Outcome):
+            yield outcome
+        else:
+            job, *columns = outcome
+            for item, seconds, result in zip(*columns, strict=True):
+                yield Outcome(job, item, seconds, result=result)
 
 
 def run_item(engine: Engine, function: Callable[[Any], Any], argument: Any = None) -> Outcome:

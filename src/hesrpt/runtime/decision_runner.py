@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
@@ -24,7 +23,7 @@ from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.publication import JobEnd, Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.storage.logs import LogName, get_log_path, mark_attempt
+from hesrpt.runtime.storage.logs import LogPaths, get_log_paths, mark_attempt
 
 
 class DecisionRunner:
@@ -48,12 +47,8 @@ class DecisionRunner:
         job = self._jobs[command.job]
         match command:
             case Start():
-                tasks = {
-                    item: job.source.create_task(
-                        item, command.servers, self._get_log_path(job, item)
-                    )
-                    for item in command.items
-                }
+                logs = self._get_log_paths(job, command.items)
+                tasks = job.source.create_tasks(command.items, command.servers, logs)
                 job.durations = self._core.jobs[job.name].durations
                 self._engine.start(job.name, tasks, command.servers)
             case Stop():
@@ -94,12 +89,12 @@ class DecisionRunner:
         job.spec = replace(job.spec, retried=job.spec.retried + 1)
         self._recorder.update_job(job.to_record())
 
-    def _get_log_path(self, job: LiveJob, item: int) -> Path | None:
-        """Return the path of an item's log, in which earlier attempts are marked as such."""
+    def _get_log_paths(self, job: LiveJob, items: Sequence[int]) -> LogPaths | None:
+        """Return the paths of the logs of items, in which earlier attempts are marked as such."""
         if self._recorder.journal is None:
             return None
-        log = LogName(item, job.spec.resumed)
-        path = get_log_path(self._recorder.journal.directory, job.number, log)
-        if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
-            mark_attempt(path, item, None if attempts is None else attempts + 1)
-        return path
+        logs = get_log_paths(self._recorder.journal.directory, job.number, job.spec.resumed)
+        for item in items if job.attempts or not job.spec.is_bag else ():
+            if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
+                mark_attempt(logs.get(item), item, None if attempts is None else attempts + 1)
+        return logs

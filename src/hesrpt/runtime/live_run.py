@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
@@ -21,6 +22,7 @@ from hesrpt.runtime.decisions.events import (
     ItemFinished,
     ItemLost,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     ItemsRetried,
     JobArrived,
@@ -30,7 +32,7 @@ from hesrpt.runtime.decisions.events import (
     WeightChanged,
 )
 from hesrpt.runtime.decisions.kinds import KindMemory
-from hesrpt.runtime.engines.engine import Engine, Outcome
+from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
@@ -131,7 +133,7 @@ class LiveRun:
 
     def react(
         self,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[Outcome | FinishedItems],
         messages: Sequence[Message],
         requests: Sequence[RequestReceived] = (),
     ) -> None:
@@ -192,7 +194,7 @@ class LiveRun:
         """Write to the journal what was recorded up to now, which may take long."""
         self.recorder.flush(self.now)
 
-    def publish(self, outcomes: Sequence[Outcome]) -> set[LiveJob]:
+    def publish(self, outcomes: Sequence[Outcome | FinishedItems]) -> set[LiveJob]:
         """Let other threads see outcomes and ends of jobs, now that the journal has them.
 
         Returns the jobs that have changed.
@@ -208,8 +210,10 @@ class LiveRun:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _handle_outcome(self, outcome: Outcome, now: float) -> Event:
+    def _handle_outcome(self, outcome: Outcome | FinishedItems, now: float) -> Event:
         """Record an outcome; return it as an event."""
+        if isinstance(outcome, FinishedItems):
+            return self._finish_items(outcome, now)
         job, item = self.jobs[outcome.job], outcome.item
         self.recorder.record_start(now - outcome.seconds)
         if outcome.is_lost:
@@ -222,23 +226,40 @@ class LiveRun:
             job.count_attempt(item)
             failure = self._attempts.add(job, item, outcome.error, outcome.details)
             return ItemFailed(now, job.name, item, failure.describe())
-        result = b"" if job.source.delivers_results else outcome.result
-        if self.journal is not None:
-            job.unwritten += 1
-            key = job.source.get_key(item)
-            self.recorder.add_finished_item(
-                FinishedItem(job.number, key, item, outcome.seconds, now, result)
-            )
-        elif len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
-            job.timings.append(ItemTiming(item, outcome.seconds, now))
-        job.done += 1
-        job.done_now += 1
+        finished = FinishedItems(job.name, (item,), (outcome.seconds,), (outcome.result,))
         if outcome.reference is not None:
             job.references[item] = outcome.reference
-        elif self.journal is None and not job.source.delivers_results:
-            job.results[item] = result
-        job.source.finish_item(outcome)
+        self._finish_items(finished, now)
         return ItemFinished(now, job.name, item, outcome.seconds)
+
+    def _finish_items(self, finished: FinishedItems, now: float) -> Event:
+        """Record items that are done; return that as an event."""
+        job, (_, items, durations, results) = self.jobs[finished.job], finished
+        self.recorder.record_start(now - durations[0])
+        is_delivered = job.source.delivers_results
+        if self.journal is not None:
+            job.unwritten += len(items)
+            contents = repeat(b"") if is_delivered else results
+            self.recorder.add_finished_items(
+                map(
+                    FinishedItem,
+                    repeat(job.number),
+                    map(job.source.get_key, items),
+                    items,
+                    durations,
+                    repeat(now),
+                    contents,
+                )
+            )
+        else:
+            if len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
+                job.timings += map(ItemTiming, items, durations, repeat(now))
+            if not is_delivered and items[0] not in job.references:
+                job.results.update(zip(items, results, strict=True))
+        job.done += len(items)
+        job.done_now += len(items)
+        job.source.finish_items(items, results)
+        return ItemsFinished(now, job.name, items, durations)
 
     def _handle_message(self, message: Message) -> list[Event]:
         """Return a message as events."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from hesrpt.runtime.engines.engine import Outcome
+from hesrpt.runtime.engines.engine import FinishedItems, Outcome
 from hesrpt.runtime.identity.earlier_items import Matches
 from hesrpt.runtime.live_job import LiveJob
 
@@ -41,7 +41,9 @@ class Publication:
         """Hold back items that were done in an earlier run."""
         self._matched.append((job, matches))
 
-    def publish(self, jobs: Mapping[str, LiveJob], outcomes: Sequence[Outcome]) -> set[LiveJob]:
+    def publish(
+        self, jobs: Mapping[str, LiveJob], outcomes: Sequence[Outcome | FinishedItems]
+    ) -> set[LiveJob]:
         """Let other threads see outcomes, and all that was held back.
 
         Returns the jobs that have changed.
@@ -53,8 +55,10 @@ class Publication:
             job.unwritten = 0
             if job.source.delivers_results:
                 continue
-            if outcome.error is None and not outcome.is_lost:
-                job.completions.add_done(outcome.item)
+            if isinstance(outcome, FinishedItems):
+                job.completions.add_done(outcome.items)
+            elif outcome.error is None and not outcome.is_lost:
+                job.completions.add_done((outcome.item,))
             elif outcome.item in job.failures:
                 job.completions.add_failed(outcome.item)
         for job, matches in self._matched:

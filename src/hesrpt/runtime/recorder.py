@@ -67,9 +67,9 @@ class Recorder:
         """Record what the policy has learned, in one transaction with what it was learned from."""
         self._changes.values["calibration"] = calibration
 
-    def add_finished_item(self, item: FinishedItem) -> None:
-        """Record an item that is done."""
-        self._changes.finished_items.append(item)
+    def add_finished_items(self, items: Iterable[FinishedItem]) -> None:
+        """Record items that are done."""
+        self._changes.finished_items += items
 
     def add_failed_attempt(self, attempt: FailedAttempt) -> None:
         """Record a failed attempt of an item."""

@@ -64,19 +64,32 @@ class Channel:
         """Whether a part of a message has been received."""
         return bool(self._incoming)
 
-    def add(self, head: tuple[Any, ...], body: bytes = b"", fds: Sequence[int] = ()) -> None:
-        """Add a message, which the next :meth:`flush` sends.
+    def add(
+        self,
+        head: tuple[Any, ...],
+        body: bytes | Sequence[bytes] = b"",
+        fds: Sequence[int] = (),
+    ) -> None:
+        """Add a message, which the next :meth:`flush` sends. The body may come in pieces.
 
         The channel owns the file descriptors, and closes them when they have been sent.
         """
+        pieces = (body,) if isinstance(body, bytes) else body
+        size = sum(map(len, pieces))
         packed = marshal.dumps(head)
-        start = _HEADER.pack(_MAGIC, len(packed), len(body), len(fds)) + packed
-        if len(body) <= _SMALL:
-            self._outgoing.append((start + body, fds))
+        start = _HEADER.pack(_MAGIC, len(packed), size, len(fds)) + packed
+        if size <= _SMALL:
+            self._outgoing.append((b"".join((start, *pieces)), fds))
         else:
-            self._outgoing += ((start, fds), (body, ()))
+            self._outgoing.append((start, fds))
+            self._outgoing.extend((piece, ()) for piece in pieces if piece)
 
-    def send(self, head: tuple[Any, ...], body: bytes = b"", fds: Sequence[int] = ()) -> None:
+    def send(
+        self,
+        head: tuple[Any, ...],
+        body: bytes | Sequence[bytes] = b"",
+        fds: Sequence[int] = (),
+    ) -> None:
         """Send a message; if the socket does not block, as much of it as there is room for."""
         self.add(head, body, fds)
         self.flush()

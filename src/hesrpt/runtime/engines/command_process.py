@@ -41,9 +41,10 @@ class CommandProcess:
         cores: Sequence[int] = (),
     ) -> None:
         assert isinstance(attempt.task, CommandTask)
-        self.number, self.attempts, self.task = number, [attempt], attempt.task
+        self.number, self.attempt, self.task = number, attempt, attempt.task
         self.servers, self.cores = servers, cores
         self.pid: int | None = None  # not known at first
+        self.is_busy = True  # whether it holds its servers
         self.is_ending = False  # whether it is to be killed
         self.error: str | None = None  # why it is to be killed
         self.details = NO_DETAILS  # of this error

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.runtime.engines.pickling import dump
+from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
 
@@ -81,6 +82,79 @@ class CommandTask:
 Task: TypeAlias = PythonTask | CommandTask
 
 
+class PythonTasks(Mapping[int, Task]):
+    """The tasks of a batch that calls one function: an argument for each item.
+
+    A job may have millions of short items, so there is no task object for each of them.
+    """
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        arguments: Sequence[Any],
+        *,
+        function: Any,
+        timeout: float | None = None,
+        logs: LogPaths | None = None,
+        keep_results: bool = False,
+    ) -> None:
+        self.numbers, self.arguments, self.function = numbers, arguments, function
+        self.timeout, self.logs, self.keep_results = timeout, logs, keep_results
+
+    @classmethod
+    def from_task(cls, item: int, task: PythonTask) -> PythonTasks:
+        """Create the batch of one item."""
+        logs = None if task.log is None else LogPaths(str(task.log), None)
+        return cls(
+            (item,),
+            (task.argument,),
+            function=task.function,
+            timeout=task.timeout,
+            logs=logs,
+            keep_results=task.keep_result,
+        )
+
+    def list_logs(self) -> list[Path]:
+        """Return the paths of the logs of all items, which must have logs."""
+        assert self.logs is not None
+        return [self.logs.get(number) for number in self.numbers]
+
+    def slice(self, start: int, stop: int) -> PythonTasks:
+        """Return a part of the batch."""
+        return self._copy(self.numbers[start:stop], self.arguments[start:stop])
+
+    def without(self, items: Container[int]) -> PythonTasks:
+        """Return the batch without some of the items."""
+        pairs = zip(self.numbers, self.arguments, strict=True)
+        numbers, arguments = zip(*((n, a) for n, a in pairs if n not in items), strict=True)
+        return self._copy(numbers, arguments)
+
+    def _copy(self, numbers: Sequence[int], arguments: Sequence[Any]) -> PythonTasks:
+        return PythonTasks(
+            numbers,
+            arguments,
+            function=self.function,
+            timeout=self.timeout,
+            logs=self.logs,
+            keep_results=self.keep_results,
+        )
+
+    def __getitem__(self, item: int) -> PythonTask:
+        return PythonTask(
+            function=self.function,
+            argument=self.arguments[self.numbers.index(item)],
+            timeout=self.timeout,
+            log=None if self.logs is None else self.logs.get(item),
+            keep_result=self.keep_results,
+        )
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How an item ended: with a pickled result, a reference to a result, or an error.
@@ -100,6 +174,15 @@ class Outcome:
     reference: Any = None
     is_lost: bool = False
     was_started: bool = True  # False for a lost item that certainly never ran
+
+
+class FinishedItems(NamedTuple):
+    """Several items of a batch that have ended with results, in ascending order."""
+
+    job: str
+    items: Sequence[int]
+    seconds: Sequence[float]
+    results: Sequence[bytes]
 
 
 class Engine(Protocol):
@@ -154,7 +237,7 @@ class Engine(Protocol):
         """Start a batch of items, keyed by item number; they run one after another.
 
         They may have to wait in the engine, for a server, or for the end of an earlier attempt
-        that was stopped. Each item is reported as soon as it has ended. If one ends its server, the
+        that was stopped. Each item is reported soon after it has ended. If one ends its server, the
         items after it are reported as lost.
         """
 
@@ -176,7 +259,7 @@ class Engine(Protocol):
     def resume(self, job: str, item: int, servers: int) -> None:
         """Let a suspended command go on, with this many servers."""
 
-    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
+    def wait_for_outcomes(self, timeout: float) -> Sequence[Outcome | FinishedItems]:
         """Return the outcomes of items that have ended since the last call.
 
         If there are none, wait up to ``timeout`` seconds for one, or until :meth:`wake` is called.

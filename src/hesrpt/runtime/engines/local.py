@@ -21,12 +21,15 @@ from hesrpt.runtime.engines.channel import close_all
 from hesrpt.runtime.engines.command_process import CommandStartError
 from hesrpt.runtime.engines.engine import (
     CommandTask,
+    FinishedItems,
     Outcome,
     PackedFunction,
+    PythonTasks,
     Task,
     read_steady_clock,
 )
 from hesrpt.runtime.engines.event_loop import EventLoop
+from hesrpt.runtime.engines.item_groups import ItemGroup, divide
 from hesrpt.runtime.engines.process_table import Process, ProcessTable
 from hesrpt.runtime.engines.processes import create_mark, derive_mark, kill_leftovers
 from hesrpt.runtime.engines.shared_objects import pickle_for_many, pickle_for_one
@@ -34,15 +37,18 @@ from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
 
 
-class _Batch(NamedTuple):
-    """Attempts that wait for a server. They run one after another."""
+class _WaitingCommand(NamedTuple):
+    """A command that waits for servers."""
 
-    attempts: list[Attempt]
+    attempt: Attempt
     servers: int
 
-    @property
-    def is_command(self) -> bool:
-        return isinstance(self.attempts[0].task, CommandTask)
+
+class _WaitingItems(NamedTuple):
+    """Groups of items that wait for a server. They run one after another."""
+
+    groups: list[ItemGroup]
+    servers: int = 1
 
 
 class LocalEngine:
@@ -59,9 +65,9 @@ class LocalEngine:
         self.mark = create_mark()
         self._loop = EventLoop()
         self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
-        self._attempts: dict[tuple[str, int], Attempt] = {}  # of items started and not reported
-        self._waiting: deque[_Batch] = deque()
-        self._outcomes: list[Outcome] = []  # to be returned by wait_for_outcomes
+        self._attempts: dict[tuple[str, int], Attempt] = {}  # of commands that have not ended
+        self._waiting: deque[_WaitingCommand | _WaitingItems] = deque()
+        self._outcomes: list[Outcome | FinishedItems] = []  # to be returned by wait_for_outcomes
         self._released_functions: deque[int] = deque()  # that workers may forget
 
     def now(self) -> float:
@@ -124,12 +130,18 @@ class LocalEngine:
         kill_leftovers(self.mark)
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        attempts = [Attempt(job, item, task) for item, task in tasks.items()]
-        self._attempts |= {attempt.key: attempt for attempt in attempts}
-        if isinstance(attempts[0].task, CommandTask):
-            self._waiting.extend(_Batch([attempt], servers) for attempt in attempts)
+        groups: list[ItemGroup] = []
+        if isinstance(tasks, PythonTasks):
+            groups += divide(job, tasks)
         else:
-            self._waiting.append(_Batch(attempts, servers))
+            for item, task in tasks.items():
+                if isinstance(task, CommandTask):
+                    self._attempts[job, item] = attempt = Attempt(job, item, task)
+                    self._waiting.append(_WaitingCommand(attempt, servers))
+                else:
+                    groups.append(ItemGroup(job, PythonTasks.from_task(item, task)))
+        if groups:
+            self._waiting.append(_WaitingItems(groups))
         self._launch()
 
     def _launch(self) -> None:
@@ -137,10 +149,10 @@ class LocalEngine:
         if not self._waiting or not self._table.prepare(self.mark):
             return
         processes = self._table.processes
-        busy = [each for each in processes.values() if each.attempts or each.is_ending]
+        busy = [each for each in processes.values() if each.is_busy]
         free = self.servers - sum(process.servers for process in busy)
         is_idle = not busy
-        held_back: list[_Batch] = []
+        held_back: list[_WaitingCommand | _WaitingItems] = []
         while self._waiting and (free >= self._waiting[0].servers or is_idle):
             batch = self._waiting.popleft()
             if self._is_held_back(batch):
@@ -148,10 +160,11 @@ class LocalEngine:
                 continue
             free -= batch.servers
             try:
-                if batch.is_command:
+                if isinstance(batch, _WaitingCommand):
                     self._start_command(batch)
                 else:
-                    self._give_to_worker(batch)
+                    worker = self._table.find_idle_worker() or self._table.start_worker()
+                    self._give(worker, batch)
                 is_idle = False
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or not processes:
@@ -164,18 +177,14 @@ class LocalEngine:
         self._waiting.extendleft(reversed(held_back))
         self._prefetch()
 
-    def _start_command(self, batch: _Batch) -> None:
-        (attempt,) = batch.attempts
+    def _start_command(self, waiting: _WaitingCommand) -> None:
+        attempt = waiting.attempt
         assert isinstance(attempt.task, CommandTask)
         max_servers = min(attempt.task.max_servers or self.servers, self.servers)
         try:
-            self._table.start_command(attempt, batch.servers, max_servers)
+            self._table.start_command(attempt, waiting.servers, max_servers)
         except CommandStartError as error:
             self._report(attempt, error=str(error))
-
-    def _give_to_worker(self, batch: _Batch) -> None:
-        worker = self._table.find_idle_worker() or self._table.start_worker()
-        self._table.give(worker, batch.attempts)
 
     def _prefetch(self) -> None:
         """Give what waits to busy workers, so that they need not wait for the scheduler."""
@@ -183,19 +192,30 @@ class LocalEngine:
             return
         workers = [worker for worker in self.workers if worker.can_prefetch]
         for worker in sorted(workers, key=lambda worker: worker.busy_since):
-            if not self._waiting or self._waiting[0].is_command:
+            batch = self._waiting[0] if self._waiting else None
+            if not isinstance(batch, _WaitingItems) or self._is_held_back(batch):
                 return
-            if self._is_held_back(self._waiting[0]):
-                return
-            self._table.give(worker, self._waiting.popleft().attempts)
+            self._give(worker, batch)
+            self._waiting.popleft()
 
-    def _is_held_back(self, batch: _Batch) -> bool:
-        """Return whether an attempt is suspended, or a stopped one of its item not gone yet."""
-        if any(attempt.is_suspended for attempt in batch.attempts):
-            return True
-        ending = (each for each in self._table.processes.values() if each.is_ending)
-        keys = {attempt.key for process in ending for attempt in process.attempts}
-        return any(attempt.key in keys for attempt in batch.attempts)
+    def _give(self, worker: WorkerProcess, batch: _WaitingItems) -> None:
+        self._table.give(worker, [group.remove_stopped_items() for group in batch.groups])
+
+    def _is_held_back(self, batch: _WaitingCommand | _WaitingItems) -> bool:
+        """Return whether it is suspended, or a stopped attempt of an item is not gone yet."""
+        if isinstance(batch, _WaitingCommand):
+            attempt = batch.attempt
+            ending = (command for command in self._table.commands if command.is_ending)
+            return attempt.is_suspended or any(each.attempt.key == attempt.key for each in ending)
+        ending_groups = [
+            group for worker in self.workers if worker.is_ending for group in worker.groups
+        ]
+        return any(
+            not set(group.items).isdisjoint(ending.items)
+            for ending in ending_groups
+            for group in batch.groups
+            if group.job == ending.job
+        )
 
     # --- resizing and stopping ------------------------------------------------------------------
 
@@ -206,7 +226,7 @@ class LocalEngine:
         attempt.is_suspended = True
         self._set_waiting_servers(attempt, 0)
         for command in self._table.commands:
-            if attempt in command.attempts:
+            if attempt is command.attempt:
                 self._table.suspend(command)
 
     def resume(self, job: str, item: int, servers: int) -> None:
@@ -216,13 +236,13 @@ class LocalEngine:
         attempt.is_suspended = False
         self._set_waiting_servers(attempt, servers)
         for command in self._table.commands:
-            if attempt in command.attempts:
+            if attempt is command.attempt:
                 self._table.go_on(command, servers)
 
     def _set_waiting_servers(self, attempt: Attempt, servers: int) -> None:
         """Change how many servers an attempt will get, if it waits for them."""
         for place, batch in enumerate(self._waiting):
-            if attempt in batch.attempts:
+            if isinstance(batch, _WaitingCommand) and batch.attempt is attempt:
                 self._waiting[place] = batch._replace(servers=servers)
 
     def resize(self, job: str, item: int, servers: int) -> None:
@@ -230,38 +250,61 @@ class LocalEngine:
             return
         self._set_waiting_servers(attempt, servers)
         for command in self._table.commands:
-            if attempt in command.attempts:
+            if attempt is command.attempt:
                 self._table.resize(command, servers)
 
     def stop(self, job: str, item: int) -> None:
-        attempt = self._attempts.pop((job, item), None)
-        if attempt is None:
-            return
+        if (attempt := self._attempts.pop((job, item), None)) is not None:
+            self._stop_command(attempt)
+        elif not self._stop_waiting_item(job, item):
+            self._stop_given_item(job, item)
+
+    def _stop_command(self, attempt: Attempt) -> None:
         attempt.is_stopped = True
         for batch in self._waiting:
-            if attempt in batch.attempts:
-                batch.attempts.remove(attempt)
-                if not batch.attempts:
-                    self._waiting.remove(batch)
+            if isinstance(batch, _WaitingCommand) and batch.attempt is attempt:
+                self._waiting.remove(batch)
                 return
-        for process in self._table.processes.values():
-            if attempt not in process.attempts:
+        for command in self._table.commands:
+            if command.attempt is attempt:
+                self._table.kill(command)
+
+    def _stop_waiting_item(self, job: str, item: int) -> bool:
+        """Stop an item that waits for a server; return whether it did."""
+        for batch in self._waiting:
+            if isinstance(batch, _WaitingCommand):
                 continue
-            if isinstance(process, WorkerProcess):
-                self._withdraw(process)
-            if attempt in process.attempts:
-                self._table.kill(process)
-            return
+            for group in batch.groups:
+                if group.job == job and item in group:
+                    group.stop(item)
+                    if not group.has_wanted_items:
+                        batch.groups.remove(group)
+                    if not batch.groups:
+                        self._waiting.remove(batch)
+                    return True
+        return False
+
+    def _stop_given_item(self, job: str, item: int) -> None:
+        """Stop an item that was given to a worker, which is killed if it may have started it."""
+        for worker in self.workers:
+            for group in worker.groups:
+                if group.job == job and item in group:
+                    group.stop(item)
+                    if not worker.is_ending:
+                        self._withdraw(worker)
+                        if group in worker.groups:
+                            self._table.kill(worker)
+                    return
 
     def _withdraw(self, worker: WorkerProcess) -> None:
-        """Take back what a worker has not started; all but stopped attempts wait again."""
-        attempts = [each for each in worker.withdraw() if not each.is_stopped]
-        if attempts:
-            self._waiting.appendleft(_Batch(attempts, 1))
+        """Take back what a worker has not started; all but stopped items wait again."""
+        groups = [group for group in worker.withdraw() if group.has_wanted_items]
+        if groups:
+            self._waiting.appendleft(_WaitingItems(groups))
 
     # --- waiting ------------------------------------------------------------------------------
 
-    def wait_for_outcomes(self, timeout: float) -> list[Outcome]:
+    def wait_for_outcomes(self, timeout: float) -> list[Outcome | FinishedItems]:
         end = time.monotonic() + timeout
         while True:
             self._launch()
@@ -284,6 +327,7 @@ class LocalEngine:
         now = time.monotonic()
         for worker in self.workers:
             if worker.patience_end <= now:
+                self._report_replies(worker.look())
                 self._withdraw(worker)
 
     def wake(self) -> None:
@@ -296,34 +340,45 @@ class LocalEngine:
         if isinstance(process, WorkerProcess):
             self._report_gone_worker(process, report)
         elif report is None:
-            self._lose(process.attempts[0])
+            self._report(process.attempt, is_lost=True)
         else:
             error, seconds = process.describe_failure(report), process.measure_seconds(report)
-            self._report(process.attempts[0], seconds, error=error, details=process.details)
+            self._report(process.attempt, seconds, error=error, details=process.details)
 
     def _report_gone_worker(self, worker: WorkerProcess, report: GoneReport | None) -> None:
         error = None if report is None else worker.describe_failure(report)
-        unstarted = worker.withdraw()
-        for attempt in worker.attempts:  # it was running, so there is at most one
-            if error is None:
-                self._lose(attempt)
-            else:
-                self._report(attempt, error=error, details=worker.details)
-        for attempt in unstarted:
-            if error is None or self._table.can_start_workers:
-                self._lose(attempt, was_started=False)
-            else:
-                self._report(attempt, error=error)
+        was_running = worker.has_started_item
+        for group in list(worker.groups):
+            for item in group.items:
+                if was_running and error is None:
+                    self._report_item(group, item, is_lost=True)
+                elif was_running:
+                    self._report_item(group, item, error=error, details=worker.details)
+                elif error is None or self._table.can_start_workers:
+                    self._report_item(group, item, is_lost=True, was_started=False)
+                else:
+                    self._report_item(group, item, error=error)
+                was_running = False  # those after it were waiting
 
     def _report_replies(self, replies: list[Reply]) -> None:
-        for attempt, seconds, error, details, result in replies:
-            self._report(attempt, seconds, error=error, details=details, result=result)
+        for group, items, seconds, results, error, details in replies:
+            if error is not None:
+                self._report_item(group, items[0], seconds[0], error=error, details=details)
+            elif len(items) == 1 or group.has_stopped_items:
+                for item, spent, result in zip(items, seconds, results, strict=True):
+                    self._report_item(group, item, spent, result=result)
+            else:
+                self._outcomes.append(FinishedItems(group.job, items, seconds, results))
 
-    def _lose(self, attempt: Attempt, was_started: bool = True) -> None:
-        self._report(attempt, is_lost=True, was_started=was_started)
+    def _report_item(
+        self, group: ItemGroup, item: int, seconds: float = 0.0, **details: Any
+    ) -> None:
+        """Report an item, unless it was stopped, even if it ended just before that."""
+        if not group.is_stopped(item):
+            self._outcomes.append(Outcome(group.job, item, seconds, **details))
 
     def _report(self, attempt: Attempt, seconds: float = 0.0, **details: Any) -> None:
-        """Report an attempt, unless it was stopped, even if it ended just before that."""
+        """Report a command, unless it was stopped, even if it ended just before that."""
         if not attempt.is_stopped:
             del self._attempts[attempt.key]
             self._outcomes.append(Outcome(attempt.job, attempt.item, seconds, **details))

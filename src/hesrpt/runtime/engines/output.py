@@ -11,9 +11,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
-from hesrpt.runtime.storage.logs import limit_log, open_log
+from hesrpt.runtime.engines.result_board import create_shared_file
+from hesrpt.runtime.storage.logs import limit_log, limit_output, open_log
 
 
 @contextlib.contextmanager
@@ -23,10 +24,10 @@ def redirect_output(log: str | Path | None) -> Iterator[None]:
         try:
             yield
         finally:
-            _flush()
+            flush_output()
         return
     saved = os.dup(1), os.dup(2)
-    _flush()
+    flush_output()
     try:
         handle = open_log(Path(log))
         os.dup2(handle, 1)
@@ -34,17 +35,79 @@ def redirect_output(log: str | Path | None) -> Iterator[None]:
         os.close(handle)
         yield
     finally:
-        _flush()
+        flush_output()
         for original, standard in zip(saved, (1, 2), strict=True):
             os.dup2(original, standard)
             os.close(original)
         finish_log(log)
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+def flush_output() -> None:
+    """Write what Python has buffered."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:  # an item may have replaced or closed them
         with contextlib.suppress(Exception):
-            stream.flush()
+            sys.stderr.flush()
+
+
+class OutputCapture:
+    """Collects the output of short items in one open file, and moves it to their logs.
+
+    Opening and removing a log for each of many items that print nothing would take long.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> Self:
+        flush_output()
+        self._saved = os.dup(1), os.dup(2)
+        for standard in (1, 2):
+            os.dup2(self._fd, standard)
+        return self
+
+    def save(self, log: str) -> None:
+        """Append what was printed since the last call to a log."""
+        flush_output()
+        move_output(self._fd, log)
+
+    def __exit__(self, *_: object) -> None:
+        flush_output()
+        for original, standard in zip(self._saved, (1, 2), strict=True):
+            os.dup2(original, standard)
+            os.close(original)
+
+
+def create_capture_file() -> int:
+    """Create a file without a path for :class:`OutputCapture`; return its descriptor."""
+    fd = create_shared_file("hesrpt-output")
+    append_always(fd)
+    return fd
+
+
+def append_always(fd: int) -> None:
+    """Let programs append to an open file, so that it can be cut while they write to it."""
+    import fcntl
+
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+
+
+def move_output(captured: int, log: str | Path) -> None:
+    """Append the content of a file to a log, and make the file empty."""
+    size = os.fstat(captured).st_size
+    if size == 0:
+        return
+    handle = open_log(Path(log))
+    try:
+        offset = 0
+        while offset < size:
+            offset += os.write(handle, os.pread(captured, 2**20, offset))
+        limit_output(handle)
+    finally:
+        os.close(handle)
+        os.ftruncate(captured, 0)
 
 
 def finish_log(log: str | Path) -> None:
@@ -60,11 +123,8 @@ def open_output(log: Path | None) -> IO[bytes]:
     """Open the file for a command's output: its log, or a temporary file if it has none."""
     if log is not None:
         return os.fdopen(open_log(log), "a+b")
-    import fcntl
-
     output = tempfile.TemporaryFile()  # noqa: SIM115
-    # So that it can be cut while programs write to it.
-    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+    append_always(output.fileno())
     return output
 
 

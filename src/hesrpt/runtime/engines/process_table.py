@@ -19,6 +19,7 @@ from hesrpt.runtime.engines.command_process import CommandProcess
 from hesrpt.runtime.engines.cores import choose_cores
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.event_loop import EventLoop
+from hesrpt.runtime.engines.item_groups import ItemGroup
 from hesrpt.runtime.engines.processes import POLL_SECONDS, pin_to_cores
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
@@ -81,7 +82,7 @@ class ProcessTable:
 
     def find_idle_worker(self) -> WorkerProcess | None:
         """Return a worker that has nothing to do, if there is one."""
-        return next((worker for worker in self.workers if worker.is_idle), None)
+        return next((worker for worker in self.workers if not worker.is_busy), None)
 
     def start_worker(self) -> WorkerProcess:
         """Start a worker."""
@@ -91,9 +92,9 @@ class ProcessTable:
         self._watch_supervision()
         return worker
 
-    def give(self, worker: WorkerProcess, attempts: Sequence[Attempt]) -> None:
-        """Give attempts to a worker."""
-        worker.give(attempts)
+    def give(self, worker: WorkerProcess, groups: Sequence[ItemGroup]) -> None:
+        """Give groups of items to a worker."""
+        worker.give(groups)
         self._watch_worker(worker)
 
     def start_command(self, attempt: Attempt, servers: int, max_servers: int) -> None:
@@ -252,8 +253,7 @@ class ProcessTable:
         if isinstance(process, WorkerProcess):
             if not process.channel.is_closed:
                 self._loop.unwatch(process.channel)
-            if process.error is None:
-                self._on_replies(process.receive(is_gone=True))
+            self._on_replies(process.receive(is_gone=True))
             if not process.is_ready and report is not None:
                 self._start_failures += process.is_late or not _was_killed(report)
         self._on_gone(process, report)

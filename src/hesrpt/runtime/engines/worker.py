@@ -3,9 +3,11 @@
 A worker has a connection of its own to the scheduler, and shares nothing with other workers. It
 receives functions once each, then items, which name their function by number.
 
-With each item comes a token, through a pipe of its own. The worker takes the token when it starts
-the item. The scheduler takes tokens back to withdraw items that have not started, and those of a
-dead worker tell it which items these are. Only one of the two can get a token.
+Items come in groups. With each group comes a token, through a pipe of its own. The worker takes the
+token when it starts the first item of the group. The scheduler takes tokens back to withdraw groups
+that have not started, and those of a dead worker tell it which groups these are. Only one of the
+two can get a token. What a worker has done of a group, and results that it has not sent yet, are in
+memory that it shares with the scheduler.
 
 This module must start quickly, so it imports little.
 """
@@ -21,7 +23,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.context import set_spawning_popen
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -35,17 +39,26 @@ from hesrpt.runtime.engines.error_details import (
     dump_result,
     report_exception,
 )
-from hesrpt.runtime.engines.output import redirect_output
+from hesrpt.runtime.engines.output import OutputCapture, flush_output, redirect_output
 from hesrpt.runtime.engines.processes import list_children, set_process_name
+from hesrpt.runtime.engines.result_board import ResultBoard, dump_results, split
 from hesrpt.runtime.text import describe_value
 
 T = TypeVar("T")
 
 # Items may replace the functions of the module, to test how something behaves over time.
-_read_clock = time.perf_counter
+_read_clock = time.monotonic
 
-#: The file descriptors of a worker: its connection, and the pipe with tokens.
-CONNECTION_FD, TOKENS_FD = 3, 4
+#: The file descriptors of a worker: its connection, the pipe with tokens, the memory that it shares
+#: with the scheduler, and the file for the output of items that run together.
+CONNECTION_FD, TOKENS_FD, BOARD_FD, CAPTURE_FD = 3, 4, 5, 6
+_OWN_FDS = (CONNECTION_FD, TOKENS_FD, BOARD_FD, CAPTURE_FD)
+# Larger results are sent by themselves, in bytes.
+_MAX_SHARED_BYTES = 2**16
+# The result of an item that takes longer than this is sent at once, in seconds.
+_SHORT_SECONDS = 0.001
+# How long results of short items are gathered before they are sent together, in seconds.
+_GATHER_SECONDS = 0.002
 # So many seconds do functions get that are to be called at exit.
 _EXIT_SECONDS = 2.0
 
@@ -62,7 +75,7 @@ class CallReport(NamedTuple, Generic[T]):
 def run_worker() -> None:
     """Run items until the scheduler closes the connection."""
     set_process_name("hesrpt-worker")
-    for fd in (CONNECTION_FD, TOKENS_FD):
+    for fd in _OWN_FDS:
         os.set_inheritable(fd, False)
     Worker(socket.socket(fileno=CONNECTION_FD)).run()
 
@@ -72,9 +85,11 @@ class Worker:
 
     def __init__(self, connection: socket.socket) -> None:
         self.channel = Channel(connection, has_fds=True)
+        self.board = ResultBoard(BOARD_FD)
         self.pid, self.files = os.getpid(), _identify_files()
         self.functions: dict[int, Any] = {}  # messages until the first call
-        self.token = b""  # taken from the pipe, but of an item that is still to come
+        self.token = b""  # taken from the pipe, but of a group that is still to come
+        self.sent_at = 0.0  # when results were sent last
 
     def run(self) -> None:
         """Work until the connection is closed."""
@@ -82,10 +97,10 @@ class Worker:
         while not self.channel.is_closed:
             for message in self.channel.receive():
                 (kind, *values), body, _ = message
-                if kind == "item":
-                    token, number, log = values
+                if kind == "items":
+                    token, number, logs, sizes = values
                     if self._take_token(token):
-                        self._run_item(number, log, body)
+                        self._run_items(number, logs, array("Q", sizes), body)
                 elif kind == "function":
                     number, sys.path[:] = values
                     self.functions[number] = message
@@ -93,6 +108,7 @@ class Worker:
                     self._forget(*values)
                 else:
                     sys.argv[:], multiprocessing.current_process().authkey = values
+            self._send_results()
 
     def _forget(self, number: int) -> None:
         function = self.functions.pop(number)
@@ -100,7 +116,7 @@ class Worker:
             close_all(function.fds)
 
     def _take_token(self, token: bytes) -> bool:
-        """Take the token of an item; return False if the scheduler has withdrawn the item."""
+        """Take the token of a group; return False if the scheduler has withdrawn the group."""
         if not self.token:
             with contextlib.suppress(BlockingIOError):
                 self.token = os.read(TOKENS_FD, 1)
@@ -109,36 +125,55 @@ class Worker:
         self.token = b""
         return True
 
-    def _run_item(self, function: int, log: str | None, argument: bytes) -> None:
-        def work() -> bytes:
-            try:
-                return dump_result(self._get_function(function)(cloudpickle.loads(argument)))
-            finally:
-                if os.getpid() != self.pid:
-                    os._exit(0)  # the item forked, and this is the child
+    # --- running items --------------------------------------------------------------------------
 
-        seconds, result, error, details = run_and_report(
-            work, log, lambda: describe_value(cloudpickle.loads(argument))
-        )
-        if error is not None:
-            # The item may run again elsewhere; it must not meet what it has started.
-            is_last = self._has_left_processes()
+    def _run_items(
+        self, number: int, logs: tuple[str, ...] | None, sizes: Sequence[int], body: bytes
+    ) -> None:
+        """Run the items of a group, with the output of each in its log, if they have logs."""
+        arguments = [body] if len(sizes) == 1 else split(body, sizes)
+        if logs is None:
+            for argument in arguments:
+                self._run_item(number, argument)
+                flush_output()
+        elif len(arguments) == 1:
+            self.board.start(_read_clock())
+            work, describe = partial(self._call, number, body), partial(_describe, body)
+            self._report(number, body, run_and_report(work, logs[0], describe))
         else:
-            called = self.functions[function]
-            # Ask its class, because objects of others may do anything when they are asked.
-            is_last = hasattr(type(called), "needs_new_worker") and called.needs_new_worker
-            if is_last:
-                _run_exit_functions()  # before the reply, so that they are done when it arrives
-        if _identify_files() != self.files:
-            os._exit(1)  # the item closed our files, and maybe opened others
-        failure = None if error is None else (error, *details)
-        self.channel.send(("ended", seconds, failure, is_last), result or b"")
-        while is_last:
-            time.sleep(60)  # until the scheduler kills this process with its children
+            with OutputCapture(CAPTURE_FD) as output:
+                for argument, log in zip(arguments, logs, strict=True):
+                    self._run_item(number, argument, log, output)
+        self._check_files()
 
-    def _has_left_processes(self) -> bool:
-        """Return whether items have left processes behind: our children, or those of our keeper."""
-        return bool(list_children(self.pid)) or list_children(os.getppid()) != [self.pid]
+    def _run_item(
+        self, number: int, argument: bytes, log: str = "", output: OutputCapture | None = None
+    ) -> None:
+        self.board.start(started := _read_clock())
+        try:
+            result = self._call(number, argument)
+            seconds = _read_clock() - started
+        except BaseException as error:  # even sys.exit(): an item must not end its worker
+            report = _report_error(error, started, output is not None, partial(_describe, argument))
+            if output is not None:
+                with contextlib.suppress(OSError):
+                    output.save(log)
+            self._report(number, argument, report)
+            return
+        if output is not None:
+            try:
+                output.save(log)
+            except OSError as error:
+                self._report(number, argument, _report_unwritable_output(error))
+                return
+        self._add_result(number, seconds, result)
+
+    def _call(self, number: int, argument: bytes) -> bytes:
+        try:
+            return dump_result(self._get_function(number)(cloudpickle.loads(argument)))
+        finally:
+            if os.getpid() != self.pid:
+                os._exit(0)  # the item forked, and this is the child
 
     def _get_function(self, number: int) -> Callable[[Any], Any]:
         function = self.functions[number]
@@ -153,6 +188,64 @@ class Worker:
             close_all(fds)
         return function  # type: ignore[no-any-return]
 
+    # --- replies --------------------------------------------------------------------------------
+
+    def _report(self, number: int, argument: bytes, report: CallReport[bytes]) -> None:
+        if report.error is None:
+            self._add_result(number, report.seconds, report.result or b"")
+            return
+        self._send_results()
+        # The item may run again elsewhere; it must not meet what it has started.
+        is_last = self._has_left_processes()
+        self._check_files()
+        failure = (report.error, *report.details)
+        self.channel.send(("failed", report.seconds, failure, is_last))
+        self._end_if(is_last)
+
+    def _add_result(self, number: int, seconds: float, result: bytes) -> None:
+        """Send a result, now or together with those of the next items if these are short."""
+        called = self.functions[number]
+        # Ask its class, because objects of others may do anything when they are asked.
+        is_last = hasattr(type(called), "needs_new_worker") and called.needs_new_worker
+        if is_last:
+            _run_exit_functions()  # before the reply, so that they are done when it arrives
+        if len(result) > _MAX_SHARED_BYTES or not self.board.add(seconds, result):
+            self._send_results()
+            if len(result) > _MAX_SHARED_BYTES:
+                self._check_files()
+                self._send("ended", 1, is_last, dump_results(seconds, result))
+            else:
+                self.board.add(seconds, result)
+        if is_last or seconds > _SHORT_SECONDS or _read_clock() - self.sent_at > _GATHER_SECONDS:
+            self._send_results(is_last)
+        self._end_if(is_last)
+
+    def _send_results(self, is_last: bool = False) -> None:
+        """Send the results that are on the board."""
+        if self.board.finished:
+            self._check_files()
+            self._send("ended", self.board.finished, is_last, [self.board.dump()])
+
+    def _send(self, kind: str, count: int, is_last: bool, body: Sequence[bytes]) -> None:
+        self.channel.send((kind, count, is_last), body)
+        self.board.clear()
+        self.sent_at = _read_clock()
+
+    def _check_files(self) -> None:
+        """End this process if an item has closed our files, and maybe opened others."""
+        if _identify_files() != self.files:
+            if self.board.finished:
+                self.board.remove_last()  # blame the last item
+            os._exit(1)
+
+    def _end_if(self, is_last: bool) -> None:
+        while is_last:
+            time.sleep(60)  # until the scheduler kills this process with its children
+
+    def _has_left_processes(self) -> bool:
+        """Return whether items have left processes behind: our children, or those of our keeper."""
+        return bool(list_children(self.pid)) or list_children(os.getppid()) != [self.pid]
+
 
 def _run_exit_functions() -> None:
     """Do what Python does at exit, such as sending what is in queues, unless it takes too long."""
@@ -164,7 +257,7 @@ def _run_exit_functions() -> None:
 def _identify_files() -> list[int]:
     """Return what the file descriptors of a worker refer to; nothing if one is closed."""
     try:
-        return [os.fstat(fd).st_ino for fd in (CONNECTION_FD, TOKENS_FD)]
+        return [os.fstat(fd).st_ino for fd in _OWN_FDS]
     except OSError:
         return []
 
@@ -176,19 +269,33 @@ def run_and_report(
 
     If it fails, the report says which item it was.
     """
-    start = _read_clock()
+    started = _read_clock()
     try:
         with redirect_output(log):
             try:
                 result = work()
-                return CallReport(_read_clock() - start, result)
+                return CallReport(_read_clock() - started, result)
             except BaseException as error:  # even sys.exit(): an item must not end its worker
-                seconds = _read_clock() - start
-                if log is not None:
-                    traceback.print_exc()
-                item = ""
-                with contextlib.suppress(BaseException):  # this runs the user's code
-                    item = describe_item()
-                return CallReport(seconds, None, *report_exception(error, item))
+                return _report_error(error, started, log is not None, describe_item)
     except OSError as error:
-        return CallReport(0.0, None, f"its output cannot be written: {error}")
+        return _report_unwritable_output(error)
+
+
+def _report_error(
+    error: BaseException, started: float, is_logged: bool, describe_item: Callable[[], str]
+) -> CallReport[Any]:
+    seconds = _read_clock() - started
+    if is_logged:
+        traceback.print_exception(error)
+    item = ""
+    with contextlib.suppress(BaseException):  # this runs the user's code
+        item = describe_item()
+    return CallReport(seconds, None, *report_exception(error, item))
+
+
+def _report_unwritable_output(error: OSError) -> CallReport[Any]:
+    return CallReport(0.0, None, f"its output cannot be written: {error}")
+
+
+def _describe(argument: bytes) -> str:
+    return describe_value(cloudpickle.loads(argument))

@@ -9,27 +9,33 @@ import signal
 import socket
 import sys
 import time
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hesrpt.runtime.engines.attempts import Attempt, describe_end
+from hesrpt.runtime.engines.attempts import describe_end
 from hesrpt.runtime.engines.channel import Channel, close_all
-from hesrpt.runtime.engines.engine import PackedFunction, PythonTask
-from hesrpt.runtime.engines.error_details import (
-    NO_DETAILS,
-    ErrorDetails,
-    ErrorReport,
-    create_timeout_report,
-)
+from hesrpt.runtime.engines.engine import PackedFunction
+from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
+from hesrpt.runtime.engines.item_groups import ItemGroup
 from hesrpt.runtime.engines.launching import build_python_command
+from hesrpt.runtime.engines.output import create_capture_file, move_output
+from hesrpt.runtime.engines.result_board import (
+    BoardView,
+    ItemResults,
+    create_board_file,
+    parse_results,
+)
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
-from hesrpt.runtime.storage.logs import limit_log
+from hesrpt.runtime.storage.logs import limit_log, limit_output
 
 # If an item takes longer than this, in seconds, those after it go to other workers.
 _PATIENCE_SECONDS = 0.05
+# A worker is given further items while it has at most so many groups left.
+_PREFETCH_GROUPS = 2
 # A worker that is not ready after this long, in seconds, is replaced.
 _START_SECONDS = 120.0
 # A worker that closes its connection usually ends. If it does not, it is killed after this long.
@@ -37,24 +43,25 @@ _EXIT_SECONDS = 0.2
 
 
 class Reply(NamedTuple):
-    """A worker's report of an item that has ended."""
+    """A worker's report of items that have ended: all with results, or one with an error."""
 
-    attempt: Attempt
-    seconds: float
-    error: str | None
-    details: ErrorDetails
-    result: bytes
+    group: ItemGroup
+    items: Sequence[int]
+    seconds: Sequence[float]
+    results: Sequence[bytes]
+    error: str | None = None
+    details: ErrorDetails = NO_DETAILS
 
 
 class WorkerProcess:
-    """A worker. It runs its attempts one after another."""
+    """A worker. It runs its groups of items one after another."""
 
     servers = 1
 
     def __init__(self, number: int, supervision: Supervision, directory: str | None) -> None:
         self.number = number
         self.pid: int | None = None  # not known at first
-        self.attempts: deque[Attempt] = deque()  # those without a reply
+        self.groups: deque[ItemGroup] = deque()  # with items without a reply
         self.is_ready = False  # whether it has started
         self.is_late = False  # whether it took too long to start
         self.has_to_end = False  # whether it has sent its last reply
@@ -64,9 +71,12 @@ class WorkerProcess:
         self._exit_by = inf  # when to kill it, if it has closed its connection
         self._has_left = False  # whether it went on without its connection, and was killed
         self._functions: set[int] = set()  # the numbers of those it has
-        self._generation = 0  # of tokens: those of withdrawn items are not valid any more
-        self._is_slow = False  # whether items were withdrawn, because the running one takes long
-        self.busy_since = inf  # when it started what it is doing now
+        self._generation = 0  # of tokens: those of withdrawn groups are not valid any more
+        self._busy_since = inf  # when it was given something while it had nothing to do
+        self._looked_since = 0.0  # since when it had been busy with an item that took long
+        self._sent = 0  # how often it has sent results
+        self._replied = 0  # for how many items it has sent a reply, or their results were read
+        self._read_early = 0  # how many of the results were read before they were sent
         with contextlib.ExitStack() as on_error:
             ours, theirs = socket.socketpair()
             on_error.callback(ours.close)
@@ -75,15 +85,24 @@ class WorkerProcess:
             os.set_blocking(self._tokens[0], False)
             fds = list(self._tokens)
             on_error.callback(close_all, fds)
-            for copy, fd in ((_duplicate, 1), (_duplicate, 2), (os.dup, self._tokens[0])):
+            fds.append(board := create_board_file())
+            fds.append(capture := create_capture_file())
+            for copy, fd in (
+                (_duplicate, 1),
+                (_duplicate, 2),
+                (os.dup, self._tokens[0]),
+                (os.dup, capture),
+            ):
                 fds.append(copy(fd))
+            self._board, self._capture = BoardView(board), capture
             on_error.pop_all()
         ours.setblocking(False)
         self.channel = Channel(ours)
+        out, err, tokens, output = fds[4:]
         supervision.start(
             number,
             build_python_command("worker", "run_worker"),
-            fds=[*fds[2:4], theirs.detach(), fds[4]],
+            fds=[out, err, theirs.detach(), tokens, board, output],
             directory=directory,
         )
         # The key opens connections to the managers and queues of multiprocessing.
@@ -91,33 +110,55 @@ class WorkerProcess:
         self.channel.send(("arguments", list(sys.argv), key))
 
     @property
-    def is_idle(self) -> bool:
-        """Whether it can be given attempts."""
-        return not self.attempts and not self.is_ending
+    def is_busy(self) -> bool:
+        """Whether it holds a server."""
+        return bool(self.groups) or self.is_ending
 
     @property
     def can_prefetch(self) -> bool:
-        """Whether to give it further attempts while it runs one."""
-        return len(self.attempts) == 1 and not (self.is_ending or self._is_slow)
+        """Whether to give it further items before it has done those that it has."""
+        has_little_left = 0 < len(self.groups) <= _PREFETCH_GROUPS
+        return has_little_left and not self.is_ending and not self._is_slow
+
+    @property
+    def busy_since(self) -> float:
+        """When it started what it is doing now, on the monotonic clock."""
+        return max(self._board.started_at, self._busy_since) if self.groups else inf
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether the running item takes long, and those after it were withdrawn."""
+        return self.busy_since == self._looked_since
 
     @property
     def deadline(self) -> float:
         """When it is to be killed, on the monotonic clock."""
         if self.channel.is_closed:
             return self._exit_by
-        if self.is_ending or not self.attempts:
+        if self.is_ending or not self.groups:
             return inf
         if not self.is_ready:
             return self.busy_since + _START_SECONDS
-        timeout = self.attempts[0].task.timeout
-        if timeout is None or self.channel.has_partial_message:
+        if self.channel.has_partial_message or all(each.timeout is None for each in self.groups):
             return inf
-        return self.busy_since + timeout
+        timeout = self._find_running_group().timeout
+        return inf if timeout is None else self.busy_since + timeout
+
+    def _find_running_group(self) -> ItemGroup:
+        """Return the group that it has started last."""
+        ahead = self._board.started - self._replied
+        for group in self.groups:
+            if ahead <= len(group):
+                return group
+            ahead -= len(group)
+        return self.groups[-1]
 
     @property
     def patience_end(self) -> float:
-        """When to withdraw the attempts that wait for the running one."""
-        if len(self.attempts) < 2 or self._is_slow or not self.is_ready:
+        """When to look for results that were not sent, and to withdraw what waits."""
+        if not self.groups or not self.is_ready or self._is_slow:
+            return inf
+        if len(self.groups) == len(self.groups[0]) == 1:
             return inf
         return self.busy_since + _PATIENCE_SECONDS
 
@@ -128,38 +169,46 @@ class WorkerProcess:
         elif not self.is_ready:
             self.is_late = True
         else:
-            timeout = self.attempts[0].task.timeout
+            timeout = self._find_running_group().timeout
             assert timeout is not None
             self.error, self.details = create_timeout_report(timeout)
 
-    def give(self, attempts: Sequence[Attempt]) -> None:
-        """Give the worker attempts, to run one after another."""
-        if not self.attempts:
-            self.busy_since, self._is_slow = time.monotonic(), False
+    def give(self, groups: Sequence[ItemGroup]) -> None:
+        """Give the worker groups of items, to run one after another."""
+        if not self.groups:
+            self._busy_since = time.monotonic()
         token = bytes([self._generation])
-        os.write(self._tokens[1], token * len(attempts))
-        for attempt in attempts:
-            task = attempt.task
-            assert isinstance(task, PythonTask)
-            function: PackedFunction = task.function
+        os.write(self._tokens[1], token * len(groups))
+        for group in groups:
+            tasks = group.tasks
+            function: PackedFunction = tasks.function
             if function.number not in self._functions:
                 self._functions.add(function.number)
-                head, fds = ("function", function.number, function.path), map(os.dup, function.fds)
-                self.channel.add(head, function.pickled, list(fds))
-            log = None if task.log is None else str(task.log)
-            self.channel.add(("item", token, function.number, log), task.argument)
-        self.attempts.extend(attempts)
+                fds = list(map(os.dup, function.fds))
+                self.channel.add(
+                    ("function", function.number, function.path), function.pickled, fds
+                )
+            logs = None if tasks.logs is None else tuple(map(str, tasks.list_logs()))
+            sizes = array("Q", map(len, tasks.arguments)).tobytes()
+            head = ("items", token, function.number, logs, sizes)
+            is_one = len(tasks) == 1
+            self.channel.add(head, tasks.arguments if is_one else b"".join(tasks.arguments))
+        self.groups.extend(groups)
         self.channel.flush()
 
-    def withdraw(self) -> list[Attempt]:
-        """Take back the attempts that it has not started, and return them."""
+    def withdraw(self) -> list[ItemGroup]:
+        """Take back the groups that it has not started, and return them."""
         self._generation = (self._generation + 1) % 256
-        self._is_slow = True
         tokens = b""
         with contextlib.suppress(BlockingIOError):
             tokens = os.read(self._tokens[0], 2**16)
-        unstarted = [self.attempts.pop() for _ in tokens]
+        unstarted = [self.groups.pop() for _ in tokens]
         return unstarted[::-1]
+
+    def look(self) -> list[Reply]:
+        """Return results that it has not sent, because it is busy with an item that takes long."""
+        self._looked_since = self.busy_since
+        return self._read_board()
 
     def forget(self, function: int) -> None:
         """Let the worker release a function."""
@@ -167,32 +216,65 @@ class WorkerProcess:
             self._functions.discard(function)
             self.channel.send(("forget", function))
 
+    # --- replies --------------------------------------------------------------------------------
+
     def receive(self, *, is_gone: bool = False) -> list[Reply]:
-        """Return replies that have arrived; if the process is gone, all that it has sent.
+        """Return replies that have arrived; if the process is gone, all that it has left.
 
         After its last reply, a worker has to be killed. If that is an error, the item has left
         processes behind, and its reply is held back until they are gone.
         """
-        replies = []
+        replies: list[Reply] = []
         messages = self.channel.receive_all() if is_gone else self.channel.receive()
         if self.channel.is_closed:
             self.is_ending, self._exit_by = True, time.monotonic() + _EXIT_SECONDS
         for (kind, *values), body, _ in messages:
-            self.busy_since = time.monotonic()
             if kind == "ready":
-                self.is_ready = True
-                continue
-            seconds, failure, is_last = values
-            self.has_to_end = is_last
-            error, details = (None, NO_DETAILS) if failure is None else _read_failure(failure)
-            if is_last and error is not None:
-                self.error, self.details = error, details
-                break
-            self._is_slow = False
-            replies.append(Reply(self.attempts.popleft(), seconds, error, details, body))
+                self.is_ready, self._busy_since = True, time.monotonic()
+            elif kind == "ended":
+                count, self.has_to_end = values
+                self._sent += 1
+                replies += self._take(parse_results(body, count), self._read_early)
+                self._read_early = 0
+            else:
+                seconds, (error, *details), self.has_to_end = values
+                if self.has_to_end:
+                    self.error, self.details = error, ErrorDetails(*details)
+                    break
+                failed = self._take(ItemResults((seconds,), (b"",)), 0)
+                replies += [
+                    each._replace(error=error, details=ErrorDetails(*details)) for each in failed
+                ]
         if self.channel.is_garbled and self.error is None:
             self.error = "something was written to the connection of its worker"
             self.has_to_end = True
+        if is_gone:
+            replies += self._read_board()
+            self._save_output()
+        return replies
+
+    def _read_board(self) -> list[Reply]:
+        """Return results that are on its board, and were not read before."""
+        results = self._board.read(self._sent)
+        if results is None:
+            return []
+        replies = self._take(results, self._read_early)
+        self._read_early = len(results.seconds)
+        return replies
+
+    def _take(self, results: ItemResults, start: int) -> list[Reply]:
+        """Return the results from some place on as replies to the items that come next."""
+        replies = []
+        while start < len(results.seconds):
+            group = self.groups[0]
+            stop = min(start + len(group), len(results.seconds))
+            items = group.take(stop - start)
+            part = results.seconds[start:stop], results.results[start:stop]
+            replies.append(Reply(group, items, *part))
+            self._replied += stop - start
+            if not len(group):
+                self.groups.popleft()
+            start = stop
         return replies
 
     def describe_failure(self, report: GoneReport) -> str:
@@ -205,17 +287,31 @@ class WorkerProcess:
 
     def limit_output(self) -> None:
         """Cut the log of the running item if that has become too large."""
-        if self.attempts and (log := self.attempts[0].task.log) is not None:
-            limit_log(log)
+        limit_output(self._capture)
+        if self.groups and self.groups[0].tasks.logs is not None:
+            limit_log(self.groups[0].tasks.logs.get(self.groups[0].next_item))
+
+    def _save_output(self) -> None:
+        """Move what its last item has printed to the log of the item."""
+        if self.groups and self.groups[0].tasks.logs is not None:
+            with contextlib.suppress(OSError):
+                log = self.groups[0].tasks.logs.get(self.groups[0].next_item)
+                move_output(self._capture, log)
+
+    @property
+    def has_started_item(self) -> bool:
+        """Whether an item was running when the process ended."""
+        return self._board.started > self._replied
 
     def close(self) -> None:
         """Release it after its end."""
         self.close_files()
 
     def close_files(self) -> None:
-        """Close its connection."""
+        """Close its connection, and the files that it shares."""
         self.channel.close()
-        close_all(self._tokens)
+        self._board.close()
+        close_all((*self._tokens, self._capture))
 
 
 def _duplicate(fd: int) -> int:
@@ -224,9 +320,3 @@ def _duplicate(fd: int) -> int:
         return os.dup(fd)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
-
-
-def _read_failure(failure: tuple[Any, ...]) -> ErrorReport:
-    """Return what a worker has sent about an error."""
-    error, *details = failure
-    return ErrorReport(error, ErrorDetails(*details))

@@ -7,7 +7,7 @@ and each looks at one value at a time. A job may have millions of items, so an i
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hesrpt.runtime.identity.earlier_items import Matches, Places
 
@@ -23,10 +23,18 @@ class Completions:
         self.states = bytearray()  # by item; those beyond its end are unfinished
         self.places = Places()  # of the items that were done in earlier runs
 
-    def add_done(self, item: int) -> None:
-        """Add an item that is done, once its result can be read."""
-        if self._set_state(item, DONE):
-            self.order.append(item)
+    def add_done(self, items: Sequence[int]) -> None:
+        """Add items that are done, in ascending order, once their results can be read."""
+        first, last = items[0], items[-1]
+        if last >= len(self.states):
+            self.states.extend(bytes(last + 1 - len(self.states)))
+        if last - first == len(items) - 1 and not any(self.states[first : last + 1]):
+            self.states[first : last + 1] = bytes((DONE,)) * len(items)
+            self.order.extend(items)
+            return
+        for item in items:
+            if self._set_state(item, DONE):
+                self.order.append(item)
 
     def add_failed(self, item: int) -> None:
         """Add an item that has failed for good."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import cloudpickle
 
 from hesrpt.errors import InputError, JobError
-from hesrpt.runtime.engines.engine import Engine, Outcome, PythonTask, Task
+from hesrpt.runtime.engines.engine import Engine, PythonTasks, Task
 from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.items.calls import Call, CallEnd, Caller
 from hesrpt.runtime.items.source import SourceListener
+from hesrpt.runtime.storage.logs import LogPaths
 
 T = TypeVar("T")
 
@@ -168,14 +168,22 @@ class CallSource:
             if self.is_shut_down:
                 listener.report_end(self._count_calls)
 
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
+    def create_tasks(
+        self, items: Sequence[int], servers: int, logs: LogPaths | None
+    ) -> Mapping[int, Task]:
+        arguments = list(map(self._start_call, items))
+        return PythonTasks(
+            items, arguments, function=self.function, timeout=self.timeout, logs=logs
+        )
+
+    def _start_call(self, item: int) -> Any:
+        """Return the packed call of an item."""
         with self.lock:
             if item not in self.running:
                 self.started_count += 1
                 self.running[item] = self._take_call()
             call = self.running[item]
-        packed = self.cancelled_call if call is None else call.packed
-        return PythonTask(function=self.function, argument=packed, timeout=self.timeout, log=log)
+        return self.cancelled_call if call is None else call.packed
 
     def _take_call(self) -> _SubmittedCall | None:
         """Return the next call, or None if it was cancelled or somebody finished its future."""
@@ -186,9 +194,10 @@ class CallSource:
             return None
         return call if call.future.set_running_or_notify_cancel() else None
 
-    def finish_item(self, outcome: Outcome) -> None:
-        if (call := self.running.pop(outcome.item, None)) is not None:
-            self.resolver.put(partial(self._resolve, call.future, outcome.result))
+    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
+        for item, result in zip(items, results, strict=True):
+            if (call := self.running.pop(item, None)) is not None:
+                self.resolver.put(partial(self._resolve, call.future, result))
 
     def drop_item(self, item: int, error: str) -> None:
         if (call := self.running.pop(item, None)) is not None:

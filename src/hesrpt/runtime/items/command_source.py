@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.engines.engine import CommandTask, Outcome, Task
+from hesrpt.runtime.engines.engine import CommandTask, Task
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import fingerprint_command_items
 from hesrpt.runtime.items.source import SourceListener
+from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
 
@@ -37,7 +38,13 @@ class CommandSource:
     def open(self, listener: SourceListener) -> None:
         """Do nothing: all items are known from the start."""
 
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
+    def create_tasks(
+        self, items: Sequence[int], servers: int, logs: LogPaths | None
+    ) -> Mapping[int, Task]:
+        get_log = (lambda item: None) if logs is None else logs.get
+        return {item: self._create_task(item, servers, get_log(item)) for item in items}
+
+    def _create_task(self, item: int, servers: int, log: Path | None) -> CommandTask:
         template = self.template
         filled = template.fill_in(item, servers)
         return CommandTask(
@@ -59,7 +66,7 @@ class CommandSource:
     def get_key(self, item: int) -> bytes:
         return create_key(self.fingerprints[item], self.run, item)
 
-    def finish_item(self, outcome: Outcome) -> None:
+    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
         """Do nothing: the template holds all items."""
 
     def drop_item(self, item: int, error: str) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
+from hesrpt.runtime.engines.engine import PythonTasks, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
 from hesrpt.runtime.engines.pickling import load_harmless
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
 from hesrpt.runtime.items.source import SourceListener
+from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
@@ -140,13 +140,16 @@ class PythonSource:
         is_small = self.unfinished_bytes < _MAX_READ_AHEAD_BYTES
         return len(self.unfinished) < (maximum if is_small else minimum)
 
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
-        return PythonTask(
+    def create_tasks(
+        self, items: Sequence[int], servers: int, logs: LogPaths | None
+    ) -> Mapping[int, Task]:
+        return PythonTasks(
+            items,
+            [self.unfinished[item].packed for item in items],
             function=self.function,
-            argument=self.unfinished[item].packed,
             timeout=self.timeout,
-            log=log,
-            keep_result=self.keep_results,
+            logs=logs,
+            keep_results=self.keep_results,
         )
 
     def describe_value(self, item: int) -> str:
@@ -163,11 +166,11 @@ class PythonSource:
     def get_key(self, item: int) -> bytes:
         return create_key(self.unfinished[item].fingerprint, self.run, item)
 
-    def finish_item(self, outcome: Outcome) -> None:
+    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
         with self.changed:
-            finished = self.unfinished.pop(outcome.item, None)
-            if finished is not None:
-                self.unfinished_bytes -= _count_bytes(finished.packed)
+            for item in items:
+                if (finished := self.unfinished.pop(item, None)) is not None:
+                    self.unfinished_bytes -= _count_bytes(finished.packed)
             self.changed.notify()
 
     def drop_item(self, item: int, error: str) -> None:

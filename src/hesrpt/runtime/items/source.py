@@ -7,12 +7,12 @@ items of a command (:mod:`~hesrpt.runtime.items.command_source`), and calls subm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from hesrpt.runtime.engines.engine import Outcome, Task
+from hesrpt.runtime.engines.engine import Task
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Match, Matches
+from hesrpt.runtime.storage.logs import LogPaths
 
 
 class SourceListener(Protocol):
@@ -48,8 +48,10 @@ class Source(Protocol):
     def open(self, listener: SourceListener) -> None:
         """Start reading items."""
 
-    def create_task(self, item: int, servers: int, log: Path | None) -> Task:
-        """Return the task of an item."""
+    def create_tasks(
+        self, items: Sequence[int], servers: int, logs: LogPaths | None
+    ) -> Mapping[int, Task]:
+        """Return the tasks of items that start together, by item."""
 
     def describe_value(self, item: int) -> str:
         """Return an item that is not done as a short text; an empty one if that is not known."""
@@ -57,8 +59,8 @@ class Source(Protocol):
     def get_key(self, item: int) -> bytes:
         """Return what identifies an item in the journal, while it is not done."""
 
-    def finish_item(self, outcome: Outcome) -> None:
-        """Release an item that is done: no task will be created for it again."""
+    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
+        """Release items that are done: no task will be created for them again."""
 
     def drop_item(self, item: int, error: str) -> None:
         """Release an item that has failed; it may be retried later."""

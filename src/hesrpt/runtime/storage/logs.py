@@ -31,10 +31,20 @@ class LogName(NamedTuple):
     run: int  # how often the job had been resumed then: after that, items may be elsewhere
 
 
-def get_log_path(directory: Path, job_number: int, name: LogName) -> Path:
-    """Return the path of the output of an item."""
-    suffix = f"-{name.run}" if name.run else ""
-    return directory.joinpath("logs", f"{job_number}-{name.item}{suffix}.log")
+class LogPaths(NamedTuple):
+    """The paths of the logs of a job's items: with the number of the item in between."""
+
+    prefix: str
+    suffix: str | None  # None: the prefix is the path of the only log
+
+    def get(self, item: int) -> Path:
+        """Return the path of an item's log."""
+        return Path(self.prefix if self.suffix is None else f"{self.prefix}{item}{self.suffix}")
+
+
+def get_log_paths(directory: Path, job_number: int, run: int) -> LogPaths:
+    """Return the paths of the outputs of a job's items, given how often it had been resumed."""
+    return LogPaths(f"{directory}/logs/{job_number}-", f"-{run}.log" if run else ".log")
 
 
 def find_logs(directory: Path, job_number: int) -> dict[LogName, Path]:

@@ -1,0 +1,82 @@
+"""Items of one job that a worker claims together, to run them one after another."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from hesrpt.runtime.engines.engine import PythonTasks
+
+# A batch is divided into at most so many groups. A batch is short, so a group is very short: what
+# is in a group cannot be taken back once its first item has started.
+_GROUPS = 10
+
+
+class ItemGroup:
+    """Items in ascending order, until a worker has replied to all of them."""
+
+    __slots__ = ("_first", "_items", "_stopped", "job", "tasks")
+
+    def __init__(self, job: str, tasks: PythonTasks) -> None:
+        self.job, self.tasks = job, tasks
+        self._items: Sequence[int] = tasks.numbers
+        self._first = 0  # those before have ended
+        self._stopped: set[int] = set()  # their outcomes are not reported
+
+    def __len__(self) -> int:
+        return len(self._items) - self._first
+
+    @property
+    def timeout(self) -> float | None:
+        return self.tasks.timeout
+
+    @property
+    def next_item(self) -> int:
+        """The first item that has not ended."""
+        return self._items[self._first]
+
+    def __contains__(self, item: int) -> bool:
+        """Return whether an item has not ended, and was not stopped."""
+        place = bisect_left(self._items, item, self._first)
+        is_here = place < len(self._items) and self._items[place] == item
+        return is_here and item not in self._stopped
+
+    @property
+    def items(self) -> Sequence[int]:
+        """The items that have not ended, stopped ones included."""
+        return self._items[self._first :]
+
+    @property
+    def has_wanted_items(self) -> bool:
+        """Whether there are items that have not ended, and were not stopped."""
+        return len(self) > len(self._stopped)
+
+    def stop(self, item: int) -> None:
+        """Do not report the outcome of an item."""
+        self._stopped.add(item)
+
+    def is_stopped(self, item: int) -> bool:
+        return item in self._stopped
+
+    @property
+    def has_stopped_items(self) -> bool:
+        return bool(self._stopped)
+
+    def remove_stopped_items(self) -> ItemGroup:
+        """Return what is left of a group that no worker has."""
+        if not self._stopped:
+            return self
+        return ItemGroup(self.job, self.tasks.without(self._stopped))
+
+    def take(self, count: int) -> Sequence[int]:
+        """Remove items that have ended, and return them."""
+        taken = self._items[self._first : self._first + count]
+        self._first += count
+        return taken
+
+
+def divide(job: str, tasks: PythonTasks) -> Iterator[ItemGroup]:
+    """Divide a batch into groups."""
+    size = -(-len(tasks) // _GROUPS)
+    for start in range(0, len(tasks), size):
+        yield ItemGroup(job, tasks.slice(start, start + size))
