@@ -34,7 +34,7 @@ def test_curves_are_grouped_by_application_and_source(
     assert read_curves(path) == [
         Curve("sort, lab", (1.0, 2.0), (1.0, 1.5)),
         # The fewest workers, 8 here, count as one server.
-        Curve("sort, home", (1.0, 2.0), (1.0, 1.5)),
+        Curve("sort, home", (1.0, 2.0), (1.0, 1.5), base=8.0),
     ]
 
 

@@ -7,6 +7,7 @@ from hesrpt._version import __version__
 from hesrpt.errors import (
     CertificateError,
     FitError,
+    FitWarning,
     InputError,
     JobError,
     OverloadWarning,
@@ -42,6 +43,7 @@ __all__ = [
     "Comparison",
     "Custom",
     "FitError",
+    "FitWarning",
     "InputError",
     "ItemFailure",
     "Job",

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "CertificateError",
     "FitError",
+    "FitWarning",
     "InputError",
     "JobError",
     "OverloadWarning",
@@ -49,6 +50,10 @@ class JobError(RuntimeError):
 
 class OverloadWarning(UserWarning):
     """Jobs arrive faster than they can be served, so averages mean little."""
+
+
+class FitWarning(UserWarning):
+    """A fitted speedup hardly agrees with the measured points; the message says why."""
 
 
 class CertificateError(ValueError):

@@ -57,6 +57,7 @@ class Curve:
     application: str
     servers: tuple[float, ...]
     speedups: tuple[float, ...]
+    base: float = 1.0  # the workers that count as one server
 
     @property
     def concave(self) -> Measured:
@@ -70,6 +71,7 @@ def read_curves(path: str | Path) -> list[Curve]:
     The columns are ``workers`` (or ``servers``), ``speedup`` (or ``throughput``), and for several
     curves ``application`` and ``source``; other columns are ignored. Throughputs become speedups:
     the fewest workers of a curve count as one server, and its throughput there as speedup 1.
+    :attr:`Curve.base` is how many workers that are.
     """
     table = _read_table(path, _CURVE_COLUMNS, required="workers", ignore_unknown=True)
     workers = _find_one_column(table, ("workers", "servers"))
@@ -78,7 +80,9 @@ def read_curves(path: str | Path) -> list[Curve]:
     curves: dict[str, list[_Point]] = {}
     for label, point in zip(_label_rows(table), points, strict=True):
         curves.setdefault(label, []).append(point)
+    bases = dict.fromkeys(curves, 1.0)
     if values != "speedup":
+        bases = {label: min(points).workers for label, points in curves.items()}
         curves = {
             label: _normalise(label, points, table.source) for label, points in curves.items()
         }
@@ -87,6 +91,7 @@ def read_curves(path: str | Path) -> list[Curve]:
             application=label,
             servers=tuple(point.workers for point in points),
             speedups=tuple(point.value for point in points),
+            base=bases[label],
         )
         for label, points in curves.items()
     ]

@@ -43,7 +43,8 @@ def test_superlinear_curves_and_single_points_can_be_fitted() -> None:
     )
 )
 def test_every_curve_can_be_fitted(points: list[tuple[int, float]]) -> None:
-    fit = fit_curve(Curve("job", *zip(*((float(k), s) for k, s in points), strict=True)))
+    servers, speedups = zip(*((float(k), s) for k, s in points), strict=True)
+    fit = fit_curve(Curve("job", servers, speedups))
     row = fit.get_row()
     assert (row["p"] is None) == (fit.power_law is None)
     assert row["better"] in ("k^p", "Amdahl", "neither")

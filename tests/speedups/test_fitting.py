@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt import Amdahl, FitError, PowerLaw, fit_amdahl, fit_power_law
+from hesrpt import Amdahl, FitError, FitWarning, PowerLaw, fit_amdahl, fit_power_law
 
 SERVERS = np.array([1, 2, 4, 8, 16, 32])
 
@@ -26,6 +26,7 @@ def test_exact_amdahl_curve_is_recovered(f: float) -> None:
     assert fit.r_squared == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::hesrpt.FitWarning")  # outliers lower R²
 @given(st.floats(0.2, 0.9), st.integers(0, 10_000))
 def test_noise_and_an_outlier_hardly_change_the_fit(p: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -35,6 +36,7 @@ def test_noise_and_an_outlier_hardly_change_the_fit(p: float, seed: int) -> None
     assert fit_power_law(k, measured).p == pytest.approx(p, abs=0.05)
 
 
+@pytest.mark.filterwarnings("ignore::hesrpt.FitWarning")
 @given(st.floats(0.2, 0.9), st.integers(0, 4), st.sampled_from([0.1, 0.5, 2.0, 3.0, 10.0]))
 def test_one_wild_point_hardly_changes_the_fit(p: float, place: int, factor: float) -> None:
     measured = SERVERS**p
@@ -49,11 +51,74 @@ def test_fit_of_repeated_measurements_is_unbiased() -> None:
     assert np.mean(fits) == pytest.approx(0.5, abs=0.01)
 
 
-def test_falling_curve_is_fitted_as_flat_past_its_peak() -> None:
-    turned = fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 2.8, 2.0])
-    assert turned.p == fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 3, 3]).p
-    assert turned.r_squared is not None
-    assert turned.r_squared < 0.9  # R² includes the points past the peak as measured
+def test_falling_curve_is_fitted_up_to_its_peak() -> None:
+    turned = fit_power_law([1, 2, 4, 8, 16], [1, 1.8, 3, 2.5, 2.0])
+    assert turned.p == fit_power_law([1, 2, 4], [1, 1.8, 3]).p
+    assert turned.fit is not None
+    assert (turned.fit.first, turned.fit.last, turned.fit.points) == (1, 4, 3)
+    assert turned.fit.left_out == 2
+    assert turned.fit.r_squared > 0.98  # of the points that were fitted
+    sharp = fit_power_law([1, 2, 4, 8, 16, 32, 64], [1, 2.135, 4.454, 8.78, 16.255, 7.045, 3.745])
+    assert sharp.p == pytest.approx(1, abs=0.01)
+    assert sharp.fit is not None
+    assert (sharp.fit.last, sharp.fit.left_out) == (16, 2)
+    assert sharp.fit.r_squared > 0.97
+    # A curve that ends a little below its peak, as noise might make it, is fitted as a whole.
+    noisy = fit_power_law([1, 2, 4, 8], [1, 1.4, 2.0, 1.95])
+    assert noisy.fit is not None
+    assert noisy.fit.left_out == 0
+
+
+@given(st.floats(0.1, 0.95), st.sampled_from([2.0, 8.0, 128.0]), st.floats(1e-3, 1e6))
+def test_curve_that_starts_above_one_server_is_fitted_relative_to_its_base(
+    p: float, base: float, unit: float
+) -> None:
+    servers = base * SERVERS
+    throughput = unit * SERVERS**p
+    if 1 < unit <= 1.5 * base:
+        throughput = throughput / unit  # these would count as speedups over one server
+    fit = fit_power_law(servers, throughput)
+    assert fit.p == pytest.approx(p, abs=1e-6)
+    assert fit.fit is not None
+    assert (fit.fit.first, fit.fit.last) == (base, 32 * base)
+    amdahl = Amdahl(0.99)(servers)
+    fraction = fit_amdahl(servers, amdahl / amdahl[0]).parallel_fraction  # type: ignore[index]
+    assert fraction == pytest.approx(0.99, abs=1e-4)
+
+
+def test_standard_error_covers_the_truth_as_often_as_it_should() -> None:
+    rng = np.random.default_rng(3)
+    k = np.tile(SERVERS, 5)
+    inside = 0
+    for _ in range(200):
+        fit = fit_power_law(k, k**0.6 * rng.lognormal(0, 0.1, len(k)))
+        assert fit.standard_error is not None
+        inside += abs(fit.p - 0.6) <= 1.96 * fit.standard_error
+    # 95% of 200, within four standard errors of a binomial
+    assert abs(inside - 190) < 4 * np.sqrt(200 * 0.95 * 0.05)
+    assert np.isnan(fit_power_law([1, 2], [1, 1.5]).standard_error)  # type: ignore[arg-type]
+    assert PowerLaw(0.5).standard_error is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "speedups", "reason"),
+    [
+        ([1, 2, 4, 8, 16, 32, 64], [1, 1.8, 3.1, 4.5, 5.5, 5.5, 5.8], "follow another law"),
+        ([1, 2, 4, 8], [1, 1.02, 1.06, 1.01], "hardly grows with the servers"),
+        ([1, 2, 4, 8, 16, 32], [1, 2.6, 1.2, 3.4, 1.5, 3.3], "go up and down"),
+        ([1, 2, 4, 8, 16, 32], [1, 1.4, 2, 20, 4, 5.6], "one point is far off: it gives 2.8"),
+    ],
+)
+def test_bad_fit_warns_with_its_reason(
+    servers: list[float], speedups: list[float], reason: str
+) -> None:
+    with pytest.warns(FitWarning, match=reason) as caught:
+        fit = fit_power_law(servers, speedups)
+    assert f"k^p fits {len(servers)} points badly, R² = " in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert fit.fit is not None
+    assert fit.fit.is_bad
+    assert reason in fit.fit.problem
 
 
 def test_superlinear_curve_gets_the_steepest_speedup() -> None:
@@ -76,7 +141,8 @@ def test_fit_needs_no_point_on_one_server() -> None:
         ([], [], "more than one server"),
         ([1, 2], [1], "same length, got 2 and 1"),
         ([1, 2], [100, 180], "about 1, got 100: divide measured throughputs"),
-        ([2, 4, 8], [200, 380, 700], "per server must be about 1, got 95: divide"),
+        ([128, 128], [1000, 1100], "needs points on different numbers of servers"),
+        ([128, 256, 512], [1000, 900, 800], "do not grow with the servers"),
         ([1, 2], [1, 0], r"speedups\[1\] must be greater than 0"),
         ([1, float("inf")], [1, 2], r"servers\[1\] must be finite"),
     ],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
 
-from hesrpt.errors import FitError
+from hesrpt.errors import FitError, FitWarning
 from hesrpt.paper.exhibits import NOT_RANDOM, Exhibit, Row
 from hesrpt.plotting import speedup_figures
 from hesrpt.readers import Curve
@@ -87,14 +88,16 @@ def fit_curve(curve: Curve) -> FittedCurve:
     positive = [(k, s) for k, s in zip(curve.servers, curve.speedups, strict=True) if s > 0]
     servers, speedups = [k for k, _ in positive], [s for _, s in positive]
     power_law, amdahl, problem = None, None, ""
-    try:
-        power_law = fit_power_law(servers, speedups)
-    except FitError as error:
-        problem = str(error)
-    try:
-        amdahl = fit_amdahl(servers, speedups)
-    except FitError as error:
-        problem = str(error)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)  # the table shows R²
+        try:
+            power_law = fit_power_law(servers, speedups)
+        except FitError as error:
+            problem = str(error)
+        try:
+            amdahl = fit_amdahl(servers, speedups)
+        except FitError as error:
+            problem = str(error)
     return FittedCurve(curve=curve, power_law=power_law, amdahl=amdahl, problem=problem)
 
 

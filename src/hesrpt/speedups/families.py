@@ -14,6 +14,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups.elementwise import Elementwise
+from hesrpt.speedups.fit_quality import Fit, Fitted
 from hesrpt.speedups.speedup import Speedup
 from hesrpt.validation import check_number, shorten
 
@@ -50,7 +51,7 @@ class PowerLawFormula(Elementwise):
 
 
 @dataclass(frozen=True)
-class PowerLaw(PowerLawFormula, Speedup):
+class PowerLaw(PowerLawFormula, Fitted, Speedup):
     """s(k) = k^p with 0 < p < 1, the speedup of the paper.
 
     >>> PowerLaw(0.5)([1, 4, 9])
@@ -58,7 +59,7 @@ class PowerLaw(PowerLawFormula, Speedup):
     """
 
     p: float
-    r_squared: float | None = field(default=None, compare=False, repr=False)
+    fit: Fit | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "p", check_number("p", self.p))
@@ -124,7 +125,7 @@ class AmdahlFormula(Elementwise):
 
 
 @dataclass(frozen=True)
-class Amdahl(AmdahlFormula, Speedup):
+class Amdahl(AmdahlFormula, Fitted, Speedup):
     """s(k) = 1 / (1 − f + f/k): a fraction f of the work is parallel, the rest is serial.
 
     >>> Amdahl(0.9)(10)
@@ -132,7 +133,7 @@ class Amdahl(AmdahlFormula, Speedup):
     """
 
     parallel_fraction: float
-    r_squared: float | None = field(default=None, compare=False, repr=False)
+    fit: Fit | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         f = check_number("parallel_fraction", self.parallel_fraction)

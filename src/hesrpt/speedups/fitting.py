@@ -2,54 +2,124 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray
-from hesrpt.errors import FitError
+from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.errors import FitError, FitWarning
 from hesrpt.speedups.families import Amdahl, PowerLaw
+from hesrpt.speedups.fit_quality import MIN_R_SQUARED, Fit
 from hesrpt.validation import check_positive_vector
 
 # The greatest p of a power law: nearly linear.
 _MAX_P = 1 - 1e-9
 # Points with a greater relative deviation than this are outliers and influence the fit only weakly.
 _OUTLIER = 0.3
+# A curve falls if it ends below this part of its peak; a smaller fall may be noise.
+_FALLS_BELOW = 0.95
+# A single point is wild if it differs from the fit by this factor.
+_WILD = 2.0
+# A speedup that never exceeds this hardly grows.
+_HARDLY = 1.2
+# Speedups up to this many times linear ones may be measured.
+_SUPERLINEAR = 1.5
+
+_Model = Callable[[float, FloatArray], FloatArray]  # ln s(k), given the parameter and k
 
 
 def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
-    """Return the :class:`PowerLaw` closest to measured speedups, with its ``r_squared``.
+    """Return the :class:`PowerLaw` closest to measured speedups, with its quality in ``fit``.
 
     The fit minimises relative deviations with a Cauchy loss, which gives outliers little weight.
-    The curve is first made flat past its peak: a job need not use servers that slow it down. A
-    curve that grows faster than linearly gets the greatest valid p. R² compares the fit with the
-    points as measured.
+    Three kinds of curve are fitted only as far as they can be:
+
+    - Of a curve that falls past its peak, the points past the peak are left out. The fit holds up
+      to ``fit.last`` servers; more do not help.
+    - A curve that starts above one server, with values that are not speedups over one server, is
+      fitted relative to its own base: servers and values are divided by those of its first point.
+    - A curve that grows faster than linearly gets the greatest valid p.
+
+    ``fit`` has R² and the standard error of p. If R² is below 0.5, a :class:`hesrpt.FitWarning`
+    says why.
 
     >>> fit = fit_power_law([1, 2, 4, 8], [1, 1.41, 2, 2.83])
     >>> fit.p, fit.r_squared
     (0.500, 1.000)
+    >>> fallen = fit_power_law([1, 2, 4, 8, 16], [1, 1.62, 2.64, 2.1, 1.5])
+    >>> fallen.p, fallen.fit.last, fallen.fit.left_out
+    (0.699, 4.0, 2)
     """
-    k, measured = _check_points(servers, speedups)
-    p = _fit(lambda p: p * np.log(k), _flatten_past_peak(k, measured), highest=_MAX_P)
-    return PowerLaw(p, r_squared=_r_squared(measured, k**p))
+    p, fit = _fit(_power_model, servers, speedups, "k^p", highest=_MAX_P)
+    return PowerLaw(p, fit=fit)
 
 
 def fit_amdahl(servers: ArrayLike, speedups: ArrayLike) -> Amdahl:
-    """Return the :class:`Amdahl` speedup closest to measured ones, with its ``r_squared``.
+    """Return the :class:`Amdahl` speedup closest to measured ones, with its quality in ``fit``.
 
     It uses the same method as :func:`fit_power_law`.
 
     >>> fit_amdahl([1, 2, 4, 8], [1, 1.82, 3.08, 4.71]).parallel_fraction
     0.900
     """
-    k, measured = _check_points(servers, speedups)
-    f = _fit(lambda f: -np.log1p(f * (1 / k - 1)), _flatten_past_peak(k, measured), highest=1.0)
-    return Amdahl(f, r_squared=_r_squared(measured, Amdahl(f).rate(k)))
+    f, fit = _fit(_amdahl_model, servers, speedups, "Amdahl's law", highest=1.0)
+    return Amdahl(f, fit=fit)
 
 
-def _check_points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the points sorted by servers."""
+def _power_model(p: float, k: FloatArray) -> FloatArray:
+    return p * np.log(k)
+
+
+def _amdahl_model(f: float, k: FloatArray) -> FloatArray:
+    return -np.log1p(f * (1 / k - 1))
+
+
+class _Points(NamedTuple):
+    """Measured points, sorted by servers."""
+
+    servers: FloatArray
+    speedups: FloatArray
+    base: float  # servers …
+    at_base: float  # … and the value there, to which the others are relative
+
+
+def _fit(
+    model: _Model, servers: ArrayLike, speedups: ArrayLike, law: str, highest: float
+) -> tuple[float, Fit]:
+    points = _check_points(servers, speedups)
+    rising = _select_rising(points)
+    k = points.servers[rising]
+    target = np.log(points.speedups[rising]) - np.log(points.at_base)
+    origin = np.array([points.base])
+
+    def log_model(parameter: float) -> FloatArray:
+        return model(parameter, k) - model(parameter, origin)
+
+    parameter = _minimise(log_model, target, highest)
+    r_squared = _r_squared(target, log_model(parameter))
+    problem = ""
+    if r_squared < MIN_R_SQUARED:
+        problem = _describe_problem(k, target, log_model(parameter))
+        warnings.warn(
+            f"{law} fits {len(k)} points badly, R² = {r_squared:.2f}: {problem}",
+            FitWarning,
+            stacklevel=3,
+        )
+    return parameter, Fit(
+        r_squared=r_squared,
+        standard_error=_standard_error(log_model, parameter, target),
+        first=float(k[0]),
+        last=float(k[-1]),
+        points=len(k),
+        left_out=int(np.count_nonzero(~rising)),
+        problem=problem,
+    )
+
+
+def _check_points(servers: ArrayLike, speedups: ArrayLike) -> _Points:
     k = check_positive_vector("servers", servers)
     measured = check_positive_vector("speedups", speedups)
     if len(k) != len(measured):
@@ -58,13 +128,26 @@ def _check_points(servers: ArrayLike, speedups: ArrayLike) -> tuple[FloatArray, 
         )
     if not (k > 1).any():
         raise FitError(f"a fit needs a point on more than one server, got servers {k.tolist()}")
-    _check_scale(k, measured)
     order = np.argsort(k, kind="stable")
-    return k[order], measured[order]
+    k, measured = k[order], measured[order]
+    if k[0] <= 1:
+        _check_scale(k, measured)
+        return _Points(k, measured, 1.0, 1.0)
+    at_base = float(np.median(measured[k == k[0]]))
+    if 1 < at_base <= _SUPERLINEAR * k[0]:
+        return _Points(
+            k, measured, 1.0, 1.0
+        )  # speedups over one server, which was not measured itself
+    if k[-1] == k[0]:
+        raise FitError(
+            f"a fit of points that start at {k[0]:g} servers needs points on different numbers of "
+            "servers: values there are relative to the first"
+        )
+    return _Points(k, measured, float(k[0]), at_base)
 
 
 def _check_scale(k: FloatArray, measured: FloatArray) -> None:
-    """Raise an error if the points are throughputs rather than speedups, with s(1) = 1."""
+    """Raise an error if points from one server on are throughputs rather than speedups."""
     is_parallel = k > 1
     if (k == 1).any():
         scale, where = float(np.median(measured[k == 1])), "on 1 server"
@@ -83,27 +166,38 @@ def _check_scale(k: FloatArray, measured: FloatArray) -> None:
         )
 
 
-def _flatten_past_peak(k: FloatArray, measured: FloatArray) -> FloatArray:
-    """Return the speedups, with those past the peak raised to the height of the peak.
+def _select_rising(points: _Points) -> BoolArray:
+    """Return which points to fit: all of them, or those up to the peak if the curve falls again.
 
     The peak is the maximum of the median speedups for each number of servers, smoothed by a
     running median of three: a single point that was measured far too high is not a peak.
     """
-    at, group = np.unique(k, return_inverse=True)
-    middle = np.array([np.median(measured[group == place]) for place in range(len(at))])
+    at, group = np.unique(points.servers, return_inverse=True)
+    middle = np.array([np.median(points.speedups[group == place]) for place in range(len(at))])
     neighbours = np.stack((middle[:-2], middle[1:-1], middle[2:]))
     first = np.minimum(middle[:1], np.median(middle[:3]))
     smooth = np.concatenate((first, np.median(neighbours, axis=0), middle[-1:]))[: len(at)]
-    peak = int(np.argmax(smooth))
+    peak = int(np.flatnonzero(smooth == smooth.max())[-1])
     height = middle[peak] if middle[peak] < 1.15 * smooth[peak] else smooth[peak]
-    return np.where(group > peak, np.maximum(height, measured), measured)
+    # A sharp peak is real if the points keep falling past it; past a wild point they rise again.
+    top = int(np.argmax(middle))
+    if 0 < len(at) - 1 - top != 1 and np.all(np.diff(middle[top:]) < 0):
+        peak, height = top, middle[top]
+    if middle[-1] >= _FALLS_BELOW * height:
+        return group >= 0
+    if peak == 0:
+        raise FitError(
+            "the speedups do not grow with the servers, so the fit fails: the greatest of "
+            f"{len(points.speedups)} points is the first, {points.speedups[0]:.6g}"
+        )
+    return group <= peak
 
 
-def _fit(log_model: Callable[[float], FloatArray], measured: FloatArray, highest: float) -> float:
+def _minimise(
+    log_model: Callable[[float], FloatArray], target: FloatArray, highest: float
+) -> float:
     """Return the parameter in (0, highest] that minimises the Cauchy loss of log deviations."""
     from scipy.optimize import minimize_scalar
-
-    target = np.log(measured)
 
     def loss(parameter: float) -> float:
         deviation = (log_model(parameter) - target) / _OUTLIER
@@ -121,12 +215,53 @@ def _fit(log_model: Callable[[float], FloatArray], measured: FloatArray, highest
     if parameter <= 1e-6:
         raise FitError(
             "the speedups do not grow with the servers, so the fit fails: the greatest of "
-            f"{len(measured)} points is {measured.max():.6g}"
+            f"{len(target)} points is {np.exp(target.max()):.6g}"
         )
     return parameter
 
 
-def _r_squared(measured: FloatArray, fitted: FloatArray) -> float:
+def _standard_error(
+    log_model: Callable[[float], FloatArray], parameter: float, target: FloatArray
+) -> float:
+    """Return the standard error of the parameter, from the deviations weighted as in the fit."""
+    step = 1e-6 * parameter
+    slope = (log_model(parameter) - log_model(parameter - step)) / step
+    deviation = log_model(parameter) - target
+    weight = 1 / (1 + (deviation / _OUTLIER) ** 2)
+    informative = np.abs(slope) > 1e-9  # at its base, every speedup of the family is 1
+    points = np.count_nonzero(informative)
+    if points < 2:
+        return float("nan")
+    variance = float(np.sum((weight * deviation**2)[informative])) / (points - 1)
+    return float(np.sqrt(variance / np.sum(weight * slope**2)))
+
+
+def _r_squared(target: FloatArray, fitted: FloatArray) -> float:
+    """Return the R² of speedups, given the logarithms of the measured and the fitted ones."""
+    scale = max(float(target.max()), float(fitted.max()))  # avoids an overflow, and cancels
+    measured, model = np.exp(target - scale), np.exp(fitted - scale)
     total = float(np.sum((measured - measured.mean()) ** 2))
-    residual = float(np.sum((measured - fitted) ** 2))
+    residual = float(np.sum((measured - model) ** 2))
     return 1 - residual / total if total else float("nan")  # undefined for a single point
+
+
+def _describe_problem(k: FloatArray, target: FloatArray, fitted: FloatArray) -> str:
+    """Return why a fit is bad, given the logarithms of the measured and the fitted speedups."""
+    deviation = np.abs(fitted - target)
+    worst = int(np.argmax(deviation))
+    where = (
+        f"it gives {np.exp(fitted[worst]):.3g} on {k[worst]:g} servers, where "
+        f"{np.exp(target[worst]):.3g} was measured"
+    )
+    others = np.arange(len(k)) != worst
+    if (
+        len(k) > 3
+        and deviation[worst] > np.log(_WILD)
+        and _r_squared(target[others], fitted[others]) >= MIN_R_SQUARED
+    ):
+        return f"one point is far off: {where}"
+    if np.ptp(target) < np.log(_HARDLY):
+        return f"the speedup hardly grows with the servers, so that noise decides; {where}"
+    if np.count_nonzero(np.diff(target) < 0) >= 0.3 * len(target):
+        return f"the points go up and down; {where}"
+    return f"the points follow another law; {where}"
