@@ -22,6 +22,7 @@ from hesrpt.simulator import kernel
 from hesrpt.simulator.calibration_kernel_data import create_calibration
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
 from hesrpt.simulator.row_table import RowTable
+from hesrpt.simulator.tally import Tally, TallyCounter
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 
@@ -61,6 +62,7 @@ class Outcome(NamedTuple):
     job_seconds: float  # the number of jobs in the system, integrated over time
     allocations: int  # running jobs, summed over phases
     phases: Phases | None  # if they were recorded
+    tally: Tally | None  # if it was asked for
     held: FloatArray
     remaining: FloatArray
 
@@ -69,18 +71,27 @@ def run_loop(
     run: Run,
     *,
     recording: bool = False,
+    tallying: bool = False,
     stop_at: float = inf,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Simulate until all jobs have ended or until ``stop_at``."""
-    return _Loop(run, recording, stop_at).execute(progress)
+    """Simulate until all jobs have ended or until ``stop_at``.
+
+    With ``tallying``, phases are counted instead of recorded.
+    """
+    return _Loop(run, recording, stop_at, tallying).execute(progress)
 
 
 class _Loop:
     """The caller of the compiled loop, for one run."""
 
-    def __init__(self, run: Run, recording: bool, stop_at: float) -> None:
+    def __init__(self, run: Run, recording: bool, stop_at: float, tallying: bool) -> None:
         self.config = run
+        self.tally = None
+        if tallying:
+            asked = run.workload.requested
+            asked = np.full(run.jobs, run.servers) if asked is None else asked
+            self.tally, recording = TallyCounter(asked, run.resize_cost), True
         workload, policy, jobs = run.workload, run.policy, run.jobs
         self.ranked = as_ranked(policy, workload.speedups)
         by_size = self.ranked is not None and self.ranked.ranks_by_size(run.whole)
@@ -164,7 +175,7 @@ class _Loop:
             elif reason == kernel.NEEDS_ROW:
                 self._add_row()
             elif reason == kernel.PHASES_FULL:
-                self._enlarge_phases()
+                self._make_room_for_phases()
             elif reason == kernel.TOO_MANY_SERVERS:
                 held, servers = float(self.state["held"][0]), self.config.servers
                 raise self._error(f"assigns {held!r} servers, but there are {servers!r}")
@@ -179,7 +190,9 @@ class _Loop:
     def _outcome(self) -> Outcome:
         state = self.state[0]
         phases = None
-        if self.settings["recording"][0]:
+        if self.tally is not None:
+            self.tally.add(self.phases, int(state["phases"]))
+        elif self.settings["recording"][0]:
             phases = Phases(
                 ends=self.phases.ends[: state["phases"]],
                 start=self.phases.start[: state["phases"] + 1],
@@ -196,6 +209,7 @@ class _Loop:
             job_seconds=float(state["job_seconds"]),
             allocations=int(state["allocations"]),
             phases=phases,
+            tally=None if self.tally is None else self.tally.finish(),
             held=held,
             remaining=self._remaining(running),
         )
@@ -292,7 +306,11 @@ class _Loop:
         time = float(self._now[0])
         return PolicyError(f"policy {self.config.policy.name} at time {time:.6g} {problem}")
 
-    def _enlarge_phases(self) -> None:
+    def _make_room_for_phases(self) -> None:
+        if self.tally is not None and self.state["phases"][0] > 0:
+            self.tally.add(self.phases, int(self.state["phases"][0]))
+            self.state["phases"] = self.state["entries"] = 0
+            return
         phases = int(self.state["phases"][0]) + _PHASES_AT_A_TIME
         entries = int(self.state["entries"][0] + self.state["present"][0]) + _PHASES_AT_A_TIME
         self.phases = Phases(

@@ -28,6 +28,7 @@ class Replication:
     servers: float
     policy: Policy | RigidDiscipline
     options: Mapping[str, Any] = field(default_factory=dict)
+    tallying: bool = False  # whether to count resizes and server time by job
 
     @property
     def is_compiled(self) -> bool:
@@ -47,7 +48,8 @@ class Replication:
 
     def run(self) -> Simulation:
         """Run the simulation."""
-        return execute_run(create_run(self.workload, self.servers, self.policy, **self.options))
+        run = create_run(self.workload, self.servers, self.policy, **self.options)
+        return execute_run(run, tallying=self.tallying)
 
 
 def run_simulations(

@@ -21,6 +21,7 @@ from hesrpt.policies import (
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
 from hesrpt.simulator.overload import detect_overload, warn_of_overload
+from hesrpt.simulator.tally import Tally, tally_rigid_jobs
 from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
@@ -41,6 +42,7 @@ class Simulation(Schedule):
     whole: bool
     events: int
     job_seconds: float  # the number of jobs in the system, integrated over time
+    tally: Tally | None = None  # what happened to each job, if it was asked for
 
     @property
     def summary(self) -> str:
@@ -128,10 +130,12 @@ def create_run(
     size_error: float = 0.0,
     seed: int = 0,
     approximate_p: float | None = None,
+    relative_sizes: FloatArray | None = None,
 ) -> Run | RigidRun:
     """Check the arguments of :func:`simulate`, tune and bind the policy, and return the run.
 
     ``approximate_p`` is used by policies that need a power law if the jobs do not share one.
+    ``relative_sizes`` are the sizes that the policy sees, relative to the true ones.
     """
     if not isinstance(workload, Workload):
         raise InputError(f"simulate() needs a Workload, got {type(workload).__name__}")
@@ -157,14 +161,17 @@ def create_run(
     bound: Policy = bind_policy(chosen, facts)
     if bound.review_every is not None:
         check_positive(f"review_every of policy {bound.name}", bound.review_every)
-    estimates = None
+    estimates = relative_sizes
     if size_error > 0:
         normal = np.random.default_rng(seed).standard_normal(len(workload))
-        estimates = np.exp(float(size_error) * normal)
+        errors = np.exp(float(size_error) * normal)
+        estimates = errors if estimates is None else estimates * errors
     return Run(workload, servers, bound, bool(whole), float(resize_cost), estimates)
 
 
-def execute_run(run: Run | RigidRun, progress: Progress | None = None) -> Simulation:
+def execute_run(
+    run: Run | RigidRun, progress: Progress | None = None, *, tallying: bool = False
+) -> Simulation:
     """Simulate a run, without warning about overload."""
     if isinstance(run, RigidRun):
         from hesrpt.simulator.backfilling import find_start_times
@@ -175,7 +182,7 @@ def execute_run(run: Run | RigidRun, progress: Progress | None = None) -> Simula
     from hesrpt.simulator.loop import run_loop
     from hesrpt.simulator.timelines import SimulatedTimeline
 
-    outcome = run_loop(run, progress=progress)
+    outcome = run_loop(run, tallying=tallying, progress=progress)
     return Simulation(
         workload=run.workload,
         servers=run.servers,
@@ -185,6 +192,7 @@ def execute_run(run: Run | RigidRun, progress: Progress | None = None) -> Simula
         whole=run.whole,
         events=outcome.events,
         job_seconds=outcome.job_seconds,
+        tally=outcome.tally,
     )
 
 
@@ -207,4 +215,5 @@ def record_rigid_jobs(
         whole=True,
         events=2 * len(workload),
         job_seconds=float(np.sum(ends - arrivals)),
+        tally=tally_rigid_jobs(workload.requested, ends - starts),
     )
