@@ -47,8 +47,8 @@ class Workload:
         many.
     estimates
         The user's estimate of each job's run time on the requested servers, for policies that plan
-        ahead; by default the actual run time. An estimate below the run time counts as the run
-        time.
+        ahead; by default the actual run time. A job may run longer than estimated: no policy
+        foresees that.
 
     >>> from hesrpt import PowerLaw
     >>> Workload(sizes=[9, 4, 1], speedup=PowerLaw(0.5))

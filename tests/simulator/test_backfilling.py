@@ -82,6 +82,15 @@ def test_estimates_decide_which_jobs_may_overtake() -> None:
     assert found.tolist() == pytest.approx([0, 10, 2])
 
 
+def test_overruns_are_not_foreseen() -> None:
+    jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 6.0), (6.0, 1.0, 3.0)]
+    # Job 0 says 5 and runs for 10, so job 1 has a reservation for 5: job 2 would delay it. From 5
+    # on, job 0 may end at any moment, so job 3 is not backfilled either, though it would fit.
+    found, reserved = find_start_times(create_rigid_jobs(jobs, [5, 5, 6, 3]), 4, Easy())
+    assert reserved[1] == pytest.approx(5)
+    assert found.tolist() == pytest.approx([0, 10, 15, 15])
+
+
 def test_the_schedule_is_complete() -> None:
     run = simulate(create_rigid_jobs([(0, 3, 10), (1, 2, 5), (2, 1, 8)]), 4, "easy")
     assert run.policy == "easy"
@@ -120,14 +129,22 @@ jobs = st.lists(
 
 
 def simulate_easy_in_seconds(workload: Workload, estimates: FloatArray) -> list[float]:
-    """Return the start times under EASY, second by second, for times that are whole seconds."""
+    """Return the start times under EASY, second by second, for times that are whole seconds.
+
+    Estimates are taken as they are: overruns are not foreseen. Decisions are made in the seconds in
+    which a job is submitted or ends.
+    """
     assert workload.requested is not None
     assert workload.arrivals is not None
     runtime = np.round(run_times(workload)).astype(int)
     order = list(np.argsort(workload.arrivals, kind="stable"))
+    submitted = set(workload.arrivals.astype(int).tolist())
     starts: dict[int, int] = {}
     time = 0
     while len(starts) < len(order):
+        if time not in {start + runtime[job] for job, start in starts.items()} | submitted:
+            time += 1
+            continue
         running = [job for job, start in starts.items() if start + runtime[job] > time]
         free = SERVERS - sum(workload.requested[job] for job in running)
         queue = [job for job in order if workload.arrivals[job] <= time and job not in starts]
@@ -143,14 +160,14 @@ def simulate_easy_in_seconds(workload: Workload, estimates: FloatArray) -> list[
                 held = sum(
                     workload.requested[job]
                     for job in running
-                    if starts[job] + max(estimates[job], runtime[job]) > reserved
+                    if starts[job] + estimates[job] > reserved
                 )
                 if SERVERS - held >= workload.requested[first]:
                     break
                 reserved += 1
             spare = SERVERS - held - workload.requested[first]
             for job in queue[1:]:
-                ends = time + max(estimates[job], runtime[job])
+                ends = time + estimates[job]
                 if workload.requested[job] <= free and (
                     ends <= reserved or workload.requested[job] <= spare
                 ):

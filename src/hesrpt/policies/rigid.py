@@ -50,5 +50,6 @@ class Easy(RigidDiscipline):
     """EASY backfilling: a job may overtake others if that does not delay the first in the queue.
 
     The first job in the queue has a reservation, from the time at which enough servers will be
-    free if all running jobs take as long as estimated.
+    free if all running jobs take as long as estimated. A job that has run past its estimate is
+    expected to end at any moment.
     """

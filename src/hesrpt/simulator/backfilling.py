@@ -1,7 +1,8 @@
 """Rigid disciplines: first come, first served, and EASY backfilling.
 
 Jobs hold the servers they ask for from start to end, so a job's end is known when it starts. Only
-starts must be decided, at every submission and every end.
+starts must be decided, at every submission and every end. Disciplines know only the users'
+estimates: they do not foresee that a job runs longer than estimated.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ def find_start_times(
     jobs = len(workload)
     arrivals = workload.arrival_times
     runtimes = run_times(workload)
-    estimates = runtimes
-    if workload.estimates is not None:
-        estimates = np.maximum(workload.estimates, runtimes)
+    estimates = runtimes if workload.estimates is None else workload.estimates
     order = np.argsort(arrivals, kind="stable")
     starts, reservations = np.empty(jobs), np.empty(jobs)
     starts[order], reservations[order] = find_starts_of_sorted_jobs(

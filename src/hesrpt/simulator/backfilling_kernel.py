@@ -61,7 +61,8 @@ def find_starts_of_sorted_jobs(
         reserved, spare = now, free
         for place in range(count):
             job = running[place]
-            reserved = starts[job] + estimate[job]
+            # A job that has run past its estimate is expected to end at any moment.
+            reserved = max(starts[job] + estimate[job], now)
             spare += requested[job]
             if spare >= requested[first]:
                 break
