@@ -25,7 +25,7 @@ from hesrpt.speedups import Speedup
 from hesrpt.traces import read_trace
 from hesrpt.whatif.assumptions import assume_speedup
 from hesrpt.whatif.selection import select_jobs
-from hesrpt.whatif.study import build_workload
+from hesrpt.whatif.study_jobs import build_jobs
 from hesrpt.workload import SIZES
 
 POWERS = (0.3, 0.5, 0.7, 0.9, 0.97)
@@ -80,7 +80,8 @@ class Cell:
         if self.trace is not None:
             assert isinstance(self.p, float)
             log = select_jobs(read_trace(self.trace), self.servers, load=self.load)
-            return build_workload(log, assume_speedup(self.p), seed)
+            unlimited = assume_speedup(self.p, max_servers="none")
+            return build_jobs(log, self.servers, unlimited, seed).build_malleable()
         rng = np.random.default_rng(seed)
         sizes = _bimodal(rng, jobs) if self.sizes == "bimodal" else SIZES[self.sizes](rng, jobs)
         gaps = rng.exponential(self.burst / (self.load * self.servers), -(-jobs // self.burst))

@@ -144,7 +144,7 @@ def test_readme_states_how_many_claims_hold() -> None:
 
 def test_readme_quotes_the_conclusion_of_the_example_trace() -> None:
     readme = " ".join((ROOT / "README.md").read_text().split())
-    quote = re.search(r'"(adaptive would cut [^"]*)"', readme)
+    quote = re.search(r'"(mean flow time would fall [^"]*)"', readme)
     assert quote is not None
     assert quote[1] in (ROOT / "docs" / "how-to" / "replay-a-trace.md").read_text()
 

@@ -10,6 +10,7 @@ import pytest
 from hesrpt import InputError, PowerLaw
 from hesrpt.traces import Trace
 from hesrpt.whatif import assume_speedup, run_study
+from hesrpt.whatif.request_limits import DEFAULT_LIMIT
 
 CURVES = "application,workers,speedup\na,1,1\na,4,3\na,8,2.5\nb,1,1\nb,2,1.2\n"
 
@@ -18,13 +19,14 @@ def test_number_is_a_power_law_that_all_jobs_share() -> None:
     for p in (0.7, "0.7", " .7 "):
         assumption = assume_speedup(p)
         assert assumption.is_shared
-        assert assumption.draw(3, seed=0) == PowerLaw(0.7)
-        assert assumption.text == "s(k) = k^0.7"
+        assert assumption.list_speedups(assumption.draw(3, seed=0)) == PowerLaw(0.7)
+        assert assumption.text == f"s(k) = k^0.7, {DEFAULT_LIMIT.text}"
+    assert assume_speedup(0.7, max_servers="none").text == "s(k) = k^0.7"
 
 
 def test_distribution_gives_each_job_its_own_power() -> None:
     assumption = assume_speedup("uniform(0.4, 0.9)")
-    drawn = assumption.draw(10_000, seed=0)
+    drawn = assumption.list_speedups(assumption.draw(10_000, seed=0))
     assert isinstance(drawn, list)
     powers = np.array([speedup.p for speedup in drawn if isinstance(speedup, PowerLaw)])
     assert len(powers) == 10_000
@@ -35,11 +37,19 @@ def test_distribution_gives_each_job_its_own_power() -> None:
 
 
 def test_studies_depend_on_the_drawn_speedups_only_through_the_seed(example_trace: Trace) -> None:
-    drawn = assume_speedup("normal(0.7, 0.1)")
+    drawn = assume_speedup("normal(0.7, 0.1)", max_servers="none")
     policies = ("equi", "hesrpt")
-    study = run_study(example_trace, assumption=drawn, policies=policies, seed=4)
-    again = run_study(example_trace, assumption=drawn, policies=policies, seed=4)
-    other = run_study(example_trace, assumption=drawn, policies=policies, seed=5)
+    study, again, other = (
+        run_study(
+            example_trace,
+            assumption=drawn,
+            policies=policies,
+            seed=seed,
+            window="0d..3d",
+            other_limits=False,
+        )
+        for seed in (4, 4, 5)
+    )
     assert study.rows() == again.rows()
     assert study.rows() != other.rows()
 
@@ -48,10 +58,15 @@ def test_measured_curves_bound_the_speedups(example_trace: Trace, tmp_path: Path
     (tmp_path / "curves.csv").write_text(CURVES)
     measured = assume_speedup(curves=tmp_path / "curves.csv", max_servers=6)
     assert measured.text == "speedups drawn from 2 measured curves, on at most 6 servers"
-    study = run_study(example_trace, assumption=measured)
-    assert set(study.runs) >= {"easy", "hesrpt", "optimal"}
-    # No measured speedup exceeds 3.
-    assert np.all(study.runs["equi"].flow_times >= example_trace.runtimes / 3 * (1 - 1e-9))
+    policies = ("easy", "equi", "hesrpt", "optimal")
+    study = run_study(example_trace, assumption=measured, policies=policies, window="0d..2d")
+    # Jobs take as long as they did on the servers that they asked for, and at least as long alone
+    # on all the servers that they may use.
+    speedups = study.runs["equi"].workload.speedups
+    fastest = study.runs["equi"].workload.sizes / speedups.rate(np.full(len(study.trace), 6.0))
+    for policy in policies[1:]:
+        assert np.all(study.runs[policy].flow_times >= fastest * (1 - 1e-9))
+    assert np.all(study.runs["easy"].flow_times >= study.trace.runtimes * (1 - 1e-9))
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def test_report_is_self_contained(page: str) -> None:
 
 def test_report_has_the_results(page: str) -> None:
     assert page.count("<svg") == 4
-    assert page.count("<li>") == 5
+    assert page.count("<li>") == 6
     for text in (
-        "adaptive would cut mean flow time",
+        "mean flow time would fall from",
         "had run time 0",
         "FCFS (rigid) (overloaded)",
     ):

@@ -15,7 +15,6 @@ from hesrpt.cli.options import (
     SPEEDUP_PANEL,
     AsJson,
     CsvFile,
-    MaxServers,
     PlotFile,
     ResizeCost,
     Seed,
@@ -79,7 +78,17 @@ def whatif(
             "--p.",
         ),
     ] = None,
-    max_servers: MaxServers = None,
+    max_servers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMIT",
+            rich_help_panel=SPEEDUP_PANEL,
+            help="The most servers that a malleable job gets: a number (32), a multiple of what it "
+            "asked for (2x), the largest request in the trace (largest), several of these, or "
+            "none. Sizes do not depend on it.",
+            show_default="4x,largest",
+        ),
+    ] = None,
     bound: Annotated[
         bool,
         typer.Option(
@@ -90,6 +99,14 @@ def whatif(
     ] = False,
     resize_cost: ResizeCost = 0.0,
     size_error: SizeError = 0.0,
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="What malleable policies know of sizes: exact, or estimates for sizes that follow "
+            "from the users' estimates of run times.",
+        ),
+    ] = "exact",
     seed: Seed = 0,
     window: Annotated[
         str | None,
@@ -164,7 +181,8 @@ def whatif(
 ) -> None:
     """Replay a cluster's trace as recorded, with rigid jobs, and with malleable jobs.
 
-    Traces do not record how jobs speed up: --p or --speedups is required.
+    Traces do not record how jobs speed up: --p or --speedups is required. By default no job gets
+    more than 4 times the servers that it asked for, nor more than the largest request.
 
     --csv writes one line for each policy.
     """
@@ -196,6 +214,7 @@ def whatif(
         "strict": strict,
         "resize_cost": resize_cost,
         "size_error": size_error,
+        "sizes": sizes,
         "seed": seed,
     }
     names = None if policies is None else parse_policies(policies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import Any
 
 from rich.table import Table
 
@@ -24,7 +25,11 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
     console.print(literal(f"{first.trace.summary}; {first.servers:,} servers, {load}"))
     console.print()
     for study in studies:
-        columns = ["makespan", "utilisation"] + (["above bound"] if study.bound else [])
+        columns = ["makespan", "utilisation", "resizes"]
+        if study.resize_cost > 0:
+            columns.append("lost to them")
+        if study.bound:
+            columns.append("above bound")
         flow_times = _create_table("flow time", *_STATISTICS, *columns)
         slowdowns = _create_table("slowdown", *_STATISTICS)
         for row in study.rows():
@@ -34,6 +39,8 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
                 *(format_duration(row[f"{statistic}_flow_time"]) for statistic in _STATISTICS),
                 format_duration(row["makespan"]),
                 f"{row['utilisation']:.0%}",
+                "" if row["resizes_per_job"] is None else f"{row['resizes_per_job']:.1f}",
+                *([_format_lost(row)] if study.resize_cost > 0 else []),
                 *([f"{row['above_bound']:.0%}"] if study.bound else []),
             )
             slowdowns.add_row(
@@ -45,12 +52,18 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
         for note in study.notes:
             console.print(literal(note))
         console.print(literal(study.conclusion, style="bold"))
-        if study.distance is not None:
-            console.print(literal(study.distance))
+        for sentence in (*study.caveats, study.distance):
+            if sentence is not None:
+                console.print(literal(sentence))
         if study is not studies[-1] or sweep is not None:
             console.print()
     for line in sweep.describe_limits() if sweep is not None else ():
         console.print(literal(line))
+
+
+def _format_lost(row: dict[str, Any]) -> str:
+    """Return the server-hours lost to resizes."""
+    return "" if row["server_hours_lost"] is None else f"{row['server_hours_lost']:,.0f} h"
 
 
 def _create_table(first: str, *others: str) -> Table:

@@ -9,13 +9,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from hesrpt.errors import FitError, InputError
-from hesrpt.readers import Curve, read_curves
-from hesrpt.speedups import PowerLaw, Speedup, fit_power_law
-from hesrpt.validation import check_at_least
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.errors import InputError
+from hesrpt.readers import read_curves
+from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.whatif.extended_curves import MAX_P, MIN_P, ExtendedCurve, extend_curve
+from hesrpt.whatif.request_limits import DEFAULT_LIMIT, ServerLimit, parse_limit
 
-# Powers are clipped to this range: outside it, jobs scale hardly at all or almost perfectly.
-_MIN_P, _MAX_P = 0.02, 0.98
 # A distribution of p is represented by this many equally likely values, because simulating jobs
 # with the same p together is faster.
 _VALUES_OF_P = 16
@@ -25,31 +25,52 @@ _DISTRIBUTION = re.compile(rf"(uniform|normal)\({_NUMBER},{_NUMBER}\)")
 
 @dataclass(frozen=True)
 class Assumption:
-    """The speedups that jobs may have, all equally likely."""
+    """The speedups that jobs may have, all equally likely, and the most servers that they get."""
 
     text: str  # a description to print
-    speedups: tuple[Speedup, ...]
+    speedups: tuple[Speedup, ...]  # without the limit
     p: float  # of a power law that approximates them all, for policies that need one
-    max_servers: float | None = None  # the most servers that a job can use
+    limit: ServerLimit = DEFAULT_LIMIT
+    curves: tuple[ExtendedCurve, ...] = ()  # that the speedups come from, if they were measured
 
     @property
     def is_shared(self) -> bool:
-        """Whether all jobs have the same speedup."""
+        """Whether all jobs have the same speedup, apart from the limit."""
         return len(self.speedups) == 1
 
-    def draw(self, jobs: int, seed: int) -> Speedup | list[Speedup]:
-        """Return the speedup that all jobs share, or a list with one for each."""
+    def draw(self, jobs: int, seed: int) -> IntArray:
+        """Return the number of the speedup that each job has."""
+        if self.is_shared:
+            return np.zeros(jobs, dtype=np.int64)
+        return np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
+
+    def list_speedups(self, drawn: IntArray) -> Speedup | list[Speedup]:
+        """Return the speedups that jobs have drawn: one if all share it, or one for each job."""
         if self.is_shared:
             return self.speedups[0]
-        drawn = np.random.default_rng(seed).integers(len(self.speedups), size=jobs)
-        return [self.speedups[kind] for kind in drawn]
+        return [self.speedups[number] for number in drawn.tolist()]
+
+    def list_limited_speedups(
+        self, drawn: IntArray, limits: FloatArray, machine: float
+    ) -> Speedup | list[Speedup]:
+        """Return the same speedups for jobs that cannot use more servers than their limits."""
+        if limits.min() >= machine:
+            return self.list_speedups(drawn)
+        if self.is_shared and limits.min() == limits.max():
+            return self.speedups[0].limited(float(limits[0]))
+        # Equal speedups are one object, which makes grouping them faster.
+        limited: dict[tuple[int, float], Speedup] = {}
+        keys = list(zip(drawn.tolist(), limits.tolist(), strict=True))
+        for key in set(keys):
+            limited[key] = self.speedups[key[0]].limited(key[1])
+        return [limited[key] for key in keys]
 
 
 def assume_speedup(
     p: float | str | None = None,
     *,
     curves: str | Path | None = None,
-    max_servers: float | None = None,
+    max_servers: float | str | ServerLimit | None = None,
 ) -> Assumption:
     """Return an assumption about the speedups of jobs.
 
@@ -60,32 +81,39 @@ def assume_speedup(
         "normal(0.7, 0.1)".
     curves
         Instead of ``p``, a file of measured speedups (see :func:`hesrpt.readers.read_curves`). Each
-        job gets the concave hull of one of them.
+        job gets the concave hull of one of them, extended by the power law that fits it
+        (:mod:`hesrpt.whatif.extended_curves`).
     max_servers
-        The most servers that a job can use.
+        The most servers that a job gets: a number, "4x" for 4 times what it asked for, "largest"
+        for the largest request in the trace, several of these such as "4x,largest", which is the
+        default, or "none". Sizes do not depend on it.
 
-    >>> assume_speedup(0.7).text
+    >>> assume_speedup(0.7, max_servers="none").text
     's(k) = k^0.7'
     >>> assume_speedup("uniform(0.4, 0.9)").p
     0.65
     """
-    if max_servers is not None:
-        check_at_least("max_servers", max_servers, 1)
+    limit = parse_limit(max_servers)
+    extended: tuple[ExtendedCurve, ...] = ()
     if p is not None and curves is None:
         powers, text = _parse_powers(p)
         speedups: tuple[Speedup, ...] = tuple(PowerLaw(power) for power in powers)
         mean_p = round(float(np.mean(powers)), 6)
     elif p is None and curves is not None:
-        measured = read_curves(curves)
-        text = f"speedups drawn from {len(measured)} measured curves"
-        speedups = tuple(curve.concave for curve in measured)
-        mean_p = round(float(np.mean([_fit_power(curve) for curve in measured])), 3)
+        extended = tuple(extend_curve(curve) for curve in read_curves(curves))
+        count = "1 measured curve" if len(extended) == 1 else f"{len(extended)} measured curves"
+        text = f"speedups drawn from {count}" if len(extended) > 1 else f"the speedup of {count}"
+        speedups = tuple(curve.speedup for curve in extended)
+        mean_p = round(float(np.mean([curve.p for curve in extended])), 3)
     else:
         raise InputError("choose either p or curves to state how jobs speed up")
-    if max_servers is not None:
-        text += f", on at most {max_servers:g} servers"
-        speedups = tuple(speedup.limited(max_servers) for speedup in speedups)
-    return Assumption(text=text, speedups=speedups, p=mean_p, max_servers=max_servers)
+    return Assumption(
+        text=", ".join(filter(None, (text, limit.text))),
+        speedups=speedups,
+        p=mean_p,
+        limit=limit,
+        curves=extended,
+    )
 
 
 def _parse_powers(p: float | str) -> tuple[list[float], str]:
@@ -121,13 +149,5 @@ def _parse_powers(p: float | str) -> tuple[list[float], str]:
             argument="p",
         )
     quantiles = [NormalDist(mean, deviation).inv_cdf(q) for q in probabilities]
-    powers = np.clip(quantiles, _MIN_P, _MAX_P).tolist()
+    powers = np.clip(quantiles, MIN_P, MAX_P).tolist()
     return powers, f"s(k) = k^p, p normal with {mean:g} ± {deviation:g} over jobs"
-
-
-def _fit_power(curve: Curve) -> float:
-    """Return the p of the power law closest to a curve."""
-    try:
-        return float(np.clip(fit_power_law(curve.servers, curve.speedups).p, _MIN_P, _MAX_P))
-    except FitError:  # the curve does not grow with the servers
-        return _MIN_P

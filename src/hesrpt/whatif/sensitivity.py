@@ -98,12 +98,12 @@ def run_sensitivity(
     """
     if not isinstance(assumption, Assumption):
         assumption = assume_speedup(assumption)
-    max_servers = assumption.max_servers
     settings = [
-        *(_Setting("p", p, assume_speedup(p, max_servers=max_servers), {}) for p in powers),
+        *(_Setting("p", p, assume_speedup(p, max_servers=assumption.limit), {}) for p in powers),
         *(_Setting("resize_cost", x, assumption, {"resize_cost": x}) for x in resize_costs),
         *(_Setting("size_error", x, assumption, {"size_error": x}) for x in size_errors),
     ]
+    options["other_limits"] = False
     study = run_study(trace, servers, assumption, policies=("easy", *_MALLEABLE), **options)
     points = []
     for done, (parameter, value, assumed, changes) in enumerate(settings):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +21,27 @@ from hesrpt.simulator.replications import Replication, run_with_bounds
 from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
-from hesrpt.units import format_duration
-from hesrpt.validation import check_flag, check_whole_number
+from hesrpt.units import HOUR, format_duration
+from hesrpt.validation import check_choice, check_flag, check_whole_number
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
+from hesrpt.whatif.extrapolation import (
+    OTHER_LIMITS,
+    Extrapolation,
+    OtherLimit,
+    list_other_limits,
+    measure_extrapolation,
+)
+from hesrpt.whatif.headline import choose_headline, describe_result, half_width
+from hesrpt.whatif.notes import (
+    describe_curves,
+    describe_estimates,
+    describe_options,
+    describe_overload,
+    describe_recorded,
+)
+from hesrpt.whatif.request_limits import ServerLimit
 from hesrpt.whatif.selection import compute_offered_load, select_jobs
+from hesrpt.whatif.study_jobs import build_jobs
 from hesrpt.workload import Workload
 
 #: The policies of a study by default.
@@ -38,10 +55,10 @@ DEFAULT_POLICIES = (
     "hesrpt-slowdown",
     "optimal",
 )
-# The conclusion is about the better of the first two, or else about the last one.
-_HEADLINE_POLICIES = ("adaptive", "equi"), ("hesrpt",)
-# With fewer jobs than this, the offered load is meaningless.
-_MIN_JOBS_FOR_LOAD = 200
+# Other limits on servers are tried with these policies.
+_COMPARED_UNDER_OTHER_LIMITS = ("equi", "adaptive")
+#: What malleable policies know of sizes.
+SIZES = ("exact", "estimates")
 # With more jobs than this, exact planning at each event takes too long.
 _MAX_JOBS_TO_PLAN = 1000
 
@@ -70,8 +87,10 @@ class Study:
     servers: int
     assumption: Assumption
     runs: dict[str, Simulation]  # by policy
-    notes: tuple[str, ...] = ()  # sentences on options and caveats
+    resize_cost: float = 0.0  # seconds for which a resized job pauses
+    notes: tuple[str, ...] = ()  # sentences on options and on the trace
     bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
+    extrapolation: Extrapolation | None = None  # how far malleable policies went beyond the trace
 
     @cached_property
     def load(self) -> float:
@@ -92,6 +111,8 @@ class Study:
                 "makespan": run.makespan,
                 "utilisation": run.utilisation,
                 "overloaded": run.is_overloaded,
+                "mean_flow_time_half_width": _none_if_nan(half_width(run)),
+                **_summarise_tally(run),
                 **({} if self.bound is None else {"above_bound": self.bound.gap(run)}),
             }
             for policy, run in self.runs.items()
@@ -116,31 +137,28 @@ class Study:
     @property
     def conclusion(self) -> str:
         """The result in a sentence, without an initial capital or a full stop."""
-        base = next((policy for policy in ("easy", "fcfs", RECORDED) if policy in self.runs), None)
-        assumed = f"with malleable jobs and {self.assumption.text}"
-        means = {policy: run.mean_flow_time for policy, run in self.runs.items()}
-        shown = {policy: format_duration(mean) for policy, mean in means.items()}
-        if base is None or self.headline_policy is None:
-            best = min(means, key=means.__getitem__)
-            return f"{assumed}, mean flow time is shortest under {get_title(best)}: {shown[best]}"
-        policy, title = self.headline_policy, get_title(self.headline_policy)
-        name = base if base == RECORDED else base.upper()
-        if shown[base] == shown[policy]:
-            return f"{assumed}, {title} would change nothing: {shown[base]}, as under {name}"
-        verb = "cut" if means[policy] < means[base] else "raise"
-        return (
-            f"{assumed}, {title} would {verb} mean flow time from {shown[base]} ({name}) to "
-            f"{shown[policy]}"
-        )
+        return describe_result(self.runs, f"with malleable jobs and {self.assumption.text}")
 
     @property
     def headline_policy(self) -> str | None:
-        """The policy that the conclusion is about: the better of adaptive and EQUI, if there."""
-        for policies in _HEADLINE_POLICIES:
-            present = [policy for policy in policies if policy in self.runs]
-            if present:
-                return min(present, key=lambda policy: self.runs[policy].mean_flow_time)
-        return None
+        """The policy that the conclusion is about: the best malleable one."""
+        return choose_headline(self.runs).best
+
+    @property
+    def caveats(self) -> list[str]:
+        """Sentences on what the conclusion rests on, about the policy that it names."""
+        best = self.headline_policy
+        if best is None:
+            return []
+        sentences = [] if self.extrapolation is None else self.extrapolation.describe(best)
+        row = next(row for row in self.rows() if row["policy"] == best)
+        if row["resizes_per_job"] is not None:
+            lost = f", and {row['server_time_lost']:.1%} of server time was lost to it"
+            sentences.append(
+                f"under {get_title(best)}, a job was resized {row['resizes_per_job']:.1f} times on "
+                f"average{lost if self.resize_cost > 0 else ', at no cost'}"
+            )
+        return sentences
 
     @property
     def distance(self) -> str | None:
@@ -169,6 +187,9 @@ class Study:
             "assumption": self.assumption.text,
             "notes": list(self.notes),
             "conclusion": self.conclusion,
+            "best": self.headline_policy,
+            "caveats": self.caveats,
+            "extrapolation": None if self.extrapolation is None else asdict(self.extrapolation),
             "lower_bound": None if self.bound is None else self.bound.mean,
             "proof": None if self.bound is None else self.bound.proof,
             "policies": self.rows(),
@@ -189,13 +210,16 @@ def run_study(
     bound: bool = False,
     resize_cost: float = 0.0,
     size_error: float = 0.0,
+    sizes: str = "exact",
+    other_limits: bool = True,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """Simulate the jobs of a trace under several policies.
 
     A job that ran for r seconds on q servers has size r·s(q), so that on q servers it takes r
-    seconds again. Malleable policies allocate whole servers.
+    seconds again. Malleable policies allocate whole servers, and no more to a job than the limit of
+    the assumption.
 
     Parameters
     ----------
@@ -221,6 +245,12 @@ def run_study(
         Also bound the mean flow time of all schedules (:func:`hesrpt.lower_bound`): takes long.
     resize_cost, size_error, seed
         As for :func:`hesrpt.simulate`.
+    sizes
+        What malleable policies know of sizes: "exact", or "estimates" for sizes that follow from
+        the users' estimates of run times. What fraction of a job is done counts as known.
+    other_limits
+        Whether to replay EQUI and adaptive under other limits too, to see what the result owes to
+        servers beyond those that jobs asked for.
     progress
         Called with the number of steps done and the total number: each simulation is a step, and
         the bound takes several.
@@ -237,60 +267,71 @@ def run_study(
     used = select_jobs(
         trace, machine, window=window, min_runtime=min_runtime, load=load, strict=strict
     )
-    workload = build_workload(used, assumption, seed)
+    check_choice("sizes", sizes, SIZES)
+    jobs = build_jobs(used, machine, assumption, seed)
+    rigid, malleable = jobs.build_rigid(), jobs.build_malleable()
     if policies is None:
-        can_plan = assumption.is_shared or len(used) <= _MAX_JOBS_TO_PLAN
+        can_plan = malleable.speedups.shared is not None or len(used) <= _MAX_JOBS_TO_PLAN
         policies = [policy for policy in DEFAULT_POLICIES if can_plan or policy != "optimal"]
     if not policies:
         raise InputError("must name at least one policy", argument="policies")
-    options = {
+    options: dict[str, Any] = {
         "whole": True,
         "resize_cost": resize_cost,
         "size_error": size_error,
         "seed": seed,
         "approximate_p": assumption.p,
     }
+    if sizes == "estimates":
+        options["relative_sizes"] = _relate_estimates(used)
+
+    def replicate(policy: str, workload: Workload, tallying: bool = False) -> Replication:
+        chosen = _create_policy(policy, len(used))
+        served = rigid if isinstance(chosen, RigidDiscipline) else workload
+        return Replication(served, float(machine), chosen, options, tallying)
+
+    replications: dict[tuple[str, ServerLimit | None], Replication] = {
+        (policy, None): replicate(policy, malleable, tallying=True) for policy in policies
+    }
+    for limit in list_other_limits(jobs) if other_limits else ():
+        limited = jobs.build_malleable(limit)
+        for policy in _COMPARED_UNDER_OTHER_LIMITS:
+            if policy in policies:
+                replications[policy, limit] = replicate(policy, limited)
     simulations, bounds = run_with_bounds(
-        {
-            policy: Replication(
-                workload, float(machine), _create_policy(policy, len(used)), options
-            )
-            for policy in policies
-        },
-        [workload] if check_flag("bound", bound) else [],
+        replications,
+        [jobs.build_least_limited()] if check_flag("bound", bound) else [],
         float(machine),
         True,
         progress,
     )
     without_start = int(np.count_nonzero(np.isnan(used.start_times)))
-    runs = {} if without_start else {RECORDED: build_recorded_run(used, workload, machine)}
-    runs |= simulations
+    runs = {} if without_start else {RECORDED: build_recorded_run(used, rigid, machine)}
+    runs |= {policy: simulations[policy, None] for policy in policies}
+    others: dict[ServerLimit, dict[str, float]] = {}
+    for (policy, other), simulation in simulations.items():
+        if other is not None:
+            others.setdefault(other, {})[policy] = simulation.mean_flow_time
     notes = [
-        *_describe_options(resize_cost, size_error, seed, load),
-        *_describe_recorded(without_start, used, window is not None or min_runtime > 0),
-        *_describe_overload(used, machine),
+        *describe_options(resize_cost, size_error, seed, load),
+        *describe_estimates(used, sizes),
+        *describe_curves(jobs),
+        *describe_recorded(without_start, used, window is not None or min_runtime > 0),
+        *describe_overload(used, machine),
     ]
     return Study(
         trace=used,
         servers=machine,
         assumption=assumption,
         runs=runs,
+        resize_cost=float(resize_cost),
         notes=tuple(notes),
         bound=bounds[0] if bounds else None,
-    )
-
-
-def build_workload(trace: Trace, assumption: Assumption, seed: int) -> Workload:
-    """Return malleable jobs that, on the servers requested, run as long as in the trace."""
-    speedup = assumption.draw(len(trace), seed)
-    unit_jobs = Workload(np.ones(len(trace)), speedup)
-    return Workload(
-        trace.runtimes * unit_jobs.speedups.rate(trace.servers),
-        speedup,
-        arrivals=trace.submit_times,
-        names=trace.names,
-        requested=trace.servers,
-        estimates=np.fmax(trace.estimates, trace.runtimes),  # fmax ignores unknown estimates
+        extrapolation=measure_extrapolation(
+            used,
+            {policy: runs[policy] for policy in choose_headline(runs).malleable},
+            tuple(OtherLimit(OTHER_LIMITS[limit], means) for limit, means in others.items()),
+        ),
     )
 
 
@@ -300,47 +341,36 @@ def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simula
     return record_rigid_jobs(workload, float(servers), starts, RECORDED)
 
 
+def _relate_estimates(trace: Trace) -> FloatArray:
+    """Return the sizes that follow from the users' estimates, relative to the true sizes."""
+    known = np.isfinite(trace.estimates)
+    if not known.any():
+        raise InputError(
+            f"cannot be 'estimates': {trace.source} has no users' estimates of run times",
+            argument="sizes",
+        )
+    return np.where(known, trace.estimates / trace.runtimes, 1.0)
+
+
+def _summarise_tally(run: Simulation) -> dict[str, float | None]:
+    """Return the mean number of resizes of a job, and the server time that they cost."""
+    tally = run.tally
+    if tally is None:
+        return {"resizes_per_job": None, "server_hours_lost": None, "server_time_lost": None}
+    lost = float(tally.server_seconds_lost.sum())
+    return {
+        "resizes_per_job": float(tally.resizes.mean()),
+        "server_hours_lost": lost / HOUR,
+        "server_time_lost": lost / float(tally.server_seconds.sum()),
+    }
+
+
+def _none_if_nan(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
 def _create_policy(name: str, jobs: int) -> Policy | RigidDiscipline:
     policy = get_policy(name)
     if isinstance(policy, HeSrpt) and policy.objective != "flow" and jobs > _MAX_JOBS_TO_PLAN:
         return Rounded(policy)
     return policy
-
-
-def _describe_options(
-    resize_cost: float, size_error: float, seed: int, load: float | None
-) -> list[str]:
-    notes = []
-    if resize_cost > 0:
-        notes.append(f"a resize stops a malleable job for {resize_cost:g} s")
-    if size_error > 0:
-        notes.append(
-            f"malleable policies see sizes times exp({size_error:g} Z), Z standard normal "
-            f"(seed {seed})"
-        )
-    if load is not None:
-        notes.append(f"submission times are scaled to a load of {load:g}")
-    return notes
-
-
-def _describe_recorded(without_start: int, trace: Trace, is_part: bool) -> list[str]:
-    if 0 < without_start < len(trace):
-        jobs = "1 job has" if without_start == 1 else f"{without_start:,} jobs have"
-        return [f"the recorded schedule is not shown: {jobs} no recorded start"]
-    if without_start == 0 and is_part:
-        return [
-            "recorded waits are those of the whole trace; simulations start on an empty machine, "
-            "without the jobs that were left out"
-        ]
-    return []
-
-
-def _describe_overload(trace: Trace, servers: int) -> list[str]:
-    load = compute_offered_load(trace, servers)
-    if len(trace) < _MIN_JOBS_FOR_LOAD or not 1 < load < np.inf:
-        return []
-    return [
-        f"users asked for {load:.2f} times the capacity of {servers:,} servers while jobs were "
-        "submitted: under rigid policies the queue keeps growing, and averages depend on the "
-        "length of the trace"
-    ]

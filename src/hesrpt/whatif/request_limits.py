@@ -1,0 +1,113 @@
+"""The most servers that a malleable job gets, whatever the policy.
+
+A trace shows how long a job ran on the servers that it asked for. The further a study moves from
+that number, the more of the result is assumption: if p is wrong by 0.2, a job on 4 times its
+servers is wrong by 4^0.2, a third; on 1,000 times, by a factor of 4. So by default no job gets more
+than 4 times what it asked for, nor more than the largest request in the trace.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray
+from hesrpt.errors import InputError
+
+_FACTOR = re.compile(r"(\d+\.?\d*|\.\d+)\s*x")
+_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
+
+
+@dataclass(frozen=True)
+class ServerLimit:
+    """The least of up to three limits on the servers of each job; without any, all servers."""
+
+    servers: float | None = None  # the same number for all jobs
+    factor: float | None = None  # times what the job asked for
+    largest: bool = False  # the largest request of any job
+
+    def __post_init__(self) -> None:
+        if self.servers is not None and not 1 <= self.servers < np.inf:
+            raise InputError(f"must be at least 1, got {self.servers:g}", argument="max_servers")
+        if self.factor is not None and not 0 < self.factor < np.inf:
+            raise InputError(
+                f"must be a multiple greater than 0, got {self.factor:g}x", argument="max_servers"
+            )
+
+    def compute(self, requested: FloatArray, machine: float) -> FloatArray:
+        """Return the limit of each job, given what jobs asked for: whole numbers of at least 1."""
+        limits = np.full(len(requested), machine)
+        if self.servers is not None:
+            limits = np.minimum(limits, self.servers)
+        if self.factor is not None:
+            limits = np.minimum(limits, self.factor * requested)
+        if self.largest:
+            limits = np.minimum(limits, requested.max())
+        whole: FloatArray = np.maximum(np.floor(limits), 1.0)
+        return whole
+
+    @property
+    def text(self) -> str:
+        """The limit in words, such as "on at most 32 servers"; empty if there is none."""
+        parts = []
+        if self.servers is not None:
+            parts.append(count_servers(self.servers))
+        if self.factor == 1:
+            parts.append("what the job asked for")
+        elif self.factor is not None:
+            parts.append(f"{self.factor:g} times what the job asked for")
+        if self.largest:
+            parts.append("the largest request of any job")
+        return f"on at most {' and '.join(parts)}" if parts else ""
+
+
+#: The limit unless another one is given.
+DEFAULT_LIMIT = ServerLimit(factor=4.0, largest=True)
+
+
+def parse_limit(limit: float | str | ServerLimit | None) -> ServerLimit:
+    """Return a limit from a number, or from a text such as "32", "4x", "largest" or "none".
+
+    Several limits, separated by commas, apply together. None stands for the default.
+
+    >>> parse_limit("4x,largest") == parse_limit(None) == DEFAULT_LIMIT
+    True
+    >>> parse_limit("none").text
+    ''
+    """
+    if limit is None:
+        return DEFAULT_LIMIT
+    if isinstance(limit, ServerLimit):
+        return limit
+    if not isinstance(limit, str):
+        return ServerLimit(servers=float(limit))
+    parts = [part.strip().lower() for part in limit.split(",")]
+    if parts == ["none"]:
+        return ServerLimit()
+    servers, factor, largest = None, None, False
+    for part in parts:
+        if part == "largest" and not largest:
+            largest = True
+        elif (match := _FACTOR.fullmatch(part)) and factor is None:
+            factor = float(match[1])
+        elif _NUMBER.fullmatch(part) and servers is None:
+            servers = float(part)
+        else:
+            raise InputError(
+                "must be a number of servers (32), a multiple of what each job asked for (4x), "
+                "largest (the largest request), several of these with commas between them, or "
+                f"none; got {limit!r}",
+                argument="max_servers",
+            )
+    return ServerLimit(servers=servers, factor=factor, largest=largest)
+
+
+def count_servers(number: float) -> str:
+    """Return a number of servers in words.
+
+    >>> count_servers(1), count_servers(1200)
+    ('1 server', '1,200 servers')
+    """
+    return "1 server" if number == 1 else f"{number:,g} servers"
