@@ -29,6 +29,7 @@ from hesrpt.policies.registry import (
 )
 from hesrpt.policies.rigid import Easy, Fcfs, RigidDiscipline
 from hesrpt.policies.rounded import Rounded
+from hesrpt.policies.rules import Rule, RuleKind, find_rule
 from hesrpt.policies.sharing import round_fairly
 from hesrpt.policies.srpt import Srpt
 
@@ -52,6 +53,8 @@ __all__ = [
     "RankedPolicy",
     "RigidDiscipline",
     "Rounded",
+    "Rule",
+    "RuleKind",
     "Srpt",
     "State",
     "WorkloadFacts",
@@ -59,6 +62,7 @@ __all__ = [
     "as_ranked",
     "bind_policy",
     "describe_workload",
+    "find_rule",
     "get_malleable_policy",
     "get_policy",
     "list_malleable_policies",

@@ -9,6 +9,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
 
@@ -26,6 +27,9 @@ class Equi(RankedPolicy):
 
     def __call__(self, state: State) -> FloatArray:
         return _share_equally(len(state), state.servers, state.speedups, state.whole)
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        return Rule(RuleKind.EQUAL)
 
     def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
         if float(usable_servers(speedup, servers, 1)[0]) < servers:

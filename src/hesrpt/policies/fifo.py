@@ -8,12 +8,17 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import Policy, State
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import usable_servers
+from hesrpt.speedups import SpeedupVector
 
 
 @dataclass(frozen=True)
 class Fifo(Policy):
     """The job that arrived first gets all the servers it can use, the next one the rest."""
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        return Rule(RuleKind.FIRST_COME)
 
     def __call__(self, state: State) -> FloatArray:
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups

@@ -14,6 +14,7 @@ from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smal
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
@@ -75,6 +76,12 @@ class HeSrpt(RankedPolicy):
             held[2:] = np.exp(-c * np.log1p(-1 / m))
             rate[2:] = np.exp(-c * speedup.p * np.log1p(-1 / m))
         return RowFactors(held, rate)
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        if whole and speedups.shared is not None:
+            return self._whole.state_rule(speedups, whole)
+        p = speedups.exponent if self.p is None else self.p
+        return Rule(RuleKind.CLOSED_FORM, self.objective, p)
 
     def __call__(self, state: State) -> FloatArray:
         if state.whole and state.speedups.shared is not None:

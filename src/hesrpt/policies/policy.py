@@ -17,6 +17,7 @@ from hesrpt.speedups import SpeedupVector
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
     from hesrpt.policies.calibration import Calibration
+    from hesrpt.policies.rules import Rule
 
 
 @dataclass(slots=True)
@@ -78,6 +79,13 @@ class Policy(ABC):
 
         ``before`` is the state of the previous decision, with its calibration; None if there was
         none. By default policies learn nothing.
+        """
+        return None
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        """Return the rule by which compiled code decides as this policy does, if there is one.
+
+        It is for jobs with these speedups, on whole servers or not.
         """
         return None
 

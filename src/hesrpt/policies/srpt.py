@@ -9,8 +9,9 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import State
 from hesrpt.policies.ranked import RankedPolicy
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import usable_servers
-from hesrpt.speedups import Speedup
+from hesrpt.speedups import Speedup, SpeedupVector
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Srpt(RankedPolicy):
 
     def constant_from(self, servers: float, speedup: Speedup, whole: bool) -> int | None:
         return int(np.ceil(servers / _usable_by_one(speedup, servers, whole)))
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        return Rule(RuleKind.SMALLEST_FIRST)
 
     def __call__(self, state: State) -> FloatArray:
         if state.speedups.shared is not None:

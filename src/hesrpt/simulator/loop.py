@@ -17,10 +17,19 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
 from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
-from hesrpt.policies import Policy, RankedPolicy, State, as_ranked, calibration, round_fairly
+from hesrpt.policies import (
+    Policy,
+    RankedPolicy,
+    State,
+    as_ranked,
+    calibration,
+    find_rule,
+    round_fairly,
+)
 from hesrpt.simulator import kernel
 from hesrpt.simulator.calibration_kernel_data import create_calibration
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
+from hesrpt.simulator.mixed_loop import MixedLoop, create_mixed_loop
 from hesrpt.simulator.row_table import RowTable
 from hesrpt.simulator.tally import Tally, TallyCounter
 from hesrpt.speedups import PowerLaw
@@ -135,6 +144,17 @@ class _Loop:
             self.calibration = create_calibration(jobs, self.table.room, exponent)
         self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
+        self.mixed: MixedLoop | None = None
+        if self.ranked is None and (rule := find_rule(policy, workload.speedups, run.whole)):
+            self.mixed = create_mixed_loop(
+                rule,
+                self.speedups,
+                run.servers,
+                run.whole,
+                self.seen_sizes,
+                self.weights,
+                self.jobs.by_arrival,
+            )
         self.phases = Phases(
             ends=np.empty(_PHASES_AT_A_TIME if recording else 1),
             start=np.zeros(_PHASES_AT_A_TIME + 1 if recording else 2, dtype=np.int64),
@@ -162,14 +182,7 @@ class _Loop:
 
     def execute(self, progress: Progress | None) -> Outcome:
         while True:
-            reason = kernel.run(
-                self.jobs,
-                self.table.rows,
-                self.phases,
-                self.state,
-                self.settings,
-                self.calibration,
-            )
+            reason = self._run()
             if reason == kernel.NEEDS_DECISION:
                 self._decide()
             elif reason == kernel.NEEDS_ROW:
@@ -186,6 +199,13 @@ class _Loop:
                 progress(int(self.state["arrived"][0]), self.config.jobs)
             if reason in (kernel.DONE, kernel.STOPPED):
                 return self._outcome()
+
+    def _run(self) -> int:
+        if self.mixed is not None:
+            return self.mixed.run(self.jobs, self.phases, self.state, self.settings)
+        return kernel.run(
+            self.jobs, self.table.rows, self.phases, self.state, self.settings, self.calibration
+        )
 
     def _outcome(self) -> Outcome:
         state = self.state[0]

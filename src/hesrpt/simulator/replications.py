@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from hesrpt.optimal.bounds import BOUND_STEPS, LowerBound, lower_bound
 from hesrpt.parallel import run_tasks
-from hesrpt.policies import Policy, RigidDiscipline, as_ranked
+from hesrpt.policies import Policy, RigidDiscipline, as_ranked, find_rule
 from hesrpt.simulator.simulation import Simulation, create_run, execute_run
 from hesrpt.workload import Workload
 
@@ -33,8 +33,11 @@ class Replication:
     @property
     def is_compiled(self) -> bool:
         """Whether it runs without calling the policy at each event."""
-        is_rigid = isinstance(self.policy, RigidDiscipline)
-        return is_rigid or as_ranked(self.policy, self.workload.speedups) is not None
+        if isinstance(self.policy, RigidDiscipline):
+            return True
+        speedups, whole = self.workload.speedups, bool(self.options.get("whole"))
+        is_ranked = as_ranked(self.policy, speedups) is not None
+        return is_ranked or find_rule(self.policy, speedups, whole) is not None
 
     @property
     def jobs(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 
 #: Families of speedups: k^p, Amdahl's law, and tables.
 POWER, AMDAHL, TABLE = range(3)
@@ -36,3 +36,11 @@ class Corners(NamedTuple):
     at: FloatArray
     height: FloatArray
     slope: FloatArray  # from each corner to the next; 0 after the last
+
+
+class Shapes(NamedTuple):
+    """The speedups of a list of jobs on a number of servers, for compiled code."""
+
+    records: Any  # an array with a :class:`Shape` for each distinct speedup
+    corners: Corners
+    of_job: IntArray  # the number of each job's speedup in that array

@@ -6,13 +6,11 @@ Get them from :meth:`hesrpt.speedups.SpeedupVector.shapes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray, scalar
+from hesrpt.arrays import FloatArray, scalar
 from hesrpt.speedups.custom import Custom
 from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
@@ -20,17 +18,10 @@ from hesrpt.speedups.measured import PiecewiseLinear, concave_hull
 from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE, Corners, Shape
 from hesrpt.speedups.speedup import Speedup
 
-
-class Shapes(NamedTuple):
-    """The speedups of a list of jobs on a number of servers, for compiled code."""
-
-    records: Any  # an array with a :class:`Shape` for each distinct speedup
-    corners: Corners
-    of_job: IntArray  # the number of each job's speedup in that array
+_NO_CORNERS: FloatArray = np.empty(0)
 
 
-@dataclass(frozen=True)
-class FoundShape:
+class FoundShape(NamedTuple):
     """The shape of one speedup, before its table has a place among those of others."""
 
     family: int
@@ -39,8 +30,8 @@ class FoundShape:
     high_rate: float
     low: float = 0.0
     is_whole: bool = False
-    at: FloatArray = field(default_factory=lambda: np.empty(0))
-    height: FloatArray = field(default_factory=lambda: np.empty(0))
+    at: FloatArray = _NO_CORNERS
+    height: FloatArray = _NO_CORNERS
 
 
 def join_shapes(speedups: Sequence[Speedup], servers: float) -> tuple[Any, Corners]:
@@ -49,18 +40,19 @@ def join_shapes(speedups: Sequence[Speedup], servers: float) -> tuple[Any, Corne
     types = {"int": np.int64, "float": np.float64}
     fields = [(name, types[kind]) for name, kind in Shape.__annotations__.items()]
     records = np.zeros(len(shapes), fields)
-    corners = 0
-    for record, shape in zip(records, shapes, strict=True):
-        record["family"], record["is_whole"] = shape.family, shape.is_whole
-        record["parameter"], record["log_parameter"] = shape.parameter, log(shape.parameter)
-        record["low"], record["high"], record["high_rate"] = shape.low, shape.high, shape.high_rate
-        record["usable"] = ceil(shape.high) if shape.is_whole else shape.high
-        record["first_corner"] = corners
-        corners += len(shape.at)
-        record["last_corner"] = corners - 1
-    at, height = (
-        np.concatenate([getattr(shape, name) for shape in shapes]) for name in ("at", "height")
+    # There may be very many, so all entries of a field are set together.
+    family, parameter, high, high_rate, low, is_whole, at_of_each, height_of_each = zip(
+        *shapes, strict=True
     )
+    records["family"], records["is_whole"] = family, is_whole
+    records["parameter"], records["log_parameter"] = parameter, np.log(parameter)
+    records["low"], records["high"], records["high_rate"] = low, high, high_rate
+    records["usable"] = np.where(records["is_whole"], np.ceil(high), high)
+    ends = np.cumsum([len(at) for at in at_of_each])
+    corners = int(ends[-1])
+    records["last_corner"] = ends - 1
+    records["first_corner"][1:] = ends[:-1]
+    at, height = np.concatenate(at_of_each), np.concatenate(height_of_each)
     slope = np.zeros(corners)
     if corners:
         is_last = np.zeros(corners, dtype=bool)
@@ -81,12 +73,12 @@ def find_shape(speedup: Speedup, servers: float) -> FoundShape:
     if isinstance(speedup, TimeShared):
         base = find_shape(speedup.base, max(servers, 1.0))
         if base.family != TABLE and base.high > 1 and servers > 1:
-            return base if base.is_whole else replace(base, low=1.0)
+            return base if base.is_whole else base._replace(low=1.0)
         return _create_table(speedup, np.append([0.0, 1.0], base.at[base.at > 1]), servers)
     if isinstance(speedup, WholeServers) and servers == int(servers):
         base = find_shape(speedup.base, servers)
         if base.family != TABLE:
-            return replace(base, is_whole=True, low=0.0)
+            return base._replace(is_whole=True, low=0.0)
         # Away from corners all chords have the same slope.
         whole = np.unique(np.append(np.floor(base.at), np.ceil(base.at)))
         at, _ = concave_hull(whole.tolist(), speedup.rate(whole).tolist())

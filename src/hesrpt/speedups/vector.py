@@ -10,8 +10,8 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.speedups.elementwise import Elementwise
-from hesrpt.speedups.shape_kernel_data import Corners
-from hesrpt.speedups.shapes import Shapes, join_shapes
+from hesrpt.speedups.shape_kernel_data import Corners, Shapes
+from hesrpt.speedups.shapes import join_shapes
 from hesrpt.speedups.speedup import Speedup, stack_speedups
 
 

@@ -1,0 +1,139 @@
+"""Policies that run compiled decide as they do when they are called at each event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hesrpt import Amdahl, Measured, PowerLaw, Workload, simulate
+from hesrpt.arrays import FloatArray
+from hesrpt.policies import Equi, Fifo, HeSrpt, Policy, Srpt, State, find_rule
+from hesrpt.simulator.loop import Outcome, run_loop
+from hesrpt.simulator.simulation import create_run
+from hesrpt.speedups import Speedup, SpeedupVector
+
+ANY_SPEEDUPS = SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.6)])
+
+
+def interpret(policy: Policy) -> Policy:
+    """Return the same policy without a rule: the simulator calls it at each event."""
+    base = type(policy)
+    interpreted = type(
+        base.__name__, (base,), {"__call__": lambda self, state: base.__call__(self, state)}
+    )
+    copy: Policy = object.__new__(interpreted)
+    vars(copy).update(vars(policy))
+    assert find_rule(copy, ANY_SPEEDUPS, whole=False) is None
+    return copy
+
+
+def draw_speedup(rng: np.random.Generator, family: str) -> Speedup:
+    speedup: Speedup
+    if family == "any":
+        family = rng.choice(["power", "Amdahl", "measured"])
+    if family == "power":
+        speedup = PowerLaw(float(rng.uniform(0.05, 0.95)))
+    elif family == "Amdahl":
+        speedup = Amdahl(float(rng.uniform(0.3, 1)))
+    else:
+        gains = np.sort(rng.uniform(0, 1, 5))[::-1] * [1, 1, 2, 4, 4]
+        speedup = Measured([1, 2, 4, 8, 12], np.cumsum(gains))
+    if rng.random() < 0.3:
+        speedup = speedup.time_shared()
+    if rng.random() < 0.4:
+        speedup = speedup.limited(float(rng.choice([1, 2, 3.5, 8])))
+    return speedup
+
+
+def draw_workload(rng: np.random.Generator, max_jobs: int = 30) -> Workload:
+    """Return jobs that differ, or whose weights do, with many ties of all kinds."""
+    jobs = int(rng.integers(1, max_jobs))
+    family = str(rng.choice(["power", "Amdahl", "measured", "any"]))
+    speedups = [draw_speedup(rng, family) for _ in range(jobs)]
+    if rng.random() < 0.3:
+        speedups = [speedups[number] for number in rng.integers(min(3, jobs), size=jobs)]
+    sizes = rng.pareto(1.5, jobs) + 0.1
+    if rng.random() < 0.3:
+        sizes = np.ceil(sizes)
+    arrivals = None
+    if rng.random() < 0.7:
+        arrivals = np.cumsum(rng.exponential(1 / 8, jobs))
+        if rng.random() < 0.3:
+            arrivals = np.floor(4 * arrivals) / 4
+    few_weights = rng.random() < 0.5
+    return Workload(
+        sizes,
+        speedups[0] if rng.random() < 0.25 else speedups,
+        arrivals=arrivals,
+        weights=rng.choice([0.5, 1, 3], jobs) if few_weights else rng.uniform(0.1, 3, jobs),
+    )
+
+
+def list_policies(rng: np.random.Generator) -> list[Policy]:
+    p = float(rng.uniform(0.1, 0.95))
+    return [
+        Equi(),
+        Srpt(),
+        Fifo(),
+        HeSrpt(p),
+        HeSrpt(p, "slowdown"),
+        HeSrpt(p, "weighted"),
+    ]
+
+
+def run_policy(
+    workload: Workload, servers: float, policy: Policy, options: dict[str, float]
+) -> Outcome:
+    run = create_run(workload, servers, policy, **options)  # type: ignore[arg-type]
+    return run_loop(run, recording=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rules_decide_as_the_policies_do(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    workload = draw_workload(rng)
+    options: dict[str, float] = {
+        "whole": bool(rng.random() < 0.5),
+        "resize_cost": float(rng.choice([0, 0, 0.05])),
+        "size_error": float(rng.choice([0, 0, 0.5])),
+    }
+    servers = float(rng.choice([1, 4, 16, 64] if options["whole"] else [0.5, 4, 10.5, 64]))
+    for policy in rng.permutation(np.array(list_policies(rng), dtype=object))[:3]:
+        compiled = run_policy(workload, servers, policy, options)
+        called = run_policy(workload, servers, interpret(policy), options)
+        np.testing.assert_allclose(
+            compiled.completion_times, called.completion_times, rtol=1e-9, err_msg=repr(policy)
+        )
+        assert compiled.events == called.events
+        assert compiled.server_seconds == pytest.approx(called.server_seconds, rel=1e-9)
+        assert compiled.job_seconds == pytest.approx(called.job_seconds, rel=1e-9)
+        assert compiled.phases is not None
+        assert called.phases is not None
+        np.testing.assert_allclose(
+            compiled.phases.held, called.phases.held, rtol=1e-9, atol=1e-9 * servers
+        )
+
+
+class Reversed(Equi):
+    """Decides differently than EQUI, but inherits what EQUI says about itself."""
+
+    def __call__(self, state: State) -> FloatArray:
+        held = np.zeros(len(state))
+        held[-1] = state.servers
+        return held
+
+
+def test_a_subclass_that_decides_differently_has_no_rule() -> None:
+    workload = Workload([4, 2], [PowerLaw(0.5), PowerLaw(0.6)])
+    assert find_rule(Reversed(), workload.speedups, whole=False) is None
+    last_first = simulate(workload, 1, Reversed())
+    np.testing.assert_allclose(last_first.completion_times, [6, 2])
+
+
+class Reviewed(Equi):
+    review_every = 0.5
+
+
+def test_a_policy_that_is_reviewed_has_no_rule() -> None:
+    assert find_rule(Reviewed(), ANY_SPEEDUPS, whole=False) is None
+    assert find_rule(Equi(), ANY_SPEEDUPS, whole=False) is not None
