@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import log
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_focus_rises_to_that_of_a_batch_if_jobs_stop_arriving() -> None:
     sizes = np.arange(1.0, 41.0)
     calibration = Calibration(
         numerator=10.0, denominator=160.0, is_stream=True, jobs_seen=99_960, arrival_times=100_000
-    ).record_arrivals(np.arange(40), sizes)
+    ).record_arrivals(np.arange(40), sizes, log(40))
     assert calibration.level == 8
     before = replace(create_state(sizes.tolist(), list(range(40))), calibration=calibration)
     levels = []
@@ -263,6 +264,17 @@ def test_schedule_can_be_worked_out_again() -> None:
         work += schedule.timeline.servers(phase) ** 0.9 * (end - start)
         start = end
     np.testing.assert_allclose(work, workload.sizes, rtol=1e-6)
+
+
+def test_system_that_fills_up_is_not_taken_for_a_saturated_one() -> None:
+    """It fills up during the whole stream, and heSRPT is better than EQUI."""
+    stream = Workload.poisson(460, 10_000, sizes="hyperexponential", speedup=PowerLaw(0.9), seed=0)
+    mean = {
+        policy: simulate(stream, 512, policy).mean_flow_time
+        for policy in ("equi", "hesrpt", "adaptive")
+    }
+    assert mean["hesrpt"] < 0.9 * mean["equi"]
+    assert mean["adaptive"] < 1.05 * mean["hesrpt"]
 
 
 @pytest.mark.parametrize(("sizes", "gain"), [("exponential", 0.15), ("pareto", 0.22)])

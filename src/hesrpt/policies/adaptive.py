@@ -76,11 +76,12 @@ class Adaptive(RankedPolicy):
     def calibrate(self, before: State | None, state: State) -> Calibration | None:
         if not self.is_calibrated:
             return None
+        log_jobs = float(np.log(self._weigh(state).sum())) if len(state) else 0.0
         if before is None or before.calibration is None:
-            return Calibration().record_arrivals(state.jobs, state.sizes)
+            return Calibration().record_arrivals(state.jobs, state.sizes, log_jobs)
         calibration = before.calibration
         if len(before) == 0:
-            return calibration.record_arrivals(state.jobs, state.sizes)
+            return calibration.record_arrivals(state.jobs, state.sizes, log_jobs)
         # Where the jobs of the previous state are in this one; those that are nowhere have ended.
         stays = np.isin(before.jobs, state.jobs)
         order = np.argsort(state.jobs, kind="stable")
@@ -107,7 +108,7 @@ class Adaptive(RankedPolicy):
         listed = np.concatenate((places, np.flatnonzero(is_new)))
         if is_new.any():
             new = np.flatnonzero(is_new)
-            calibration = calibration.record_arrivals(state.jobs[new], state.sizes[new])
+            calibration = calibration.record_arrivals(state.jobs[new], state.sizes[new], log_jobs)
         return calibration.take(np.argsort(listed))
 
     def _weigh(self, state: State) -> FloatArray:

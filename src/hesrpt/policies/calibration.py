@@ -8,10 +8,13 @@ the f that fits best is the slope of a regression through the origin:
 Every piece of work done on a job is one observation. It counts when the job ends, because only
 then is the left side known. Sums over the work of a job in the system are kept with the job:
 
-    spread = Σ w ln²(i/m),   lean = Σ w ln(i/m),   height = Σ w ln(i/m) ln m,
+    spread = Σ w ln²(i/m),   lean = Σ w ln(i/m),   height = Σ w ln(i/m) (ln m − u),
 
 where w is the fraction of the job that was done, times a weight for the size of the job. When it
-ends with n jobs present, ``numerator`` grows by lean · ln n − height and ``denominator`` by spread.
+ends with n jobs present, ``numerator`` grows by lean · (ln n − u) − height and ``denominator`` by
+spread. Here u is the usual ln m, a moving average over arrivals. It matters only while it changes:
+if the number of jobs grows, it grows for small and large jobs alike, and that growth says nothing
+about f. Without u, a system that fills up seems to be saturated.
 
 With weights, sums of weights take the place of i and m. The compiled loop of the simulator keeps
 the same sums (:mod:`hesrpt.simulator.kernel`).
@@ -33,10 +36,12 @@ LEVELS = 32
 MIN_LEVEL = 4
 #: Old jobs are forgotten: a job counts 1/e after this many others.
 MEMORY = 30_000
+#: The usual number of jobs is a mean over this many arrivals, or over all if there were fewer.
+USUAL_MEMORY = 3000.0
 #: Before anything is observed, f is 1, with this weight: a batch keeps it.
 BATCH_WEIGHT = 1e-3
 #: When the first job joins others, this is believed of f, with the weight of so many jobs.
-PRIOR_FOCUS, PRIOR_WEIGHT = 0.2, 10.0
+PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, but at most so much.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
 #: If more jobs end in a row without an arrival than this, times the mean number of jobs that arrive
@@ -67,6 +72,7 @@ class Calibration:
     focus_at_arrival: float = 1.0  # chosen when jobs last arrived
     ended_since: int = 0  # jobs that have ended since then
     log_sizes: float = 0.0  # summed over the jobs seen
+    usual: float = 0.0  # the usual ln m
     jobs: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     size_weights: FloatArray = field(default_factory=_no_numbers)
     spread: FloatArray = field(default_factory=_no_numbers)
@@ -88,7 +94,7 @@ class Calibration:
             self,
             spread=self.spread + lean * log_ranks,
             lean=self.lean + lean,
-            height=self.height + lean * log_jobs,
+            height=self.height + lean * (log_jobs - self.usual),
         )
 
     def record_ends(self, ended: IntArray, log_jobs: FloatArray) -> Self:
@@ -101,7 +107,7 @@ class Calibration:
         for place, log_n in zip(ended.tolist(), log_jobs.tolist(), strict=True):
             if denominator > _MIN_DENOMINATOR:
                 numerator, denominator = decay * numerator, decay * denominator
-            numerator += float(self.lean[place] * log_n - self.height[place])
+            numerator += float(self.lean[place] * (log_n - self.usual) - self.height[place])
             denominator += float(self.spread[place])
         ended_since = self.ended_since + len(ended)
         patience = PATIENCE * self.jobs_seen / max(self.arrival_times, 1)
@@ -126,8 +132,11 @@ class Calibration:
             height=self.height[places],
         )
 
-    def record_arrivals(self, jobs: IntArray, sizes: FloatArray) -> Self:
-        """Add jobs that arrived at the same time, and choose the focus."""
+    def record_arrivals(self, jobs: IntArray, sizes: FloatArray, log_jobs: float) -> Self:
+        """Add jobs that arrived at the same time, and choose the focus.
+
+        ``log_jobs`` is ln m, with these jobs.
+        """
         log_sizes = np.log(sizes)
         seen, total = self.jobs_seen + len(jobs), self.log_sizes + float(log_sizes.sum())
         weights = np.minimum(np.exp(SIZE_POWER * (log_sizes - total / seen)), MAX_SIZE_WEIGHT)
@@ -142,6 +151,7 @@ class Calibration:
         present = len(self.jobs) + len(jobs)
         batch = BATCH_FACTOR * present / seen * BATCH_JOBS / (BATCH_JOBS + seen)
         focus += (1 - focus) * min(batch, 1.0)
+        arrival_times = self.arrival_times + 1
         none = np.zeros(len(jobs))
         return replace(
             self,
@@ -150,10 +160,11 @@ class Calibration:
             denominator=denominator,
             is_stream=is_stream,
             jobs_seen=seen,
-            arrival_times=self.arrival_times + 1,
+            arrival_times=arrival_times,
             focus_at_arrival=focus,
             ended_since=0,
             log_sizes=total,
+            usual=self.usual + (log_jobs - self.usual) / min(arrival_times, USUAL_MEMORY),
             jobs=np.concatenate((self.jobs, jobs)),
             size_weights=np.concatenate((self.size_weights, weights)),
             spread=np.concatenate((self.spread, none)),

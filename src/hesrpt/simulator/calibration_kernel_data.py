@@ -18,6 +18,7 @@ class CalibrationSettings(Protocol):
     levels: int
     min_focus: float
     memory: float
+    usual_memory: float
     batch_factor: float
     batch_jobs: float
     patience: float
@@ -38,6 +39,7 @@ class CalibrationState(Protocol):
     numerator: float
     denominator: float
     log_sizes: float
+    usual: float
     # The logarithm of the number of jobs and its square, integrated over virtual time since the
     # last decision.
     log_jobs: float
@@ -82,6 +84,7 @@ def create_calibration(jobs: int, room: int, exponent: float) -> CalibrationData
             levels=calibration.LEVELS,
             min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
             memory=calibration.MEMORY,
+            usual_memory=calibration.USUAL_MEMORY,
             batch_factor=calibration.BATCH_FACTOR,
             batch_jobs=calibration.BATCH_JOBS,
             patience=calibration.PATIENCE,

@@ -416,7 +416,7 @@ def _run_calibrated(
         if target > 0.0:
             mean, mean_square = sums.log_jobs / target, sums.log_jobs_squared / target
         sample = calibration.samples[job]
-        _add_sample(sample, jobs.remaining[job], log_jobs, mean, mean_square)
+        _add_sample(sample, jobs.remaining[job], log_jobs, mean, mean_square, sums.usual)
         _count_end(sample, sums, log_jobs, decay)
         state.job_seconds += present * (departs - state.now)
         state.allocations += state.running
@@ -472,7 +472,8 @@ def _observe_job(
     to_target = max(jobs.target[job] - virtual_time, 0.0) * jobs.rate[job]
     jobs.remaining[job] = min(before, to_target)
     done = before - jobs.remaining[job]
-    _add_sample(calibration.samples[job], done, calibration.log_rank[place + 1], mean, mean_square)
+    usual, rank = calibration.state[0].usual, calibration.log_rank[place + 1]
+    _add_sample(calibration.samples[job], done, rank, mean, mean_square, usual)
 
 
 @compiled
@@ -491,7 +492,8 @@ def _observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData) ->
         job = jobs.present[place]
         if jobs.target[job] <= due:
             sample = calibration.samples[job]
-            _add_sample(sample, jobs.remaining[job], log_rank[place + 1], mean, mean_square)
+            rank = log_rank[place + 1]
+            _add_sample(sample, jobs.remaining[job], rank, mean, mean_square, sums.usual)
             _count_end(sample, sums, log_rank[left], decay)
             left -= 1
         elif left == state.present:
@@ -501,13 +503,19 @@ def _observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData) ->
 
 @inlined
 def _add_sample(
-    sample: FloatArray, done: float, log_rank: float, log_jobs: float, log_jobs_squared: float
+    sample: FloatArray,
+    done: float,
+    log_rank: float,
+    log_jobs: float,
+    log_jobs_squared: float,
+    usual: float,
 ) -> None:
     """Add work done to the sums of a job, given the means of ln m and ln² m in that time."""
     weight = done * sample[3]
     sample[0] += weight * (log_rank * (log_rank - 2.0 * log_jobs) + log_jobs_squared)
-    sample[1] += weight * (log_rank - log_jobs)
-    sample[2] += weight * (log_rank * log_jobs - log_jobs_squared)
+    lean = weight * (log_rank - log_jobs)
+    sample[1] += lean
+    sample[2] += weight * (log_rank * log_jobs - log_jobs_squared) - lean * usual
 
 
 @inlined
@@ -515,7 +523,7 @@ def _count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, deca
     """Count a job that ends, with e^log_jobs jobs present."""
     if sums.denominator <= MIN_DENOMINATOR:
         decay = 1.0
-    height = sample[1] * log_jobs - sample[2]
+    height = sample[1] * (log_jobs - sums.usual) - sample[2]
     sums.ended_since += 1
     sums.numerator = decay * sums.numerator + height
     sums.denominator = decay * sums.denominator + sample[0]
@@ -546,6 +554,8 @@ def _observe_arrivals(jobs: Jobs, state: LoopState, calibration: CalibrationData
     batch *= settings.batch_jobs / (settings.batch_jobs + state.arrived)
     sums.focus_at_arrival = focus + (1.0 - focus) * min(batch, 1.0)
     sums.arrival_times += 1
+    memory = min(float(sums.arrival_times), settings.usual_memory)
+    sums.usual += (log(float(present)) - sums.usual) / memory
     sums.ended_since = 0
     _choose_level(state.arrived, sums, settings)
 
