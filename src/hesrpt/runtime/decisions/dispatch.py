@@ -5,11 +5,12 @@ Shrinks come before grows. No clock, no process, no file: this is a part of the 
 When items are short, the engine is given one more item than there are servers, so that no server
 waits for the scheduler. This *queued* item holds no server until another item ends. Items that are
 very short, compared with the time that starting one takes, go in *batches*: a server is given
-several at once.
+several at once, and a batch is queued for each server.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
@@ -19,6 +20,8 @@ from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, St
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
 _SHORT_SECONDS = 0.1
+# Towards the end of a job, batches become shorter, down to this fraction of the usual length.
+_SHRINKING = 10
 #: The most items that a server is given at once.
 MAX_BATCH = 10_000
 
@@ -117,32 +120,44 @@ class Dispatcher:
         self._queued = [(name, batch) for name, batch in self._queued if name != job.name]
 
     def _queue_item(self, servers: int, time: float) -> Iterable[Command]:
-        """If items are short and all servers are busy, queue one more item in the engine."""
+        """If items are short and all servers are busy, queue one more item in the engine.
+
+        If they are so short that they go in batches, queue a batch for each server: several
+        servers may need one before the scheduler is awake.
+        """
         self._queued = [
             (name, batch)
             for name, batch in self._queued
             if name in self.jobs and batch in self.jobs[name].batches
         ]
-        if self._queued or self.observed < servers:
-            return
         durations = self.allocator.all_durations
         if not durations.counts or durations.mean_seconds > _SHORT_SECONDS:
             return
+        limit = servers if durations.mean_seconds <= self.batch_seconds else 1
+        while len(self._queued) < limit and self.observed >= servers:
+            job = self._choose_job_to_queue()
+            if job is None:
+                return
+            start = self._start_items(job, time, 0, job.startable_items)
+            self._queued.append((job.name, job.in_flight[start.item]))
+            yield start
+
+    def _choose_job_to_queue(self) -> ActiveJob | None:
+        """Return the job that lacks most servers, if it counts those that it will take over."""
         # A queued item may take over the server of another job, so leave room for it.
+        queued = Counter(name for name, _ in self._queued)
         job, most_missing = None, -inf
         for candidate in self.jobs.values():
-            missing = candidate.planned - candidate.observed
+            held = candidate.observed + queued[candidate.name]
+            missing = candidate.planned - held
             if (
                 missing > most_missing
                 and candidate.is_bag
                 and candidate.startable_items > 0
-                and candidate.observed < (candidate.spec.max_servers or inf)
+                and held < (candidate.spec.max_servers or inf)
             ):
                 job, most_missing = candidate, missing
-        if job is not None:
-            start = self._start_items(job, time, 0, job.startable_items)
-            self._queued.append((job.name, job.in_flight[start.item]))
-            yield start
+        return job
 
     def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
         width = max(job.observed + servers, 1)
@@ -154,10 +169,10 @@ class Dispatcher:
         """Return how many items to give a server at once."""
         if self.batch_seconds == 0 or job.durations.items == 0:
             return 1
+        fitting = min(int(self.batch_seconds / job.durations.mean_seconds), MAX_BATCH)
         # Shrink batches towards the end, so that all servers finish at about the same time.
         fair = job.waiting_items // (2 * max(job.planned, 1))
-        fitting = int(self.batch_seconds / job.durations.mean_seconds)
-        return max(min(fitting, fair, MAX_BATCH), 1)
+        return max(min(fitting, max(fair, fitting // _SHRINKING)), 1)
 
     def _pause_command(
         self, job: ActiveJob, item: int, in_flight: BatchInFlight, time: float

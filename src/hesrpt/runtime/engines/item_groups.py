@@ -15,10 +15,11 @@ _GROUPS = 10
 class ItemGroup:
     """Items in ascending order, until a worker has replied to all of them."""
 
-    __slots__ = ("_first", "_items", "_stopped", "job", "tasks")
+    __slots__ = ("_first", "_items", "_stopped", "batch", "job", "tasks")
 
-    def __init__(self, job: str, tasks: PythonTasks) -> None:
+    def __init__(self, job: str, tasks: PythonTasks, batch: object) -> None:
         self.job, self.tasks = job, tasks
+        self.batch = batch  # which groups of one batch have in common
         self._items: Sequence[int] = tasks.numbers
         self._first = 0  # those before have ended
         self._stopped: set[int] = set()  # their outcomes are not reported
@@ -66,7 +67,7 @@ class ItemGroup:
         """Return what is left of a group that no worker has."""
         if not self._stopped:
             return self
-        return ItemGroup(self.job, self.tasks.without(self._stopped))
+        return ItemGroup(self.job, self.tasks.without(self._stopped), self.batch)
 
     def take(self, count: int) -> Sequence[int]:
         """Remove items that have ended, and return them."""
@@ -79,4 +80,4 @@ def divide(job: str, tasks: PythonTasks) -> Iterator[ItemGroup]:
     """Divide a batch into groups."""
     size = -(-len(tasks) // _GROUPS)
     for start in range(0, len(tasks), size):
-        yield ItemGroup(job, tasks.slice(start, start + size))
+        yield ItemGroup(job, tasks.slice(start, start + size), tasks)

@@ -139,7 +139,7 @@ class LocalEngine:
                     self._attempts[job, item] = attempt = Attempt(job, item, task)
                     self._waiting.append(_WaitingCommand(attempt, servers))
                 else:
-                    groups.append(ItemGroup(job, PythonTasks.from_task(item, task)))
+                    groups.append(ItemGroup(job, PythonTasks.from_task(item, task), tasks))
         if groups:
             self._waiting.append(_WaitingItems(groups))
         self._launch()

@@ -34,8 +34,8 @@ from hesrpt.runtime.storage.logs import limit_log, limit_output
 
 # If an item takes longer than this, in seconds, those after it go to other workers.
 _PATIENCE_SECONDS = 0.05
-# A worker is given further items while it has at most so many groups left.
-_PREFETCH_GROUPS = 2
+# A worker is given another batch when it has at most so many groups of the last one left.
+_PREFETCH_GROUPS = 4
 # A worker that is not ready after this long, in seconds, is replaced.
 _START_SECONDS = 120.0
 # A worker that closes its connection usually ends. If it does not, it is killed after this long.
@@ -117,8 +117,10 @@ class WorkerProcess:
     @property
     def can_prefetch(self) -> bool:
         """Whether to give it further items before it has done those that it has."""
-        has_little_left = 0 < len(self.groups) <= _PREFETCH_GROUPS
-        return has_little_left and not self.is_ending and not self._is_slow
+        if self.is_ending or not self.groups or self._is_slow:
+            return False
+        has_one_batch = self.groups[0].batch is self.groups[-1].batch
+        return has_one_batch and len(self.groups) <= _PREFETCH_GROUPS
 
     @property
     def busy_since(self) -> float:

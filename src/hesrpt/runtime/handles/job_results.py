@@ -20,8 +20,8 @@ from hesrpt.runtime.live_job import LiveJob
 #: What to do about items without a result: raise a JobError, or return exceptions in their places.
 Errors: TypeAlias = Literal["raise", "return"]
 
-# How many results to read from the journal at once. Those in its database have at most 1 MB each.
-_CHUNK_ITEMS = 64
+# How many results to read at once. Those in the journal's database have at most 1 MB each.
+_CHUNK_ITEMS = 256
 # The least time between two waits, in seconds: waking up for each of many short items would slow
 # the scheduler down.
 _GATHER_SECONDS = 0.005
@@ -58,6 +58,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         self._shape, self._on_end = shape, on_end
         #: What to yield next: items, and why they have no result if they have none.
         self._items: deque[tuple[int, BaseException | None]] = deque()
+        self._values: deque[tuple[int, Any]] = deque()  # or items with their results
         self._advancing = threading.Lock()  # a task that was cancelled may have left a thread
         self._is_at_end = False
         self._woken_at = -_GATHER_SECONDS
@@ -69,15 +70,17 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         return self
 
     def __next__(self) -> V_co:
-        while not self._items:
+        while not self._items and not self._values:
             if self._is_at_end:
                 raise StopIteration
             if not self._advance():
                 self._wait()
+        if self._values:
+            return self._shape(*self._values.popleft())
         return self._yield(self._read(*self._items[0]))
 
     async def __anext__(self) -> V_co:
-        while not self._items:
+        while not self._items and not self._values:
             if self._is_at_end:
                 raise StopAsyncIteration
             if self._reader.has_journal:
@@ -87,6 +90,8 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 await pause(0)  # let other tasks run, however many results there are
             if not has_advanced:
                 await self._wait_async()
+        if self._values:
+            return self._shape(*self._values.popleft())
         item, problem = self._items[0]
         if problem is not None or self._reader.is_prepared(item):
             return self._yield(self._read(item, problem))
@@ -97,27 +102,28 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
     def _advance(self) -> bool:
         """Take the next items, and prepare their results; return whether there were any."""
         with self._advancing:
-            if self._items or self._is_at_end:
+            if self._items or self._values or self._is_at_end:
                 return True
             items = self._cursor.take(_CHUNK_ITEMS)
             if items is None:
                 self._end()
                 self._raise_error_of_job()
                 return True
-            problems = {item: self._explain(item) for item in items if not self._is_done(item)}
-            done = [item for item in items if item not in problems]
+            get_state = self._job.completions.get_state
+            undone = [item for item in items if get_state(item) not in (DONE, DONE_BEFORE)]
+            problems = {item: self._explain(item) for item in undone}
+            done = [item for item in items if item not in problems] if undone else items
             try:
                 self._reader.prepare(done)
             except BaseException:
                 self._end()
                 raise
+            if not problems and (values := self._reader.read_small(done)) is not None:
+                self._values.extend(zip(done, values, strict=True))
+                return bool(items)
             is_complete = self._is_ordered or self._errors == "return"
             self._items.extend((i, problems.get(i)) for i in (items if is_complete else done))
             return bool(items)
-
-    def _is_done(self, item: int) -> bool:
-        state = self._job.completions.get_state(item)
-        return state in (DONE, DONE_BEFORE)
 
     def _read(self, item: int, problem: BaseException | None) -> Any:
         """Return the result of an item, or why it has none."""
@@ -158,6 +164,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         """Yield nothing more."""
         self._is_at_end = True
         self._items.clear()
+        self._values.clear()
         self._reader.close()
         self._on_end()
 

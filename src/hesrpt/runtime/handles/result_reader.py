@@ -17,6 +17,9 @@ from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import StoredResult
 
+# Results of up to so many bytes in all are unpickled together.
+_SMALL_BYTES = 2**18
+
 
 class ResultReader:
     """Reads results of items that are done."""
@@ -75,6 +78,28 @@ class ResultReader:
         if self._driver.journal is None:
             return item not in self._job.references
         return self._stored[item].pickled is not None
+
+    def read_small(self, items: Sequence[int]) -> list[Any] | None:
+        """Return the results of items that are small and at hand; None if one is not.
+
+        Also None if one cannot be unpickled, which :meth:`read` tells when its turn comes.
+        """
+        if self._job.references:
+            return None
+        if self._driver.journal is None:
+            pickled = list(map(self._job.results.__getitem__, items))
+        else:
+            stored = [self._stored[item].pickled for item in items]
+            pickled = [each for each in stored if each is not None]
+        if len(pickled) < len(items) or sum(map(len, pickled)) > _SMALL_BYTES:
+            return None
+        try:
+            values = list(map(cloudpickle.loads, pickled))
+        except Exception:
+            return None
+        for item in items:
+            self.forget(item)
+        return values
 
     def read(self, item: int) -> Any:
         """Return the result of an item; those in the journal must have been prepared."""

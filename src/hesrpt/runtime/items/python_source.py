@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
@@ -19,6 +20,9 @@ from hesrpt.runtime.text import describe_value
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
+# Items that are in memory already are read in chunks of at most so many items, and of not much more
+# than so many bytes. Others are taken one by one, because the next one may be long in coming.
+_CHUNK_ITEMS, _CHUNK_BYTES = 256, 2**16
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
 
@@ -28,14 +32,6 @@ class ReadAhead(NamedTuple):
 
     minimum: int
     maximum: int  # for items that take up little memory
-
-
-class UnfinishedItem(NamedTuple):
-    """An item that was read and is not done."""
-
-    packed: Any  # the argument, as the engine needs it
-    fingerprint: bytes
-    value: str = ""  # the argument as a short text, if it cannot be pickled
 
 
 class PythonSource:
@@ -65,9 +61,13 @@ class PythonSource:
         self.has_journal = has_journal
         self.earlier, self.run = EarlierItems(), 0
         self.done_before: deque[range] = deque()  # items of a list that were done in earlier runs
-        self.unfinished: dict[int, UnfinishedItem] = {}
-        self.failed: dict[int, UnfinishedItem] = {}
+        # The arguments of items that were read and are not done, as the engine needs them.
+        self.unfinished: dict[int, Any] = {}
+        self.failed: dict[int, Any] = {}
+        self.fingerprints: dict[int, bytes] = {}  # of both, if there is a journal
+        self.values: dict[int, str] = {}  # arguments that cannot be pickled, as short texts
         self.unfinished_bytes = 0
+        self.is_waiting = False  # whether the thread waits for room
         self.changed = threading.Condition()
         self.is_closed = False
 
@@ -88,6 +88,7 @@ class PythonSource:
         ).start()
 
     def _read(self, listener: SourceListener) -> None:
+        chunk = _Chunk(_CHUNK_ITEMS if isinstance(self.arguments, list | tuple | range) else 1)
         items = startable = 0
         try:
             for argument in self.arguments:
@@ -95,12 +96,18 @@ class PythonSource:
                     fingerprint = fingerprint_item(argument) if self.has_journal else b""
                     if (match := self.earlier.match(fingerprint, items)) is not None:
                         listener.report_match(match, items)
-                    elif self._add(items, self._pack(argument, fingerprint)):
-                        startable += 1
-                        listener.report_items(startable)
                     else:
-                        return
+                        chunk.add(items, self._pack(items, argument), fingerprint)
+                        if chunk.is_full:
+                            if not self._add(chunk):
+                                return
+                            startable += len(chunk.packed)
+                            listener.report_items(startable)
+                            chunk.clear()
                 items += 1
+            if not self._add(chunk):
+                return
+            listener.report_items(startable + len(chunk.packed))
         except BaseException as error:  # the user's iterable may raise anything
             problem = f"cannot read its items: {type(error).__name__}: {error}"
             frames = error.__traceback__.tb_next if error.__traceback__ else None  # not this one
@@ -110,14 +117,14 @@ class PythonSource:
             listener.report_end(lambda: items)
         self.earlier = EarlierItems()
 
-    def _pack(self, argument: Any, fingerprint: bytes) -> UnfinishedItem:
+    def _pack(self, item: int, argument: Any) -> Any:
         try:
-            return UnfinishedItem(self.pack_argument(argument), fingerprint)
+            return self.pack_argument(argument)
         except InputError as error:
             # Only this item fails, when its turn comes.
             problem = describe_pickling_problem("argument", argument, error.__cause__ or error)
-            refusal = self.pack_argument(Refusal(problem))
-            return UnfinishedItem(refusal, fingerprint, describe_value(argument))
+            self.values[item] = describe_value(argument)
+            return self.pack_argument(Refusal(problem))
 
     def _skip(self, item: int) -> bool:
         """Return whether an item of a list was done in an earlier run."""
@@ -125,14 +132,17 @@ class PythonSource:
             self.done_before.popleft()
         return bool(self.done_before) and item in self.done_before[0]
 
-    def _add(self, item: int, unfinished: UnfinishedItem) -> bool:
-        """Add an item to do, as soon as there is room for it; return False if that is never."""
+    def _add(self, chunk: _Chunk) -> bool:
+        """Add items to do, as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
+                self.is_waiting = True
                 self.changed.wait(1.0)  # more servers may allow for more items
+            self.is_waiting = False
             if not self.is_closed:
-                self.unfinished[item] = unfinished
-                self.unfinished_bytes += _count_bytes(unfinished.packed)
+                self.unfinished.update(chunk.packed)
+                self.fingerprints.update(chunk.fingerprints)
+                self.unfinished_bytes += chunk.bytes
             return not self.is_closed
 
     def _has_room(self) -> bool:
@@ -145,7 +155,7 @@ class PythonSource:
     ) -> Mapping[int, Task]:
         return PythonTasks(
             items,
-            [self.unfinished[item].packed for item in items],
+            list(map(self.unfinished.__getitem__, items)),
             function=self.function,
             timeout=self.timeout,
             logs=logs,
@@ -153,45 +163,73 @@ class PythonSource:
         )
 
     def describe_value(self, item: int) -> str:
-        unfinished = self.unfinished[item]
-        if unfinished.value or not isinstance(unfinished.packed, bytes):
-            return unfinished.value or describe_value(unfinished.packed)
-        if len(unfinished.packed) > _MAX_DESCRIBED_BYTES:
+        packed, value = self.unfinished[item], self.values.get(item, "")
+        if value or not isinstance(packed, bytes):
+            return value or describe_value(packed)
+        if len(packed) > _MAX_DESCRIBED_BYTES:
             return ""
         try:
-            return describe_value(load_harmless(unfinished.packed))
+            return describe_value(load_harmless(packed))
         except Exception:  # the argument needs the user's code, which must not run here
             return ""
 
     def get_key(self, item: int) -> bytes:
-        return create_key(self.unfinished[item].fingerprint, self.run, item)
+        return create_key(self.fingerprints[item], self.run, item)
 
     def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
         with self.changed:
-            for item in items:
-                if (finished := self.unfinished.pop(item, None)) is not None:
-                    self.unfinished_bytes -= _count_bytes(finished.packed)
-            self.changed.notify()
+            self._remove(map(self.unfinished.pop, items, repeat(b"")))
+            for table in (self.fingerprints, self.values):
+                if table:
+                    deque(map(table.pop, items, repeat(None)), maxlen=0)
 
     def drop_item(self, item: int, error: str) -> None:
         with self.changed:
             self.failed[item] = failed = self.unfinished.pop(item)
-            self.unfinished_bytes -= _count_bytes(failed.packed)
-            self.changed.notify()  # others can be read in its place
+            self._remove((failed,))
+
+    def _remove(self, packed: Iterable[Any]) -> None:
+        """Make room for other items in place of those that were removed."""
+        self.unfinished_bytes -= sum(map(_count_bytes, packed))
+        if self.is_waiting and self._has_room():
+            self.changed.notify()
 
     def retry_items(self) -> None:
         with self.changed:
             self.unfinished |= self.failed
-            self.unfinished_bytes += sum(_count_bytes(each.packed) for each in self.failed.values())
+            self.unfinished_bytes += sum(map(_count_bytes, self.failed.values()))
             self.failed = {}
 
     def close(self, reason: str = "") -> None:
         with self.changed:
             self.is_closed = True
-            self.unfinished.clear()
-            self.failed.clear()
+            for table in (self.unfinished, self.failed, self.fingerprints, self.values):
+                table.clear()
             self.function, self.arguments = None, ()  # they may hold large data
             self.changed.notify()
+
+
+class _Chunk:
+    """Items that were read and are added together."""
+
+    def __init__(self, max_items: int) -> None:
+        self.max_items = max_items
+        self.clear()
+
+    def clear(self) -> None:
+        self.packed: dict[int, Any] = {}
+        self.fingerprints: dict[int, bytes] = {}
+        self.bytes = 0
+
+    def add(self, item: int, packed: Any, fingerprint: bytes) -> None:
+        self.packed[item] = packed
+        if fingerprint:
+            self.fingerprints[item] = fingerprint
+        self.bytes += _count_bytes(packed)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.packed) >= self.max_items or self.bytes >= _CHUNK_BYTES
 
 
 def _count_bytes(packed: Any) -> int:
