@@ -169,7 +169,7 @@ class Dispatcher:
         """Return how many items to give a server at once."""
         if self.batch_seconds == 0 or job.durations.items == 0:
             return 1
-        fitting = min(int(self.batch_seconds / job.durations.mean_seconds), MAX_BATCH)
+        fitting = min(round(self.batch_seconds / job.durations.mean_seconds), MAX_BATCH)
         # Shrink batches towards the end, so that all servers finish at about the same time.
         fair = job.waiting_items // (2 * max(job.planned, 1))
         return max(min(fitting, max(fair, fitting // _SHRINKING)), 1)

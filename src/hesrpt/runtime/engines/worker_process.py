@@ -190,9 +190,8 @@ class WorkerProcess:
                 self.channel.add(
                     ("function", function.number, function.path), function.pickled, fds
                 )
-            logs = None if tasks.logs is None else tuple(map(str, tasks.list_logs()))
             sizes = array("Q", map(len, tasks.arguments)).tobytes()
-            head = ("items", token, function.number, logs, sizes)
+            head = ("items", token, function.number, tasks.list_logs(), sizes)
             is_one = len(tasks) == 1
             self.channel.add(head, tasks.arguments if is_one else b"".join(tasks.arguments))
         self.groups.extend(groups)

@@ -17,7 +17,7 @@ from hesrpt.runtime.storage.journal_rows import (
     Row,
     compute_digest,
     create_item_row,
-    is_intact,
+    is_item_intact,
     move_item_row,
 )
 from hesrpt.runtime.storage.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_result_name
@@ -39,13 +39,14 @@ class ItemTable:
         """Write large results to files; return the rows of the items."""
         rows = []
         for item in items:
-            digest = compute_digest(item.result)
+            result = item.result
+            digest = compute_digest(result)
             row = create_item_row(item, digest)
-            if len(item.result) > MAX_BYTES_IN_DATABASE:
-                self.files.write(get_result_name(item.job, item.key, digest), item.result)
+            if len(result) > MAX_BYTES_IN_DATABASE:
+                self.files.write(get_result_name(item.job, item.key, digest), result)
                 rows.append((*row, None))
             else:
-                rows.append((*row, item.result))
+                rows.append((*row, result))
         return rows
 
     def write(
@@ -58,7 +59,7 @@ class ItemTable:
             connection.execute("DELETE FROM items WHERE job = ?", (job,))
         for job, key, position in changes.moved_items:
             for row in connection.execute(_SELECT_ITEM, (job, key)).fetchall():
-                if is_intact(row):
+                if is_item_intact(row):
                     *_, checksum = move_item_row(row, position)
                     connection.execute(
                         "UPDATE items SET position = ?, checksum = ? WHERE job = ? AND key = ?",
@@ -85,7 +86,7 @@ class ItemTable:
         query = f"SELECT result IS NULL, {ITEM_COLUMNS} FROM items WHERE job = ?"
         for in_file, *row in self._database.iterate(query, number):
             job, key, position, _, _, digest, _ = row
-            if not is_intact(row):
+            if not is_item_intact(row):
                 damaged.append((key, f"damaged entry of item {position}"))
             elif in_file and not self.files.get_path(get_result_name(job, key, digest)).exists():
                 damaged.append((key, f"missing file of item {position}"))
@@ -127,7 +128,7 @@ class ItemTable:
             if (row := rows.get(position)) is None:
                 raise self._create_error(number, [], position, "has no result")
             _, key, _, _, _, digest, _, result = row
-            if not is_intact(row[:-1]):
+            if not is_item_intact(row[:-1]):
                 raise self._create_error(number, [key], position, "has a damaged entry")
             if not (result is None or (type(result) is bytes and compute_digest(result) == digest)):
                 raise self._create_error(number, [key], position, "has a damaged result")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -24,6 +25,8 @@ FAILURE_COLUMNS = (
 ITEM_COLUMNS = "job, key, position, seconds, ended, digest, checksum"
 
 _CHECKSUM_BYTES = 16
+# Of an item: its job, position, duration and end, and the length of its key.
+_ITEM_NUMBERS = struct.Struct("<qqddQ")
 
 
 def compute_digest(content: bytes) -> bytes:
@@ -80,15 +83,30 @@ def create_record(row: Row, done: int, item_seconds: float, failures: int) -> Jo
 
 def create_item_row(item: FinishedItem, digest: bytes) -> Row:
     """Return the row of a finished item, without its result."""
-    return seal(
-        (item.job, item.key, item.position, _to_real(item.seconds), _to_real(item.ended), digest)
-    )
+    job, key, position, seconds, ended, _ = item
+    return seal_item((job, key, position, seconds + 0.0, ended + 0.0, digest))
+
+
+def seal_item(values: Row) -> Row:
+    """Return the row of an item with its checksum. There may be millions, so this is quick."""
+    job, key, position, seconds, ended, digest = values
+    packed = _ITEM_NUMBERS.pack(job, position, seconds, ended, len(key))
+    checksum = blake2b(packed + key + digest, digest_size=_CHECKSUM_BYTES).digest()
+    return (job, key, position, seconds, ended, digest, checksum)
+
+
+def is_item_intact(row: Sequence[Any]) -> bool:
+    """Return whether a row is as :func:`seal_item` returned it."""
+    try:
+        return seal_item(tuple(row[:-1])) == tuple(row)
+    except (struct.error, TypeError):  # a value has another type
+        return False
 
 
 def move_item_row(row: Row, position: int) -> Row:
     """Return the row of a finished item at another position."""
     job, key, _, *others, _ = row
-    return seal((job, key, position, *others))
+    return seal_item((job, key, position, *others))
 
 
 def create_holding_row(holding: Holding) -> Row:
