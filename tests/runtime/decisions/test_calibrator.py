@@ -95,11 +95,25 @@ def test_commands_of_unknown_size_share_servers_by_weight() -> None:
 
 
 def test_known_sizes_count_beside_unknown_ones() -> None:
+    """A command of unknown size is expected to be as long as the known ones are on average."""
     core = Core(16, "adaptive")
-    core.handle(*create_commands(None, 10.0))
-    planned = [job.planned for job in core.jobs.values()]
-    assert planned[1] > planned[0]
-    assert get_calibration(core).jobs_seen == 1
+    core.handle(*create_commands(10.0, None, 4000.0))
+    shortest, unknown, longest = (job.planned for job in core.jobs.values())
+    assert shortest > unknown >= longest
+    assert get_calibration(core).jobs_seen == 2
+    estimate = core.allocator.estimate_remaining
+    assert estimate(core.jobs["1"], 0.0) == pytest.approx(2005.0)
+
+
+def test_sizes_of_commands_are_learned_when_they_end() -> None:
+    core = Core(1, "adaptive")
+    core.handle(*create_commands(None))
+    assert core.allocator.estimate_remaining(core.jobs["0"], 0.0) == pytest.approx(600.0)
+    core.handle(ItemFinished(3.0, "0", 0, 3.0))
+    core.handle(JobArrived(4.0, JobSpec(name="next", resize="affinity")))
+    assert core.allocator.estimate_remaining(core.jobs["next"], 4.0) == pytest.approx(3.0)
+    # Commands that take longer than that may well need as much again.
+    assert core.allocator.estimate_remaining(core.jobs["next"], 54.0) == pytest.approx(50.0)
 
 
 def read_calibration(state: Path) -> dict[str, Any]:

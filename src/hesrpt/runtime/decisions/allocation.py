@@ -33,8 +33,8 @@ from hesrpt.speedups import Speedup, SpeedupVector
 _DEFAULT_ITEM_SECONDS = 1.0
 # At least this fraction of an item in flight is assumed to remain.
 _MIN_REMAINING = 0.05
-# A command of unknown size is assumed to need at least this many more seconds.
-_UNKNOWN_COMMAND_SECONDS = 600.0
+# The assumed size of a command, in seconds on one server, before that of any command is known.
+_DEFAULT_COMMAND_SECONDS = 600.0
 # With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly, and
 # policies, for which limited speedups are slow, do not know the most servers of a job: it gives up
 # those that it cannot use.
@@ -50,11 +50,17 @@ class Allocator:
         self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
         self.calibrator = Calibrator(self.policy)
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
+        self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
         self._allocated_at = 0.0
+
+    def add_command_size(self, size: float) -> None:
+        """Learn that a command has this size, in seconds on one server."""
+        self._command_sizes += size
+        self._commands += 1
 
     def estimate_remaining(self, job: ActiveJob, time: float) -> float:
         """Estimate the remaining work of a job, in seconds on one server."""
-        return self._estimate_bag(job, time) if job.is_bag else _estimate_command(job, time)
+        return (self._estimate_bag if job.is_bag else self._estimate_command)(job, time)
 
     def _estimate_bag(self, job: ActiveJob, time: float) -> float:
         speedup = job.speedup
@@ -69,6 +75,16 @@ class Allocator:
         if job.spec.size is not None and job.items is None:
             return max(job.spec.size - job.done_count * item_seconds, remaining)
         return remaining
+
+    def _estimate_command(self, job: ActiveJob, time: float) -> float:
+        work_done = _measure_work_done(job, time)
+        size = job.spec.size or job.spec.prior.item_seconds
+        if size is None:
+            # Like the usual command; but if it has done more, it may well need as much again.
+            usual = self._command_sizes / self._commands if self._commands else None
+            return max(work_done, usual or _DEFAULT_COMMAND_SECONDS)
+        # The same if it is past its size.
+        return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
     def _estimate_item_seconds(self, job: ActiveJob) -> float:
         if job.spec.size is not None and job.items is not None:
@@ -224,15 +240,6 @@ def _measure_work_done(job: ActiveJob, time: float) -> float:
         in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
         for in_flight in job.in_flight.values()
     )
-
-
-def _estimate_command(job: ActiveJob, time: float) -> float:
-    work_done = _measure_work_done(job, time)
-    # A command of unknown size, or past its size, may well need as much again as it has done.
-    size = job.spec.size or job.spec.prior.item_seconds
-    if size is None:
-        return max(work_done, _UNKNOWN_COMMAND_SECONDS)
-    return max(size - work_done, _MIN_REMAINING * size, work_done - size)
 
 
 def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:

@@ -149,6 +149,8 @@ class Core:
             is_exhausted=not is_read_later,
             max_width=self.max_width,
         )
+        if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
+            self.allocator.add_command_size(size)
         job.add_done(event.done)
         if job.is_done:
             self._end_job(job, commands)
@@ -254,6 +256,8 @@ class Core:
     def _learn_from_command(self, job: ActiveJob, batch: BatchInFlight, seconds: float) -> None:
         width = batch.last_servers
         work = job.work_done + seconds * float(job.speedup(width))
+        if not job.is_size_known:
+            self.allocator.add_command_size(work)
         had_one_width = job.work_done == 0 and batch.width == width
         if job.spec.speedup is None and had_one_width:
             job.durations.add(width, width * seconds)
