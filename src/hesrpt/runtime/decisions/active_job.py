@@ -35,6 +35,14 @@ class BatchInFlight:
         return (time if self.suspended_at is None else self.suspended_at) - self.started
 
 
+@dataclass
+class Tally:
+    """What the jobs of a run hold together, and which of them have changed."""
+
+    observed: int = 0  # servers that all jobs hold
+    changed: set[ActiveJob] = field(default_factory=set)  # hold or are planned other servers
+
+
 @dataclass(eq=False, kw_only=True)
 class ActiveJob:
     """A job that has not ended, as the core sees it."""
@@ -62,6 +70,7 @@ class ActiveJob:
     denied: int = 0  # servers that the policy would give it, but that are too few for it
     waited_work: float = 0.0  # what it would have done on them, in seconds on one server
     observed: int = 0  # servers that it holds
+    tally: Tally = field(default_factory=Tally)  # of all jobs
     max_width: int = 0  # the most servers that one command can have
     # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server
@@ -187,11 +196,11 @@ class ActiveJob:
         batch.items_left = len(items)
         self.in_flight.update(dict.fromkeys(items, batch))
         self.batches.add(batch)
-        self.observed += batch.servers
+        self._add_observed(batch.servers)
 
     def set_servers(self, in_flight: BatchInFlight, servers: int) -> None:
         """Record that what is in flight now has this many servers."""
-        self.observed += servers - in_flight.servers
+        self._add_observed(servers - in_flight.servers)
         in_flight.servers = servers
 
     def suspend(self, in_flight: BatchInFlight, time: float) -> None:
@@ -216,14 +225,26 @@ class ActiveJob:
             batch.items_left -= count
             if batch.items_left == 0:
                 self.batches.discard(batch)
-                self.observed -= batch.servers
+                self._add_observed(-batch.servers)
         return removed
 
     def clear_in_flight(self) -> None:
         """Record that nothing is in flight any more."""
         self.in_flight.clear()
         self.batches.clear()
-        self.observed = 0
+        self._add_observed(-self.observed)
+
+    def _add_observed(self, servers: int) -> None:
+        if servers:
+            self.observed += servers
+            self.tally.observed += servers
+            self.tally.changed.add(self)
+
+    def set_planned(self, servers: int) -> None:
+        """Plan this many servers for the job."""
+        if servers != self.planned:
+            self.planned = servers
+            self.tally.changed.add(self)
 
     def add_done(self, done: Iterable[range]) -> None:
         """Record items that were done in an earlier run, and come after those known so far."""

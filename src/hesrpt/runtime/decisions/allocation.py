@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Adaptive,
     Equi,
@@ -52,6 +53,8 @@ class Allocator:
         self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
         self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
         self._allocated_at = 0.0
+        self._others = 0  # how many jobs wait that are not in the present plan
+        self._mean_weight = 1.0  # of jobs, as the policy counts them
 
     def add_command_size(self, size: float) -> None:
         """Learn that a command has this size, in seconds on one server."""
@@ -100,24 +103,50 @@ class Allocator:
             return job.done_count * self._estimate_item_seconds(job)
         return _measure_work_done(job, time)
 
-    def allocate(self, jobs: list[ActiveJob], servers: int, time: float) -> None:
-        """Set the planned servers of each job."""
-        works = {job: self.estimate_remaining(job, time) for job in jobs}
+    def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
+        """Let the policy learn from all jobs, if some have come or gone."""
         told = [job for job in jobs if has_estimate(job)]
         if self.calibrator.has_to_learn(job.number for job in told):
-            remaining = np.array([max(works[job], 1e-9) for job in told])
+            works = [self.estimate_remaining(job, time) for job in told]
+            remaining = np.maximum(works, 1e-9)
             state = _describe_jobs(told, remaining, max(servers, 1), time)
             state.sizes = remaining + [self._estimate_done(job, time) for job in told]
             self.calibrator.advance(state)
-        self._apply_policy(works, servers, time)
+
+    def order(
+        self, jobs: Collection[ActiveJob], servers: int, time: float
+    ) -> list[ActiveJob] | None:
+        """Return jobs in the order in which the policy serves them; None if it has no order."""
+        if type(self.policy).order is Policy.order:
+            return None
+        listed = list(jobs)
+        works = [self.estimate_remaining(job, time) - job.waited_work for job in listed]
+        state = _describe_jobs(listed, np.maximum(works, 1e-9), max(servers, 1), time)
+        state.calibration = self.calibrator.calibration
+        policy = self._bind_policy(state)
+        order = policy.order(state)
+        if order is None:
+            return None
+        objective: FlowObjective = getattr(policy, "objective", "flow")
+        self._mean_weight = float(weight_of_each_job(objective, state.sizes, state.weights).mean())
+        return [listed[place] for place in order.tolist()]
+
+    def allocate(self, jobs: list[ActiveJob], servers: int, time: float, others: int = 0) -> None:
+        """Set the planned servers of each job; ``others`` are next in the order, and get none."""
+        planned = [job.planned for job in jobs]
+        self._others = others
+        self._apply_policy(jobs, servers, time)
         _let_unknown_jobs_start(jobs, servers)
         self._allocated_at = time
+        for job, before in zip(jobs, planned, strict=True):
+            if job.planned != before:
+                job.tally.changed.add(job)
 
-    def _apply_policy(self, works: Mapping[ActiveJob, float], servers: int, time: float) -> None:
-        """Share servers between jobs, given with their remaining work."""
-        for job in works:
+    def _apply_policy(self, active: list[ActiveJob], servers: int, time: float) -> None:
+        """Share servers between jobs."""
+        for job in active:
             job.planned, job.denied = 0, 0 if job.is_paused else job.denied
-        running = [job for job in works if not job.is_paused]
+        running = [job for job in active if not job.is_paused]
         fixed = [job for job in running if keeps_width(job, time)]
         for job in fixed:
             job.planned, job.denied = job.observed, 0
@@ -133,7 +162,7 @@ class Allocator:
         for place, job in enumerate(jobs):
             if job.denied:
                 job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
-            work = works[job] - job.waited_work
+            work = self.estimate_remaining(job, time) - job.waited_work
             remaining[place] = max(work, 1e-9)
             needs.append(_describe_need(job, is_overdue=work <= 0))
 
@@ -152,6 +181,7 @@ class Allocator:
         if servers == 0:
             return np.zeros(len(jobs), dtype=np.int64)
         state = _describe_jobs(jobs, remaining, servers, time)
+        state.others = self._others * self._mean_weight
         return self.decide(state, knows_sizes=any(map(has_estimate, jobs)))
 
     def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:

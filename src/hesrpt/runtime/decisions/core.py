@@ -54,6 +54,7 @@ from hesrpt.runtime.decisions.retries import (
     set_aside,
     try_again,
 )
+from hesrpt.runtime.decisions.waiting_line import WaitingLine
 
 
 class Core:
@@ -72,7 +73,8 @@ class Core:
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
         self._needs_plan = self._has_news = False  # because of events applied since the last plan
-        self._dispatcher = Dispatcher(self.jobs, self.allocator, batch_seconds)
+        self._line = WaitingLine(self.jobs)
+        self._dispatcher = Dispatcher(self.jobs, self._line, self.allocator, batch_seconds)
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
@@ -93,12 +95,35 @@ class Core:
         commands: list[Command] = []
         if needs_plan or (time - self.planned_at >= self.replan_seconds and self.jobs):
             self.planned_at = time
-            self.allocator.allocate(list(self.jobs.values()), self.servers, time)
+            self._plan(time)
             commands += self._dispatcher.shrink(time)
         elif not has_news:
             return commands
         commands += self._dispatcher.grow(self.servers, time)
         return commands
+
+    def _plan(self, time: float) -> None:
+        """Plan servers for the jobs that run and those that are next."""
+        servers = self.servers
+        chosen = self._line.choose(
+            lambda jobs: self.allocator.order(jobs, servers, time), servers, time
+        )
+        if chosen.is_drawn:
+            self.allocator.calibrate(self.jobs.values(), servers, time)
+        self.allocator.allocate(chosen.jobs, servers, time, chosen.others)
+
+    def take_changed(self) -> set[ActiveJob]:
+        """Return the jobs whose servers have changed since the last call, planned or held.
+
+        Some of them may have ended.
+        """
+        tally = self._dispatcher.tally
+        changed, tally.changed = tally.changed, set()
+        return changed
+
+    def list_first(self, count: int) -> list[ActiveJob]:
+        """Return the jobs that may hold servers, and those that are next, at least ``count``."""
+        return self._line.list_first(count)
 
     @property
     def observed(self) -> int:
@@ -122,6 +147,7 @@ class Core:
                 self.max_width = event.servers if event.max_width is None else event.max_width
                 for job in self.jobs.values():
                     job.max_width = self.max_width
+                self._line.dissolve()
                 return True
             case Tick():
                 return False
@@ -132,7 +158,10 @@ class Core:
                 if active is None:  # the job ended while the event was on its way
                     self._apply_to_ended_job(event)
                     return False
-                return self._apply_to_job(event, active, commands)
+                needs_plan = self._apply_to_job(event, active, commands)
+                if needs_plan and active.name in self.jobs:
+                    self._line.add(active)
+                return needs_plan
 
     def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
         spec = event.spec
@@ -148,9 +177,11 @@ class Core:
             items_read=0 if is_read_later else None,
             is_exhausted=not is_read_later,
             max_width=self.max_width,
+            tally=self._dispatcher.tally,
         )
         if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
             self.allocator.add_command_size(size)
+        self._line.add(job)
         job.add_done(event.done)
         if job.is_done:
             self._end_job(job, commands)
@@ -166,6 +197,7 @@ class Core:
         requeue_failed_items(job)
         job.max_width = self.max_width
         self.jobs[job.name] = job
+        self._line.add(job)
         commands.append(Reopen(job.name))
         if job.stopped_by is not None or job.is_done:
             self._end_job(job, commands, job.stopped_by)
@@ -294,8 +326,11 @@ class Core:
         commands += [Stop(job.name, item) for item in job.in_flight]
         commands.append(Finish(job.name, error or describe_failed_items(job)))
         del self.jobs[job.name]
+        self._line.remove(job)
         self._dispatcher.forget(job)
         # The items of a command are known for ever; a function and its items are let go.
         if job.failed_items if error is None else job.spec.command is not None:
             set_aside(job)
             self.retriable_jobs[job.name] = job
+        else:
+            job.clear_in_flight()

@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight
+from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight, Tally
 from hesrpt.runtime.decisions.allocation import Allocator, keeps_width
 from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, Stop, Suspend
+from hesrpt.runtime.decisions.waiting_line import WaitingLine
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
 _SHORT_SECONDS = 0.1
@@ -30,20 +31,25 @@ class Dispatcher:
     """Starts the items of the core's jobs on the servers that are planned for them."""
 
     def __init__(
-        self, jobs: Mapping[str, ActiveJob], allocator: Allocator, batch_seconds: float
+        self,
+        jobs: Mapping[str, ActiveJob],
+        line: WaitingLine,
+        allocator: Allocator,
+        batch_seconds: float,
     ) -> None:
         self.jobs, self.allocator = jobs, allocator
+        self.line, self.tally = line, Tally()
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
         self._queued: list[tuple[str, BatchInFlight]] = []  # in the engine without a server
 
     @property
     def observed(self) -> int:
         """How many servers all jobs hold."""
-        return sum(job.observed for job in self.jobs.values())
+        return self.tally.observed
 
     def shrink(self, time: float) -> Iterable[Command]:
         """Take servers from commands that hold more than planned."""
-        for job in self.jobs.values():
+        for job in self.line.contenders:
             if job.is_bag:
                 continue
             for item, in_flight in list(job.in_flight.items()):
@@ -61,8 +67,14 @@ class Dispatcher:
 
     def grow(self, servers: int, time: float) -> Iterable[Command]:
         """Give free servers to jobs that hold fewer than requested."""
+        self._run_queued(servers, time)
         free = servers - self.observed
-        needy = [job for job in self.jobs.values() if job.observed < job.requested]
+        if free > 0:
+            yield from self._share_free(free, time)
+        yield from self._queue_item(servers, time)
+
+    def _share_free(self, free: int, time: float) -> Iterable[Command]:
+        needy = [job for job in self.line.contenders if job.observed < job.requested]
         # Commands first: they need several servers at once. Then bags, shortest first.
         if len(needy) > 1:
             needy.sort(
@@ -103,8 +115,6 @@ class Dispatcher:
                 free -= width
                 yield self._start_command(job, width, time)
 
-        yield from self._queue_item(servers, time)
-
     def pass_on_server(self, time: float) -> None:
         """Record what has taken over the server of a batch that ended: what was queued first."""
         while self._queued:
@@ -114,6 +124,11 @@ class Dispatcher:
                 owner.set_servers(batch, 1)
                 batch.started, batch.width = time, owner.observed
                 return
+
+    def _run_queued(self, servers: int, time: float) -> None:
+        """Record that what is queued runs, if there are servers that nobody holds."""
+        while self._queued and self.observed < servers:
+            self.pass_on_server(time)
 
     def forget(self, job: ActiveJob) -> None:
         """Forget a job that has ended."""
@@ -147,7 +162,7 @@ class Dispatcher:
         # A queued item may take over the server of another job, so leave room for it.
         queued = Counter(name for name, _ in self._queued)
         job, most_missing = None, -inf
-        for candidate in self.jobs.values():
+        for candidate in self.line.contenders:
             held = candidate.observed + queued[candidate.name]
             missing = candidate.planned - held
             if (

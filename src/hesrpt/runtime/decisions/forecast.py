@@ -46,11 +46,13 @@ class RemainingWork:
     speedups: list[Speedup]
     weights: list[float]
     needs: list[Need]
+    others: int  # how many more jobs wait, until some of these have ended
 
 
 def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
     """Return the remaining work of the jobs that can run; fast, unlike :func:`predict_ends`."""
-    jobs = [job for job in core.jobs.values() if not job.is_paused and job.max_servers_later > 0]
+    first = core.list_first(_MAX_ENDS + core.servers)
+    jobs = [job for job in first if not job.is_paused and job.max_servers_later > 0]
     jobs = [job for job in jobs if job.is_bag or job.max_servers > 0]
     needs = [_describe_need(job) for job in jobs]
     return RemainingWork(
@@ -67,6 +69,7 @@ def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
         ],
         weights=[job.spec.weight for job in jobs],
         needs=needs,
+        others=len(core.jobs) - len(first),
     )
 
 
@@ -109,10 +112,13 @@ def predict_ends(work: RemainingWork) -> dict[str, float]:
             arrivals=np.zeros(len(jobs)),
             weights=weights[jobs],
             speedups=speedups.take(jobs),
+            others=float(work.others),
         )
         return allocator.decide(state)
 
-    while len(present) and len(ends) < _MAX_ENDS:
+    # When more jobs have ended, others take their places.
+    most = min(_MAX_ENDS, len(present) - work.servers) if work.others else _MAX_ENDS
+    while len(present) and len(ends) < most:
         needs = [work.needs[job] for job in present.tolist()]
         held = share_servers(ask, needs, work.servers).servers
         rates = speedups.take(present).rate(held.astype(np.float64))

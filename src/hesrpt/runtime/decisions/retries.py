@@ -42,7 +42,7 @@ def set_aside(job: ActiveJob) -> None:
     """Prepare a job that has ended to be retried: items that were stopped run again."""
     job.retry_queue.extend(job.in_flight)
     job.clear_in_flight()
-    job.planned = 0
+    job.set_planned(0)
 
 
 def requeue_failed_items(job: ActiveJob) -> None:
