@@ -15,6 +15,7 @@ from hesrpt.policies import (
     POLICIES as REGISTRY,
 )
 from hesrpt.policies import (
+    Adaptive,
     Equi,
     Hell,
     HeLrpt,
@@ -150,17 +151,23 @@ def test_rows_and_states_give_the_same_decision(policy: str | Policy, whole: boo
         assert_array_equal(rows[0], rows[2])
 
 
-@pytest.mark.parametrize("policy", [HeSrpt(), Equi()], ids=str)
-@pytest.mark.parametrize("p", [0.05, 0.5, 0.95])
-def test_row_factors_agree_with_the_rows(policy: RankedPolicy, p: float) -> None:
+@pytest.mark.parametrize("policy", [HeSrpt(), Equi(), Optimal(), Adaptive(focus=0.3)], ids=str)
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.95, 0.99, 0.9999])
+@pytest.mark.parametrize("jobs", [1, 2, 20, 3000])
+def test_rank_rates_agree_with_the_rows(policy: RankedPolicy, p: float, jobs: int) -> None:
     speedup = PowerLaw(p)
-    factors = policy.factors(20, 8.0, speedup)
-    assert factors is not None
-    for jobs in range(2, 21):
-        before = policy.row(jobs, 8.0, speedup, False)[1:]
-        after = policy.row(jobs - 1, 8.0, speedup, False)
-        assert_allclose(after, before * factors.servers[jobs], rtol=1e-10)
-        assert_allclose(speedup.rate(after), speedup.rate(before) * factors.rates[jobs], rtol=1e-10)
+    rates = policy.rank_rates(jobs, 4000, 8.0, speedup)
+    assert rates is not None
+    assert 1 <= rates.fewest <= jobs <= rates.most <= 4000
+    for present in {rates.fewest, jobs, rates.most}:
+        if isinstance(policy, Optimal) and present > 100:
+            continue  # its rows take long
+        row = speedup.rate(policy.row(present, 8.0, speedup, False))
+        served = present + 1 - rates.first
+        by_rank = (rates.base[:served] / rates.pace[served - 1])[::-1]
+        least = float(row.max()) * 1e-140
+        assert_allclose(by_rank[: len(row)], row[:served], rtol=1e-10, atol=least)
+        assert not np.any(row[served:] > least)
 
 
 def test_hesrpt_shares_agree_with_the_theorem() -> None:

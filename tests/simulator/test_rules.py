@@ -8,7 +8,8 @@ import pytest
 from hesrpt import Amdahl, Measured, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import Equi, Fifo, HeSrpt, Policy, Srpt, State, find_rule
-from hesrpt.simulator.loop import Outcome, run_loop
+from hesrpt.simulator.loop import run_loop
+from hesrpt.simulator.runs import Outcome
 from hesrpt.simulator.simulation import create_run
 from hesrpt.speedups import Speedup, SpeedupVector
 

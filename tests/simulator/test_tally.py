@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hesrpt import PowerLaw, Workload
 from hesrpt.simulator import loop
-from hesrpt.simulator.loop import Run
+from hesrpt.simulator.runs import Run
 from hesrpt.simulator.simulation import Simulation, create_run, execute_run
 
 

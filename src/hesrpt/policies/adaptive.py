@@ -16,7 +16,7 @@ from hesrpt.policies.equi import Equi
 from hesrpt.policies.optimal import Optimal, ValueCache
 from hesrpt.policies.policy import State
 from hesrpt.policies.pricing import estimate_gains, share_by_price
-from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.policies.valuation import allocate_at_price, interpolate_values
 from hesrpt.speedups import PowerLaw, Speedup
@@ -168,18 +168,16 @@ class Adaptive(RankedPolicy):
         usable = usable_servers(speedup, servers, jobs)
         return allocate_at_price(demand, servers, float(values[-1]) * slope, usable)[::-1]
 
-    def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
+    def rank_rates(
+        self, jobs: int, most: int, servers: float, speedup: Speedup
+    ) -> RankRates | None:
         if self.sizes == "unknown":
-            return Equi().factors(jobs, servers, speedup)
-        if self.focus is None or not isinstance(speedup, PowerLaw):
+            return Equi().rank_rates(jobs, most, servers, speedup)
+        if not isinstance(speedup, PowerLaw):
             return None
-        c = 1 / (1 - pretend_exponent(speedup.p, self.focus))
-        m = np.arange(2, jobs + 1)
-        held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
-        with np.errstate(over="ignore"):
-            held[2:] = np.exp(-c * np.log1p(-1 / m))
-            rate[2:] = np.exp(-c * speedup.p * np.log1p(-1 / m))
-        return RowFactors(held, rate)
+        focus = 1.0 if self.focus is None else self.focus
+        c = 1 / (1 - pretend_exponent(speedup.p, focus))
+        return compute_rank_rates(jobs, most, servers, c, speedup.p)
 
     # --- any jobs -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.policies.policy import State
-from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.ranked import RankedPolicy, RankRates
 from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import Speedup, SpeedupVector
@@ -31,14 +31,13 @@ class Equi(RankedPolicy):
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         return Rule(RuleKind.EQUAL)
 
-    def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
+    def rank_rates(
+        self, jobs: int, most: int, servers: float, speedup: Speedup
+    ) -> RankRates | None:
         if float(usable_servers(speedup, servers, 1)[0]) < servers:
             return None
-        m = np.arange(2, jobs + 1)
-        held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
-        held[2:] = m / (m - 1)
-        rate[2:] = speedup.rate(servers / (m - 1)) / speedup.rate(servers / m)
-        return RowFactors(held, rate, uniform=True)
+        numbers = np.arange(1.0, most + 1)
+        return RankRates(np.ones(most), 1 / speedup.rate(servers / numbers), uniform=True)
 
     def ranks_by_size(self, whole: bool) -> bool:
         return not whole

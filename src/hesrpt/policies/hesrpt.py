@@ -13,7 +13,7 @@ from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_eac
 from hesrpt.optimal.closed_form_batch import compute_shares, compute_shares_smallest_first
 from hesrpt.policies.optimal import Optimal
 from hesrpt.policies.policy import State
-from hesrpt.policies.ranked import RankedPolicy, RowFactors
+from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
 from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import redistribute_excess, round_fairly, usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
@@ -66,16 +66,13 @@ class HeSrpt(RankedPolicy):
         held = np.concatenate((held, np.zeros(jobs - len(held))))
         return redistribute_excess(held, usable_servers(speedup, servers, jobs))
 
-    def factors(self, jobs: int, servers: float, speedup: Speedup) -> RowFactors | None:
+    def rank_rates(
+        self, jobs: int, most: int, servers: float, speedup: Speedup
+    ) -> RankRates | None:
         if not isinstance(speedup, PowerLaw):
             return None
         c = 1 / (1 - self._get_exponent(speedup))
-        m = np.arange(2, jobs + 1)
-        held, rate = np.zeros(jobs + 1), np.zeros(jobs + 1)
-        with np.errstate(over="ignore"):
-            held[2:] = np.exp(-c * np.log1p(-1 / m))
-            rate[2:] = np.exp(-c * speedup.p * np.log1p(-1 / m))
-        return RowFactors(held, rate)
+        return compute_rank_rates(jobs, most, servers, c, speedup.p)
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         if whole and speedups.shared is not None:

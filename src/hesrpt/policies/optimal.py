@@ -12,9 +12,9 @@ from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_eac
 from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.policies.policy import State
 from hesrpt.policies.pricing import share_by_price
-from hesrpt.policies.ranked import RankedPolicy
+from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
 from hesrpt.policies.sharing import usable_servers
-from hesrpt.speedups import Speedup, SpeedupVector
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
@@ -97,6 +97,13 @@ class Optimal(RankedPolicy):
         speedup = speedup.on_whole_servers() if whole else speedup
         values = self._cache.values_by_rank(jobs, speedup, servers)
         return values.allocate(jobs)[1][::-1]
+
+    def rank_rates(
+        self, jobs: int, most: int, servers: float, speedup: Speedup
+    ) -> RankRates | None:
+        if not isinstance(speedup, PowerLaw):
+            return None
+        return compute_rank_rates(jobs, most, servers, 1 / (1 - speedup.p), speedup.p)
 
     def __call__(self, state: State) -> FloatArray:
         if self.is_ranked and state.speedups.shared is not None and state.others == 0:

@@ -14,7 +14,6 @@ from hesrpt.simulator.kernel_data import create_record
 class CalibrationSettings(Protocol):
     """Settings, which stay the same during a run: see :mod:`hesrpt.policies.calibration`."""
 
-    exponent: float  # the p of k^p, if rows follow from the closed form; otherwise 0
     levels: int
     min_focus: float
     memory: float
@@ -40,8 +39,8 @@ class CalibrationState(Protocol):
     denominator: float
     log_sizes: float
     usual: float
-    # The logarithm of the number of jobs and its square, integrated over virtual time since the
-    # last decision.
+    # The logarithm of the number of jobs and its square, integrated over virtual time: only
+    # hesrpt.simulator.ranked_kernel needs them.
     log_jobs: float
     log_jobs_squared: float
 
@@ -66,8 +65,8 @@ class CalibrationData(NamedTuple):
         return self._replace(log_rank=_list_logarithms(room))
 
 
-def create_calibration(jobs: int, room: int, exponent: float) -> CalibrationData:
-    """Return the calibration at the start of a run."""
+def create_calibration(jobs: int, room: int) -> CalibrationData:
+    """Return the calibration at the start of a run, with the sums of so many jobs."""
     return CalibrationData(
         samples=np.zeros((jobs, 4)),
         log_rank=_list_logarithms(room),
@@ -80,7 +79,6 @@ def create_calibration(jobs: int, room: int, exponent: float) -> CalibrationData
         ),
         settings=create_record(
             CalibrationSettings,
-            exponent=exponent,
             levels=calibration.LEVELS,
             min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
             memory=calibration.MEMORY,

@@ -16,8 +16,8 @@ class Jobs(NamedTuple):
     remaining: FloatArray  # work that remained at the last decision
     estimate: FloatArray  # the size that the policy sees, relative to the true one
     completion: FloatArray
-    target: FloatArray  # the virtual time at which the job ends
-    rate: FloatArray  # per unit of virtual time, since the last decision
+    target: FloatArray  # when the job ends, counted from the last decision
+    rate: FloatArray  # since the last decision
     held: FloatArray  # servers, since the last decision
     started: IntArray  # whether the job has ever held servers
     paused_until: FloatArray  # the end of the pause that follows a change of servers
@@ -38,8 +38,6 @@ class Rows(NamedTuple):
     length: IntArray
     held: FloatArray
     rate: FloatArray
-    rate_factor: FloatArray  # by which all rates grow when the last of m jobs leaves, or 0
-    held_factor: FloatArray
 
 
 class Phases(NamedTuple):
@@ -55,7 +53,6 @@ class Settings(Protocol):
     """Settings, which stay the same during a run."""
 
     by_rank: bool  # decisions come from the table of rows, not from the caller
-    uniform: bool  # all jobs present run at the same rate
     sorted_by_size: bool  # the list of jobs is sorted, largest first
     keeps_order: bool  # running jobs cannot overtake each other in that order
     recording: bool
@@ -77,15 +74,12 @@ class LoopState(Protocol):
     events: int
     idle_reviews: int  # reviews in a row at which the policy served no job
     present_at_decision: int
-    running_at_decision: int
     phases: int  # recorded so far …
     entries: int  # … and their entries
     allocations: int  # running jobs, summed over phases
     now: float
-    virtual_time: float  # since the last decision
-    pace: float  # seconds for each unit of virtual time
+    elapsed: float  # time since the last decision
     held: float  # servers, at the last decision
-    held_factor: float  # by which each job's servers have grown since the last decision
     next_review: float
     server_seconds: float
     job_seconds: float  # the number of jobs in the system, integrated over time

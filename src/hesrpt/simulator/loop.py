@@ -1,79 +1,33 @@
 """Simulates one policy on one workload, from event to event.
 
 The loop itself is compiled (:mod:`hesrpt.simulator.kernel`). When it needs a row or a decision, it
-returns to its caller here, which asks the policy and continues the loop.
+returns to its caller here, which asks the policy and continues the loop. Policies whose rates are
+products have a faster loop (:mod:`hesrpt.simulator.ranked_loop`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import PolicyError
-from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.parallel import stop_if_requested
-from hesrpt.policies import (
-    Policy,
-    RankedPolicy,
-    State,
-    as_ranked,
-    calibration,
-    find_rule,
-    round_fairly,
-)
+from hesrpt.policies import RankedPolicy, State, as_ranked, calibration, find_rule, round_fairly
 from hesrpt.simulator import kernel
 from hesrpt.simulator.calibration_kernel_data import create_calibration
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
 from hesrpt.simulator.mixed_loop import MixedLoop, create_mixed_loop
+from hesrpt.simulator.ranked_loop import create_ranked_loop
 from hesrpt.simulator.row_table import RowTable
-from hesrpt.simulator.tally import Tally, TallyCounter
-from hesrpt.speedups import PowerLaw
-from hesrpt.workload import Workload
+from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run, find_arrival_order
+from hesrpt.simulator.tally import TallyCounter
 
 # Sums of servers may exceed N by this fraction, for rounding.
 _ROUNDING = 1e-9
-# The loop returns after this many events, to report progress and to be stopped.
-_EVENTS_AT_A_TIME = 200_000
 # The record of the phases grows by at least this many.
 _PHASES_AT_A_TIME = 4096
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything that determines a simulation: checked arguments and a bound policy."""
-
-    workload: Workload
-    servers: float
-    policy: Policy
-    whole: bool
-    resize_cost: float
-    estimates: FloatArray | None  # of sizes, relative to the true ones; None if exact
-
-    @property
-    def jobs(self) -> int:
-        """The number of jobs."""
-        return len(self.workload)
-
-
-class Outcome(NamedTuple):
-    """The result of a simulation; ``held`` and ``remaining`` are those at its end."""
-
-    completion_times: FloatArray
-    events: int
-    server_seconds: float
-    job_seconds: float  # the number of jobs in the system, integrated over time
-    allocations: int  # running jobs, summed over phases
-    phases: Phases | None  # if they were recorded
-    tally: Tally | None  # if it was asked for
-    held: FloatArray
-    remaining: FloatArray
 
 
 def run_loop(
@@ -88,6 +42,8 @@ def run_loop(
 
     With ``tallying``, phases are counted instead of recorded.
     """
+    if not (recording or tallying) and (loop := create_ranked_loop(run, stop_at)) is not None:
+        return loop.execute(progress)
     return _Loop(run, recording, stop_at, tallying).execute(progress)
 
 
@@ -123,25 +79,21 @@ class _Loop:
             held=np.zeros(jobs),
             started=np.zeros(pauses, dtype=np.int64),
             paused_until=np.zeros(pauses),
-            by_arrival=_arrival_order(workload.arrivals, self.seen_sizes, by_size),
+            by_arrival=find_arrival_order(workload.arrivals, self.seen_sizes, by_size),
             present=np.empty(jobs, dtype=np.int64),
             decided_servers=np.empty(decisions),
             decided_rates=np.empty(decisions),
         )
         # With size errors or pauses, jobs may overtake each other in the order of sizes.
         keeps_order = self.is_exact and run.resize_cost == 0
-        factors, constant_from, exponent = None, None, 0.0
+        constant_from = None
         levels = calibration.LEVELS + 1 if is_calibrated else 1
         if self.ranked is not None and (speedup := self.speedups.shared) is not None:
             constant_from = self.ranked.constant_from(run.servers, speedup, run.whole)
-            if keeps_order and not run.whole:
-                factors = self.ranked.factors(jobs, run.servers, speedup)
-                if is_calibrated and isinstance(speedup, PowerLaw):
-                    exponent = speedup.p
-        self.table = RowTable(jobs, factors, constant_from, levels)
+        self.table = RowTable(jobs, constant_from, levels)
         self.calibration = None
         if is_calibrated:
-            self.calibration = create_calibration(jobs, self.table.room, exponent)
+            self.calibration = create_calibration(jobs, self.table.room)
         self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
         self.mixed: MixedLoop | None = None
@@ -165,7 +117,6 @@ class _Loop:
         self.settings = create_record(
             Settings,
             by_rank=self.ranked is not None,
-            uniform=factors is not None and factors.uniform,
             sorted_by_size=by_size,
             keeps_order=keeps_order,
             recording=recording,
@@ -173,9 +124,9 @@ class _Loop:
             resize_cost=run.resize_cost,
             review_every=review_every,
             stop_at=stop_at,
-            max_events=_EVENTS_AT_A_TIME,
+            max_events=EVENTS_AT_A_TIME,
         )
-        self.state = create_record(LoopState, pace=1.0, held_factor=1.0, next_review=review_every)
+        self.state = create_record(LoopState, next_review=review_every)
         # Views of the fields that each decision needs: looking them up by name is slower.
         self._stage, self._present = self.state["stage"], self.state["present"]
         self._now = self.state["now"]
@@ -221,7 +172,7 @@ class _Loop:
             )
         running = self.jobs.present[state["present"] - state["running"] : state["present"]]
         held = np.zeros(self.config.jobs)
-        held[running] = self.jobs.held[running] * state["held_factor"]
+        held[running] = self.jobs.held[running]
         return Outcome(
             completion_times=self.jobs.completion,
             events=int(state["events"]),
@@ -239,8 +190,8 @@ class _Loop:
         state, remaining = self.state[0], self.jobs.remaining.copy()
         remaining[np.isfinite(self.jobs.completion)] = 0.0
         if len(running):
-            passed = (self.settings["stop_at"][0] - state["now"]) / state["pace"]
-            to_target = np.maximum(self.jobs.target[running] - state["virtual_time"] - passed, 0.0)
+            passed = self.settings["stop_at"][0] - state["now"]
+            to_target = np.maximum(self.jobs.target[running] - passed, 0.0)
             rates = self.jobs.rate[running]
             is_served = rates > 0  # the others never reach their target
             served = running[is_served]
@@ -339,17 +290,3 @@ class _Loop:
             job=np.append(self.phases.job, np.empty(entries, dtype=np.int64)),
             held=np.append(self.phases.held, np.empty(entries)),
         )
-
-
-def _arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool) -> IntArray:
-    """Return the jobs as they arrive; simultaneous ones largest first, or as they were given."""
-    if not by_size:
-        if arrivals is None:
-            return np.arange(len(sizes))
-        return np.argsort(arrivals, kind="stable")
-    if arrivals is None:
-        return np.ascontiguousarray(sort_by_size(sizes)[0][::-1])
-    if np.all(arrivals[1:] > arrivals[:-1]):
-        return np.arange(len(sizes))
-    # Of equal sizes, the job given first comes last, so that it ends first.
-    return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))

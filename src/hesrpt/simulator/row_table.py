@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.policies.ranked import RowFactors
 from hesrpt.simulator.kernel_data import Rows
 
 # The table is emptied when it would grow beyond this many entries.
@@ -20,13 +19,10 @@ class RowTable:
     A policy that is calibrated has rows for each of several levels.
     """
 
-    def __init__(
-        self, jobs: int, factors: RowFactors | None, constant_from: int | None, levels: int = 1
-    ) -> None:
+    def __init__(self, jobs: int, constant_from: int | None, levels: int = 1) -> None:
         self._entries = 0
         self._constant_from = constant_from
         self._levels = levels
-        none = np.zeros(jobs + 1)
         # The table of a calibrated policy grows with the number of jobs in the system.
         self.room = jobs + 1 if levels == 1 else min(jobs + 1, _FEW_JOBS)  # rows of each level
         self.rows = Rows(
@@ -34,8 +30,6 @@ class RowTable:
             length=np.zeros(levels * self.room, dtype=np.int64),
             held=np.empty(64),
             rate=np.empty(64),
-            rate_factor=none if factors is None else factors.rates,
-            held_factor=none if factors is None else factors.servers,
         )
 
     def add(self, jobs: int, held: FloatArray, rate: FloatArray, level: int = 0) -> None:

@@ -27,7 +27,7 @@ from hesrpt.workload import Workload
 
 # The compiled modules are imported by the functions that need them: importing numba takes long.
 if TYPE_CHECKING:
-    from hesrpt.simulator.loop import Progress, Run
+    from hesrpt.simulator.runs import Progress, Run
 
 # Higher values make no sense, and might overflow.
 _MAX_RESIZE_COST = 1e15
@@ -153,7 +153,7 @@ def create_run(
     if isinstance(chosen, RigidDiscipline):
         return RigidRun(workload, servers, bind_policy(chosen, facts))
 
-    from hesrpt.simulator.loop import Run
+    from hesrpt.simulator.runs import Run
     from hesrpt.simulator.tuning import needs_tuning, tune_knee
 
     if needs_tuning(chosen):

@@ -11,7 +11,8 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.schedule import Timeline
 from hesrpt.simulator.kernel_data import Phases
-from hesrpt.simulator.loop import Outcome, Run, run_loop
+from hesrpt.simulator.loop import run_loop
+from hesrpt.simulator.runs import Outcome, Run
 from hesrpt.workload import Workload
 
 # Runs with more allocations than this (running jobs, summed over phases) are not recorded.

@@ -12,7 +12,8 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.policies.knee import Knee
 from hesrpt.simulator import knee_kernel
-from hesrpt.simulator.loop import Run, run_loop
+from hesrpt.simulator.loop import run_loop
+from hesrpt.simulator.runs import Run
 from hesrpt.speedups import PowerLaw
 from hesrpt.workload import Workload
 

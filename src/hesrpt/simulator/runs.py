@@ -1,0 +1,66 @@
+"""What a simulation needs and what it yields, for whichever loop executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.optimal.closed_form_batch import sort_by_size
+from hesrpt.policies import Policy
+from hesrpt.simulator.kernel_data import Phases
+from hesrpt.simulator.tally import Tally
+from hesrpt.workload import Workload
+
+# Loops return after this many events, to report progress and to be stopped.
+EVENTS_AT_A_TIME = 200_000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that determines a simulation: checked arguments and a bound policy."""
+
+    workload: Workload
+    servers: float
+    policy: Policy
+    whole: bool
+    resize_cost: float
+    estimates: FloatArray | None  # of sizes, relative to the true ones; None if exact
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs."""
+        return len(self.workload)
+
+
+class Outcome(NamedTuple):
+    """The result of a simulation; ``held`` and ``remaining`` are those at its end."""
+
+    completion_times: FloatArray
+    events: int
+    server_seconds: float
+    job_seconds: float  # the number of jobs in the system, integrated over time
+    allocations: int  # running jobs, summed over phases
+    phases: Phases | None  # if they were recorded
+    tally: Tally | None  # if it was asked for
+    held: FloatArray
+    remaining: FloatArray
+
+
+def find_arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool) -> IntArray:
+    """Return the jobs as they arrive; simultaneous ones largest first, or as they were given."""
+    if not by_size:
+        if arrivals is None:
+            return np.arange(len(sizes))
+        return np.argsort(arrivals, kind="stable")
+    if arrivals is None:
+        return np.ascontiguousarray(sort_by_size(sizes)[0][::-1])
+    if np.all(arrivals[1:] > arrivals[:-1]):
+        return np.arange(len(sizes))
+    # Of equal sizes, the job given first comes last, so that it ends first.
+    return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))
