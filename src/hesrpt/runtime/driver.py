@@ -339,6 +339,8 @@ class Driver:
         if self._inbox is None or (now < self._next_poll and not has_arrivals):
             return []
         self._next_poll = now + POLL_SECONDS
+        return self._inbox.take(self._list_jobs)
+
+    def _list_jobs(self) -> list[LiveJob]:
         with self.condition:
-            jobs = list(self.jobs.values())
-        return self._inbox.take(jobs)
+            return list(self.jobs.values())

@@ -31,7 +31,7 @@ class Inbox:
         self._is_closed = False
         journal.requests.open()
 
-    def take(self, jobs: Iterable[LiveJob]) -> list[RequestReceived]:
+    def take(self, list_jobs: Callable[[], Iterable[LiveJob]]) -> list[RequestReceived]:
         """Return the requests about jobs of this run, and add the jobs that were submitted."""
         if self._is_closed or not (requests := self._journal.requests.read()):
             return []
@@ -43,7 +43,7 @@ class Inbox:
         received = []
         by_number: dict[int | None, LiveJob] = {}
         by_submission: dict[int | None, LiveJob] = {}
-        for job in jobs:
+        for job in list_jobs():
             by_number[job.number], by_submission[job.spec.submission] = job, job
         by_submission.pop(None, None)
         for request in requests:

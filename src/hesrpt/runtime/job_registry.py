@@ -7,6 +7,7 @@ and jobs that another process has submitted are always new.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -45,11 +46,17 @@ class JobRegistry:
         self._journal, self._on_change = journal, on_change
         records = [] if journal is None else journal.read_records()
         self._records = {record.number: record for record in records}  # not yet continued
-        self._numbers: dict[str, list[int]] = {}  # of these records, by the names asked for
+        # These records by the names asked for, all of them and those with a fingerprint.
+        self._by_name: dict[tuple[str, bool], deque[JobRecord]] = {}
+        self._by_function: dict[tuple[str, bool, bytes], deque[JobRecord]] = {}
         for record in records:
             if not record.spec.is_submitted and not record.spec.is_executor:
-                self._numbers.setdefault(record.given_name, []).append(record.number)
+                name, is_command = record.given_name, record.spec.command is not None
+                self._by_name.setdefault((name, is_command), deque()).append(record)
+                key = name, is_command, record.fingerprint
+                self._by_function.setdefault(key, deque()).append(record)
         self._names = {record.name for record in records}
+        self._counts: dict[str, int] = {}  # of jobs with the same name, as far as it is taken
         self._last_number = 0 if journal is None else journal.read_last_number()
 
     def list_records(self) -> list[JobRecord]:
@@ -84,15 +91,21 @@ class JobRegistry:
             return self._records[job.number]
         if job.is_new:
             return None
-        records = [
-            self._records[number]
-            for number in self._numbers.get(job.name, ())
-            if number in self._records and number not in taken
-        ]
         is_command = job.spec.command is not None
-        records = [record for record in records if (record.spec.command is not None) == is_command]
-        same = [record for record in records if record.fingerprint == job.fingerprint]
-        return next(iter(same or records), None)
+        same = self._by_function.get((job.name, is_command, job.fingerprint), deque())
+        others = self._by_name.get((job.name, is_command), deque())
+        return self._find_free(same, taken) or self._find_free(others, taken)
+
+    def _find_free(self, records: deque[JobRecord], taken: Collection[int]) -> JobRecord | None:
+        """Return the first record that no job has continued."""
+        while records and records[0].number not in self._records:
+            records.popleft()
+        free = (
+            record
+            for record in records
+            if record.number in self._records and record.number not in taken
+        )
+        return next(free, None)
 
     def _resume(self, job: LiveJob, record: JobRecord, is_redone: bool) -> None:
         assert self._journal is not None
@@ -104,10 +117,11 @@ class JobRegistry:
         del self._records[record.number]
 
     def _add(self, job: LiveJob) -> None:
-        name, count = job.name, 1
+        name, count = job.name, self._counts.get(job.name, 1)
         while name in self._names:
             count += 1
             name = f"{job.name} ({count})"
+        self._counts[job.name] = count
         if name != job.name:
             job.spec = replace(job.spec, name=name, given_name=job.name)
         self._names.add(name)

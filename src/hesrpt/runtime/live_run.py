@@ -123,7 +123,7 @@ class LiveRun:
 
     def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
         """Record jobs that arrive. None may start before it is in the journal."""
-        self._memory.remember([self.jobs[name] for name in self.core.jobs])
+        self._memory.remember_changed()
         for job in jobs:
             if job.arrived is None:
                 job.arrived = self.now
@@ -155,15 +155,16 @@ class LiveRun:
         self._attempts.record(self.now)
         self._memory.record_calibration()
         self._warner.warn(self.core, self.engine.now())
-        active = self.core.jobs
-        self.engine.request_servers(sum(job.max_servers_later for job in active.values()))
+        if self.engine.max_capacity() > self.core.servers:
+            self.engine.request_servers(self.core.count_usable_servers())
         held = {}
-        for name, job in active.items():
-            live = self.jobs[name]
-            held[live.number] = live.servers = job.observed
-            live.planned = job.planned
+        for job in self.core.take_changed():
+            live = self.jobs[job.name]
+            held[live.number] = job.observed
+            if self.core.jobs.get(job.name) is job:  # an end is published later
+                live.servers, live.planned = job.observed, job.planned
         self.recorder.record_held(self.now, held)
-        self._memory.update((self.jobs[name] for name in active), self.now)
+        self._memory.update(self.now)
 
     def _carry_out(self, commands: list[Command]) -> list[Command]:
         """Carry out commands, and return them."""
@@ -180,13 +181,13 @@ class LiveRun:
         if self.journal is None or not active or self.now < self._next_progress:
             return
         self._next_progress = self.now + _PROGRESS_SECONDS
-        numbers = {name: self.jobs[name].number for name in active}
+        ends = recall_ends().items()
         self.recorder.record_progress(
             RunProgress(
                 time=self.now,
                 servers=self.core.servers,
-                planned={numbers[name]: job.planned for name, job in active.items()},
-                ends={numbers[job]: end for job, end in recall_ends().items() if job in numbers},
+                planned={self.jobs[job.name].number: job.planned for job in self.core.list_first()},
+                ends={self.jobs[name].number: end for name, end in ends if name in active},
             )
         )
 
@@ -259,6 +260,7 @@ class LiveRun:
         job.done += len(items)
         job.done_now += len(items)
         job.source.finish_items(items, results)
+        self._memory.add_changed(job)
         return ItemsFinished(now, job.name, items, durations)
 
     def _handle_message(self, message: Message) -> list[Event]:

@@ -69,5 +69,5 @@ class Publication:
         for end in ends:
             changed.add(end.job)
             end.job.ended, end.job.error, end.job.servers = end.time, end.error, 0
-        self._ends = [end for end in self._ends if end not in ends]
+        self._ends = [end for end in self._ends if end.job.is_to_be_retried]
         return changed

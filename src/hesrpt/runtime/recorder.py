@@ -30,7 +30,7 @@ class Recorder:
         if journal is not None and (known := journal.get_value("first_start")) is not None:
             self.first_start = float(known)
         self._changes = Changes()
-        self._held: Mapping[int, int] = {}
+        self._held: dict[int, int] = {}  # by the numbers of the jobs that hold servers
 
     def add_job(
         self, record: JobRecord, *, answer: Answer | None = None, is_redone: bool = False
@@ -85,12 +85,14 @@ class Recorder:
         self._changes.forgotten_runs += forgotten
 
     def record_held(self, time: float, held: Mapping[int, int]) -> None:
-        """Record how many servers each job holds now, by the numbers of the jobs."""
-        for number in held.keys() | self._held.keys():
-            servers = held.get(number, 0)
+        """Record how many servers jobs hold now, by their numbers; those of others are the same."""
+        for number, servers in held.items():
             if servers != self._held.get(number, 0):
                 self._add_holding(Holding(time, number, servers))
-        self._held = held
+            if servers > 0:
+                self._held[number] = servers
+            else:
+                self._held.pop(number, None)
 
     def _add_holding(self, holding: Holding) -> None:
         self.holdings.append(holding)

@@ -29,17 +29,27 @@ class RunMemory:
             calibrator.restore(json.loads(known))
         self._calibration = calibrator.calibration  # the one in the journal
         self._runs: dict[int, LearnedRun] = {}  # of active jobs, by their numbers
+        self._changed: dict[LiveJob, None] = {}  # have taught something since the last time
         self._written_at = 0.0
 
     def get_prior(self, spec: JobSpec) -> Prior:
         """Return what is known about a job before its first item has ended."""
         return self._memory.get_prior(spec)
 
-    def update(self, jobs: Iterable[LiveJob], time: float) -> None:
+    def add_changed(self, job: LiveJob) -> None:
+        """Note that items of a job are done."""
+        self._changed[job] = None
+
+    def update(self, time: float) -> None:
         """Record now and then what active jobs have taught up to now."""
         if time - self._written_at >= _SECONDS:
             self._written_at = time
-            self.remember(jobs)
+            self.remember_changed()
+
+    def remember_changed(self) -> None:
+        """Record what jobs have taught whose items were done since the last time."""
+        changed, self._changed = self._changed, {}
+        self.remember(changed)
 
     def remember(self, jobs: Iterable[LiveJob]) -> None:
         """Record what jobs have taught up to now."""
@@ -53,10 +63,12 @@ class RunMemory:
 
     def record_calibration(self) -> None:
         """Record how the policy is calibrated, if that has changed."""
-        if self._calibrator.calibration is not self._calibration:
+        has_journal = self._recorder.journal is not None
+        if has_journal and self._calibrator.calibration is not self._calibration:
             self._calibration = self._calibrator.calibration
             self._recorder.record_calibration(json.dumps(self._calibrator.to_json()))
 
     def end_run(self, job: LiveJob) -> None:
         """Let go of a job that teaches nothing more in this run."""
         self._runs.pop(job.number, None)
+        self._changed.pop(job, None)

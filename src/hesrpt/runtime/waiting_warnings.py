@@ -9,6 +9,8 @@ from hesrpt.runtime.decisions.core import Core
 
 # How long jobs may wait before a warning, in seconds.
 _WARNING_SECONDS = 3.0
+# With more jobs than this, how often to look at all of them, in seconds.
+_MANY_JOBS, _CHECK_SECONDS = 100, 1.0
 
 _LOG = logging.getLogger("hesrpt")
 
@@ -18,9 +20,14 @@ class WaitingWarner:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}  # infinity after the warning
+        self._next_check = -inf
 
     def warn(self, core: Core, now: float) -> None:
         """Warn about what has kept jobs waiting for some time."""
+        if len(core.jobs) > _MANY_JOBS:
+            if now < self._next_check:
+                return
+            self._next_check = now + _CHECK_SECONDS
         reasons = _list_reasons(core)
         self._since = {reason: self._since.get(reason, now) for reason in reasons}
         for reason, since in self._since.items():

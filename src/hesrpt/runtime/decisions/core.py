@@ -121,7 +121,16 @@ class Core:
         changed, tally.changed = tally.changed, set()
         return changed
 
-    def list_first(self, count: int) -> list[ActiveJob]:
+    def count_usable_servers(self) -> int:
+        """Return how many servers the jobs could use, or some number that is far too high."""
+        total, enough = 0, 10 * (self.servers + 1)
+        for job in self.jobs.values():
+            total += job.max_servers_later
+            if total > enough:
+                break
+        return total
+
+    def list_first(self, count: int = 0) -> list[ActiveJob]:
         """Return the jobs that may hold servers, and those that are next, at least ``count``."""
         return self._line.list_first(count)
 

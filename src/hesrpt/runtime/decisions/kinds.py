@@ -104,6 +104,7 @@ class KindMemory:
         # By kind and whether they are bags; what was learned last comes last.
         self._runs: dict[tuple[str, bool], list[LearnedRun]] = {}
         self._last_number = 0
+        self._to_forget: set[tuple[str, bool]] = set()  # may have too many runs
         for run in sorted(runs, key=lambda run: run.number):
             self._add(run)
 
@@ -127,14 +128,17 @@ class KindMemory:
     def _add(self, run: LearnedRun) -> None:
         key = run.kind, run.is_bag
         self._runs[key] = [*self._runs.pop(key, ()), run]
+        self._to_forget.add(key)
         self._last_number = run.number
 
     def forget(self) -> list[int]:
         """Forget runs that hardly count any more; return their numbers."""
         forgotten = []
-        for runs in self._runs.values():
+        for key in self._to_forget:
+            runs = self._runs[key]
             while len(runs) > _MAX_RUNS:
                 forgotten.append(runs.pop(0))
+        self._to_forget.clear()
         while len(self._runs) > _MAX_KINDS:
             forgotten += self._runs.pop(next(iter(self._runs)))
         return [run.number for run in forgotten]
