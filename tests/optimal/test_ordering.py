@@ -13,6 +13,7 @@ from support.speedups import MEASURED, any_speedup
 
 from hesrpt import (
     Amdahl,
+    Measured,
     PowerLaw,
     Speedup,
     Workload,
@@ -20,6 +21,7 @@ from hesrpt import (
     verify,
 )
 from hesrpt.objectives import Objective
+from hesrpt.optimal.recursion import compute_job_values
 
 
 @given(
@@ -61,3 +63,64 @@ def test_absurd_requested_orders(
     best = plan(Workload(sizes, speedup), servers, objective=objective, order=order)
     assert np.isfinite(best.completion_times).all()
     assert verify(best) >= -1e-9
+
+
+def draw_jobs(jobs: int, seed: int) -> Workload:
+    """Return jobs with speedups of all kinds and random weights."""
+    rng = np.random.default_rng(seed)
+    speedups: list[Speedup] = [
+        (
+            PowerLaw(rng.uniform(0.3, 0.9)),
+            Amdahl(rng.uniform(0.6, 1)),
+            Measured([1, 2, 4, 8], np.array([1, 2, 4, 8]) ** rng.uniform(0.3, 0.9)),
+            PowerLaw(rng.uniform(0.3, 0.9)).time_shared().limited(4),
+        )[rng.integers(4)]
+        for _ in range(jobs)
+    ]
+    sizes, weights = rng.pareto(1.5, jobs) + 1, rng.uniform(0.2, 1, jobs)
+    return Workload(sizes, speedups, weights=weights)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
+    from hesrpt.optimal.ordering_kernel import find_cost
+    from hesrpt.optimal.ordering_kernel_data import COLUMNS, Batch
+
+    jobs = draw_jobs(40, seed=3)
+    speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
+    assert jobs.weights is not None
+    order = np.random.default_rng(0).permutation(len(jobs))
+    values = compute_job_values(speedups.take(order), 10.0, jobs.weights[order]).values
+    shapes = speedups.shapes(10.0)
+    batch = Batch(
+        shapes.records, shapes.corners, shapes.of_job, jobs.sizes, jobs.weights, servers=10.0
+    )
+    cost = find_cost(batch, order, np.empty((len(jobs), COLUMNS)))
+    assert cost == pytest.approx(values @ jobs.sizes[order], rel=1e-9)
+
+
+@pytest.mark.parametrize("jobs", [6, 12, 40])
+def test_found_orders_are_better_than_simple_ones(jobs: int) -> None:
+    """The plan costs no more than those for simple orders, or with two jobs exchanged."""
+    workload, servers = draw_jobs(jobs, seed=jobs), 10.0
+    assert workload.weights is not None
+    found = plan(workload, servers, objective="weighted")
+    rates = workload.speedups.rate(np.full(jobs, servers))
+    orders = [np.argsort(workload.sizes / rates / workload.weights), np.argsort(workload.sizes)]
+    best = found.certificate.first_to_last
+    for place in range(0, jobs - 1, 3):
+        exchanged = best.copy()
+        exchanged[[place, place + 1]] = best[[place + 1, place]]
+        orders.append(exchanged)
+    for order in orders:
+        other = plan(workload, servers, objective="weighted", order=order.tolist())
+        assert found.cost <= other.cost * (1 + 1e-7)
+
+
+def test_many_weighted_jobs_with_one_power_law() -> None:
+    """Jobs end in the order that was found, so that the cost is exactly the bound of that order."""
+    rng = np.random.default_rng(0)
+    jobs = Workload(rng.pareto(1.5, 20_000) + 1, PowerLaw(0.7), weights=rng.uniform(0.1, 1, 20_000))
+    found = plan(jobs, servers=64, objective="weighted")
+    values = found.certificate.job_values
+    assert found.cost == pytest.approx(values @ jobs.sizes, rel=1e-9)

@@ -7,35 +7,40 @@ What remains of a is then what remained of b, so a can end when b did. No other 
 the cost does not rise.
 
 In all other cases the best order is not known beforehand. For a few jobs we search all orders by
-branch and bound. More jobs are sorted by their time alone on the whole system per weight, and then
-moved as long as the bound Σ v_i x_i falls. Both come close to the best of all schedules (see
-docs/explanation/benchmarks.md).
+branch and bound. For more jobs, we start from a simple order and improve it in two ways, as long as
+its cost falls: jobs are sorted by when they would end if servers were allocated for that order, and
+single jobs are moved by a few places (:mod:`hesrpt.optimal.ordering_kernel`). Both come close to
+the best of all schedules (see docs/explanation/benchmarks.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import expm1, inf, log, log1p
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.optimal.closed_form_batch import sort_by_size
+from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
+from hesrpt.optimal.ordering_kernel_data import COLUMNS
+from hesrpt.optimal.ordering_kernel_data import Batch as BatchData
 from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 # Up to this many jobs, all orders are searched.
 _FEW_JOBS = 5
-# Moving a job also changes the values of jobs that end earlier: noticeably for the next few if
-# speedups differ, hardly at all if all jobs share one.
-_HORIZON_MIXED, _HORIZON_SHARED = 8, 0
-# A job may move by this many places divided by the number of jobs, but always by at least one.
-_REACH = 60
-_MAX_SWEEPS = 10
-# With hundreds of jobs, or speedups of many families, moving one job gains little and takes long to
-# evaluate.
-_MAX_TRIALS = 500
+# Jobs move by up to this many places divided by the number of jobs, but always by at least one, and
+# the values of so many more jobs are computed. Up to a dozen jobs, that is all of them.
+_REACH, _MAX_REACH = 200, 12
+_HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
+_MAX_SORTS, _MAX_SWEEPS = 40, 12
+# With more jobs than this, only the best of the initial orders is improved …
+_MANY_JOBS = 300
+# … and improvements end after about this many steps: about a third of a minute.
+_MAX_STEPS = 2_000_000_000
 
 
 def find_proven_order(
@@ -62,16 +67,114 @@ def find_good_order(
     sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
 ) -> IntArray:
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
+    if isinstance(speedups.shared, PowerLaw):
+        return _order_for_power_law(sizes, weights, servers, speedups.shared.p)
     usable = speedups.demand(np.zeros(len(sizes)), servers)
     time_alone = sizes / speedups.rate(usable)
     start = np.argsort(time_alone / weights, kind="stable")[::-1]
-    batch = _Batch(sizes, speedups, servers, weights, time_alone)
     if len(sizes) <= _FEW_JOBS:
+        batch = _Batch(sizes, speedups, servers, weights, time_alone)
         return _search_all_orders(batch, start)[::-1]
-    if isinstance(speedups.shared, PowerLaw):
-        return _exchange_neighbours(start, sizes, weights, speedups.shared.p)[::-1]
-    moved = _move_jobs(batch, start)
-    return min(moved, start, key=batch.cost)[::-1]
+    starts = [start]
+    for part in (len(sizes) ** -0.5, 1 / len(sizes)):
+        rates = speedups.rate(np.minimum(usable, part * servers))
+        starts.append(np.argsort(sizes / rates / weights, kind="stable")[::-1])
+    search = _Search(sizes, speedups, servers, weights)
+    return search.run(starts)[::-1]
+
+
+def _order_for_power_law(
+    sizes: FloatArray, weights: FloatArray, servers: float, p: float
+) -> IntArray:
+    """Return an order that no exchange of two neighbours improves, and in which jobs do end."""
+    from hesrpt.optimal.ordering_kernel import exchange_neighbours
+
+    order = np.argsort(sizes / weights, kind="stable")[::-1].copy()
+    best, least = order, np.inf
+    for _ in range(_MAX_SORTS):
+        exchange_neighbours(order, sizes, weights, p, _MAX_SWEEPS)
+        first_to_last = order[::-1]
+        found = solve_batch(sizes[first_to_last], first_to_last, servers, p, weights[first_to_last])
+        if found.total_value < least * (1 - 1e-12):
+            best, least = order, found.total_value
+        elif best is not order:
+            break
+        if found.is_in_order:
+            break
+        order = order[np.argsort(found.ends_by_formula[::-1], kind="stable")[::-1]].copy()
+    return best[::-1]
+
+
+class _Search:
+    """A search for an order; all orders run from the last job to end to the first."""
+
+    def __init__(
+        self, sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
+    ) -> None:
+        shapes = speedups.shapes(servers)
+        self.batch = BatchData(
+            shapes.records, shapes.corners, shapes.of_job, sizes, weights, servers
+        )
+        jobs = len(sizes)
+        self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
+        self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
+        self.line = np.empty((jobs, COLUMNS))
+        self.ends = np.empty(jobs)
+        self.steps = 0
+
+    def run(self, starts: list[IntArray]) -> IntArray:
+        """Return the best order found from some initial ones."""
+        jobs = len(self.ends)
+        sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4
+        found = [self.sort(start, sorts) for start in starts]
+        if jobs > _MANY_JOBS:
+            found = [min(found, key=lambda each: each[0])]
+        else:
+            found.append((np.inf, starts[0]))
+        return min((self.improve(order) for _, order in found), key=lambda each: each[0])[1]
+
+    def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
+        """Sort jobs by their ends several times; return the least cost and its order."""
+        from hesrpt.optimal.ordering_kernel import find_cost, find_ends
+
+        best, least = order, np.inf
+        nothing = np.empty((len(order) + 1, 0))
+        for _ in range(times):
+            cost = find_cost(self.batch, order, self.line)
+            if cost < least:
+                best, least = order, cost
+            if find_ends(self.batch, order, self.line, self.ends, nothing) == 0:
+                break
+            order = order[np.argsort(-self.ends, kind="stable")]
+        return least, best
+
+    def improve(self, start: IntArray) -> tuple[float, IntArray]:
+        """Return an order that neither moves nor sorting improve any more, and its cost."""
+        from hesrpt.optimal.ordering_kernel import find_cost, find_ends, move_jobs
+
+        batch, line, ends, jobs = self.batch, self.line, self.ends, len(start)
+        remaining = np.zeros((jobs + 1, 2 * self.reach + self.horizon + 2))
+        untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
+        best, least, order = start, np.inf, start.copy()
+        for _ in range(_MAX_SWEEPS):
+            cost = find_cost(batch, order, line)
+            early = find_ends(batch, order, line, ends, remaining)
+            if not cost < least * (1 - 1e-10):
+                break
+            best, least = order.copy(), cost
+            if early:
+                by_end = order[np.argsort(-ends, kind="stable")]
+                if find_cost(batch, by_end, line) < cost:
+                    order = by_end.copy()
+                    untried[:] = True
+                find_cost(batch, order, line)
+                find_ends(batch, order, line, ends, remaining)
+            if self.steps > _MAX_STEPS:
+                break
+            self.steps += move_jobs(
+                batch, order, line, remaining, untried, self.reach, self.horizon
+            )
+        return least, best
 
 
 class _Batch:
@@ -129,73 +232,3 @@ def _search_all_orders(batch: _Batch, start: IntArray) -> IntArray:
             next_bound = bound + float(values.values[-1]) * float(batch.sizes[job])
             branches.append(([*placed, job], values, next_bound))
     return best
-
-
-def _exchange_neighbours(
-    start: IntArray, sizes: FloatArray, weights: FloatArray, p: float
-) -> IntArray:
-    """Return an order that no exchange of two neighbours improves, for one power law.
-
-    The values of all other jobs do not depend on the order of two neighbours.
-    """
-    order, size, weight = start.tolist(), sizes.tolist(), weights.tolist()
-
-    def part_of_bound(job: int, before: float) -> float:
-        """Return v x / N^−p of a job, given the weight of the jobs that end after it."""
-        up_to = before + weight[job]
-        ratio = weight[job] / up_to
-        log_rest = log1p(-ratio) if ratio < 0.5 else log(before / up_to) if before > 0 else -inf
-        own = -expm1(log_rest / (1 - p))
-        return float(up_to * own ** (1 - p) * size[job])
-
-    for _ in range(_MAX_SWEEPS):
-        before, has_changed = 0.0, False
-        for place in range(len(order) - 1):
-            a, b = order[place], order[place + 1]
-            as_is = part_of_bound(a, before) + part_of_bound(b, before + weight[a])
-            exchanged = part_of_bound(b, before) + part_of_bound(a, before + weight[b])
-            if exchanged < as_is * (1 - 1e-12):
-                order[place], order[place + 1] = b, a
-                has_changed = True
-            before += weight[order[place]]
-        if not has_changed:
-            break
-    return np.array(order)
-
-
-def _move_jobs(batch: _Batch, start: IntArray) -> IntArray:
-    """Return an order whose bound no move of a job to a nearby place seems to improve."""
-    order = start.copy()
-    horizon = _HORIZON_MIXED if batch.speedups.shared is None else _HORIZON_SHARED
-    reach = max(_REACH // len(order), 1)
-    untried = np.ones(len(order) - 1, dtype=bool)
-    trials, max_trials = 0, _MAX_TRIALS // batch.speedups.passes
-    for _ in range(_MAX_SWEEPS):  # with a limited horizon, moves may repeat forever
-        values: JobValues | None = None
-        known = 0  # the number of entries of `values` that are valid for the current order
-        for place in np.flatnonzero(untried).tolist():
-            untried[place] = False
-            for moved in _moves(order, place, reach):
-                if (trials := trials + 1) > max_trials:
-                    return order
-                stop = min(place + len(moved) + horizon, len(order))
-                if known < stop:
-                    values, known = batch.values(order[:stop], values, known), stop
-                assert values is not None
-                trial = order[:stop].copy()
-                trial[place : place + len(moved)] = moved
-                trial_values = batch.values(trial, values, place)
-                bound = values.values[place:stop] @ batch.sizes[order[place:stop]]
-                if trial_values.values[place:] @ batch.sizes[trial[place:]] < bound * (1 - 1e-9):
-                    order[:stop], values, known = trial, trial_values, stop
-                    untried[max(place - reach - horizon, 0) : place + len(moved)] = True
-    return order
-
-
-def _moves(order: IntArray, place: int, reach: int) -> Iterator[IntArray]:
-    """Yield the jobs from a place on, with the first job moved back or a later one to the front."""
-    for last in range(place + 1, min(place + reach + 1, len(order))):
-        jobs = order[place : last + 1]
-        yield np.roll(jobs, -1)
-        if len(jobs) > 2:
-            yield np.roll(jobs, 1)
