@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups import Speedup, SpeedupVector, as_speedup
 from hesrpt.validation import (
@@ -49,6 +49,9 @@ class Workload:
         The user's estimate of each job's run time on the requested servers, for policies that plan
         ahead; by default the actual run time. A job may run longer than estimated: no policy
         foresees that.
+    rigid
+        Whether each job must run on the servers that it requested from start to end, whatever the
+        policy; by default none must. Malleable policies share the servers that rigid jobs leave.
 
     >>> from hesrpt import PowerLaw
     >>> Workload(sizes=[9, 4, 1], speedup=PowerLaw(0.5))
@@ -62,6 +65,7 @@ class Workload:
     given_names: tuple[str, ...] | None
     requested: FloatArray | None
     estimates: FloatArray | None
+    rigid: BoolArray | None
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class Workload:
         names: Sequence[str] | None = None,
         requested: ArrayLike | None = None,
         estimates: ArrayLike | None = None,
+        rigid: ArrayLike | None = None,
     ) -> None:
         def set_frozen(name: str, value: object) -> None:
             if isinstance(value, np.ndarray):
@@ -103,6 +108,9 @@ class Workload:
             "estimates",
             None if estimates is None else check_positive_vector("estimates", estimates),
         )
+        set_frozen("rigid", None if rigid is None else _check_rigid(rigid, self.requested))
+        if self.rigid is not None:
+            check_same_length("rigid", self.rigid.tolist(), len(self))
         for name, values in (
             ("arrivals", self.arrivals),
             ("requested", self.requested),
@@ -189,6 +197,7 @@ class Workload:
             names=None if names is None else [names[job] for job in jobs],
             requested=None if self.requested is None else self.requested[jobs],
             estimates=None if self.estimates is None else self.estimates[jobs],
+            rigid=None if self.rigid is None else self.rigid[jobs],
         )
 
     def __len__(self) -> int:
@@ -225,6 +234,22 @@ SIZES: dict[str, SizeSampler] = {
     "pareto": lambda rng, jobs: (rng.pareto(1.5, jobs) + 1) / 3,
     "hyperexponential": _hyperexponential,
 }
+
+
+def _check_rigid(rigid: ArrayLike, requested: FloatArray | None) -> BoolArray | None:
+    """Return which jobs are rigid; None if none is."""
+    flags = np.array(rigid)
+    if flags.dtype != np.bool_ or flags.ndim != 1:
+        raise InputError(
+            f"must be a list with True or False for each job, got {rigid!r}", argument="rigid"
+        )
+    if not flags.any():
+        return None
+    if requested is None:
+        raise InputError(
+            "is missing: rigid jobs run on the servers that they request", argument="requested"
+        )
+    return flags
 
 
 def _create_speedups(speedup: SpeedupLike | Sequence[SpeedupLike], jobs: int) -> SpeedupVector:

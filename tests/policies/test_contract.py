@@ -46,7 +46,7 @@ def create_trace() -> Trace:
 
 
 def test_both_kinds_of_policies_are_registered() -> None:
-    assert {"fcfs", "easy"} == set(RIGID)
+    assert {"fcfs", "easy", "moldable"} == set(RIGID)
     assert list_malleable_policies() == MALLEABLE
     assert {"hesrpt", "knee", "optimal"} < set(MALLEABLE)
 
@@ -75,7 +75,7 @@ def test_simulate(name: str, whole: bool) -> None:
 
 @pytest.mark.parametrize("name", RIGID)
 def test_simulate_refuses_rigid_disciplines_without_requested_servers(name: str) -> None:
-    with pytest.raises(InputError, match=f"requested is missing: policy {name} gives"):
+    with pytest.raises(InputError, match=f"requested is missing: policy {name} must"):
         simulate(Workload([9, 4, 1], PowerLaw(0.5)), servers=8, policy=name)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hesrpt import InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import Easy, Fcfs, RigidDiscipline
-from hesrpt.simulator.backfilling import find_start_times, run_times
+from hesrpt.simulator.backfilling import find_starts, run_times
 
 LAW = PowerLaw(0.7)
 
@@ -32,11 +32,19 @@ def create_rigid_jobs(
     )
 
 
-def find_starts(
+def list_starts(
     jobs: Sequence[tuple[float, float, float]], policy: RigidDiscipline, servers: float = 4
 ) -> list[float]:
-    found, _ = find_start_times(create_rigid_jobs(jobs), servers, policy)
+    found = find_starts(create_rigid_jobs(jobs), servers, policy).starts
     return np.round(found, 9).tolist()  # type: ignore[no-any-return]
+
+
+def start_jobs(
+    workload: Workload, servers: float, policy: RigidDiscipline
+) -> tuple[FloatArray, FloatArray]:
+    """Return start times and reservations."""
+    found = find_starts(workload, servers, policy)
+    return found.starts, found.reservations
 
 
 # --- worked examples --------------------------------------------------------------------------
@@ -45,39 +53,39 @@ def find_starts(
 def test_first_come_first_served() -> None:
     jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 1)]
     # The second job does not fit. The third would, but must not overtake.
-    assert find_starts(jobs, Fcfs()) == [0, 10, 10]
+    assert list_starts(jobs, Fcfs()) == [0, 10, 10]
 
 
 def test_short_job_is_backfilled() -> None:
     jobs = [(0, 3, 10), (1, 2, 5), (2, 1, 8), (2, 1, 1)]
     # Job 1 will start at 10. Job 2 ends by then; job 3 must wait for a server.
-    assert find_starts(jobs, Easy()) == [0, 10, 2, 10]
+    assert list_starts(jobs, Easy()) == [0, 10, 2, 10]
     # A longer job 2 could still start: job 1 leaves two servers over.
     jobs[2] = (2, 1, 100)
-    assert find_starts(jobs, Easy()) == [0, 10, 2, 10]
+    assert list_starts(jobs, Easy()) == [0, 10, 2, 10]
 
 
 def test_a_job_that_would_delay_the_first_is_not_backfilled() -> None:
     jobs = [(0, 3, 10), (1, 4, 5), (2, 1, 9), (2, 1, 8)]
     # All servers are reserved for job 1 from 10 on. Job 2 would end at 11, job 3 ends at 10.
-    assert find_starts(jobs, Easy()) == [0, 10, 15, 2]
+    assert list_starts(jobs, Easy()) == [0, 10, 15, 2]
 
 
 def test_spare_servers_are_given_only_once() -> None:
     jobs = [(0, 5, 10), (1, 4, 5), (2, 1, 50), (2, 1, 50), (2, 1, 50)]
     # Job 1 leaves 2 of 6 servers over from 10 on; only one is free before.
-    assert find_starts(jobs, Easy(), 6) == [0, 10, 2, 10, 15]
+    assert list_starts(jobs, Easy(), 6) == [0, 10, 2, 10, 15]
 
 
 def test_estimates_decide_which_jobs_may_overtake() -> None:
     jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 3.0)]
-    found, _ = find_start_times(create_rigid_jobs(jobs), 4, Easy())
+    found, _ = start_jobs(create_rigid_jobs(jobs), 4, Easy())
     assert found.tolist() == pytest.approx([0, 10, 2])
     # By its estimate, job 2 would delay job 1.
-    found, reserved = find_start_times(create_rigid_jobs(jobs, [10, 5, 20]), 4, Easy())
+    found, reserved = start_jobs(create_rigid_jobs(jobs, [10, 5, 20]), 4, Easy())
     assert found.tolist() == pytest.approx([0, 10, 15])
     # By the estimate of job 0, job 1 has a reservation for 30. It starts when job 0 really ends.
-    found, reserved = find_start_times(create_rigid_jobs(jobs, [30, 5, 20]), 4, Easy())
+    found, reserved = start_jobs(create_rigid_jobs(jobs, [30, 5, 20]), 4, Easy())
     assert reserved[1] == pytest.approx(30)
     assert found.tolist() == pytest.approx([0, 10, 2])
 
@@ -86,7 +94,7 @@ def test_overruns_are_not_foreseen() -> None:
     jobs = [(0.0, 3.0, 10.0), (1.0, 4.0, 5.0), (2.0, 1.0, 6.0), (6.0, 1.0, 3.0)]
     # Job 0 says 5 and runs for 10, so job 1 has a reservation for 5: job 2 would delay it. From 5
     # on, job 0 may end at any moment, so job 3 is not backfilled either, though it would fit.
-    found, reserved = find_start_times(create_rigid_jobs(jobs, [5, 5, 6, 3]), 4, Easy())
+    found, reserved = start_jobs(create_rigid_jobs(jobs, [5, 5, 6, 3]), 4, Easy())
     assert reserved[1] == pytest.approx(5)
     assert found.tolist() == pytest.approx([0, 10, 15, 15])
 
@@ -187,7 +195,7 @@ def test_easy_agrees_with_a_simulation_second_by_second(
     workload = create_rigid_jobs(
         [(float(a), float(q), float(r)) for a, q, r in given_jobs], list(estimates)
     )
-    starts, _ = find_start_times(workload, SERVERS, Easy())
+    starts, _ = start_jobs(workload, SERVERS, Easy())
     assert np.round(starts, 6).tolist() == simulate_easy_in_seconds(workload, estimates)
 
 
@@ -196,7 +204,7 @@ def test_invariants(given_jobs: list[tuple[int, int, int]], policy: RigidDiscipl
     workload = create_rigid_jobs([(float(a), float(q), float(r)) for a, q, r in given_jobs])
     assert workload.arrivals is not None
     assert workload.requested is not None
-    starts, reserved = find_start_times(workload, SERVERS, policy)
+    starts, reserved = start_jobs(workload, SERVERS, policy)
     run = simulate(workload, SERVERS, policy)
     # No job starts before it is submitted, and jobs never hold more servers than there are.
     assert np.all(starts >= workload.arrivals)

@@ -27,7 +27,7 @@ from hesrpt.policies.registry import (
     get_policy,
     list_malleable_policies,
 )
-from hesrpt.policies.rigid import Easy, Fcfs, RigidDiscipline
+from hesrpt.policies.rigid import Easy, Fcfs, Moldable, RigidDiscipline
 from hesrpt.policies.rounded import Rounded
 from hesrpt.policies.rules import Rule, RuleKind, find_rule
 from hesrpt.policies.sharing import round_fairly
@@ -45,6 +45,7 @@ __all__ = [
     "HeSrpt",
     "Hell",
     "Knee",
+    "Moldable",
     "Optimal",
     "Policy",
     "PolicyBinder",

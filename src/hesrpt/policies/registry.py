@@ -64,6 +64,7 @@ POLICIES: dict[str, PolicyEntry] = {
     "fifo": PolicyEntry("fifo:Fifo", "FIFO", "#999999", "<"),
     "fcfs": PolicyEntry("rigid:Fcfs", "FCFS (rigid)", "#8C6BB1", "h"),
     "easy": PolicyEntry("rigid:Easy", "EASY (rigid)", "#8C2D04", "p"),
+    "moldable": PolicyEntry("rigid:Moldable", "moldable", "#006D2C", "1"),
 }
 
 

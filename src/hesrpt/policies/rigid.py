@@ -1,4 +1,4 @@
-"""Rigid disciplines: each job runs on the servers that its user asked for, from start to end."""
+"""Disciplines for jobs that are never resized: each holds the same servers from start to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RigidDiscipline:
-    """Decides when jobs start, but not on how many servers: no job is ever resized or stopped.
+    """Decides when jobs start, on the servers that they ask for; no job is resized or stopped.
 
     Disciplines are simulated by :mod:`hesrpt.simulator.backfilling`.
     """
@@ -30,7 +30,7 @@ class RigidDiscipline:
         requested = facts.requested
         if requested is None:
             raise InputError(
-                f"is missing: policy {self.name} gives each job the servers that it requests",
+                f"is missing: policy {self.name} must know the servers that each job requests",
                 argument="requested",
             )
         if requested.max() > facts.servers:
@@ -40,6 +40,16 @@ class RigidDiscipline:
                 f"{facts.servers:g}: it would never start"
             )
         return self
+
+
+class Moldable(RigidDiscipline):
+    """Each job chooses its number of servers once, when it starts; then as EASY backfilling.
+
+    A job gets an equal share of the machine among all jobs in the system, waiting or running, or
+    as many servers as it can use if that is less. If fewer are free, the first job in the queue
+    starts on those, unless it is expected to end sooner if it waits for its share. Jobs that the
+    workload calls rigid get the servers that they ask for.
+    """
 
 
 class Fcfs(RigidDiscipline):

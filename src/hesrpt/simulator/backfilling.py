@@ -1,44 +1,76 @@
-"""Rigid disciplines: first come, first served, and EASY backfilling.
+"""Disciplines for jobs that are never resized: FCFS, EASY backfilling, and moldable jobs.
 
-Jobs hold the servers they ask for from start to end, so a job's end is known when it starts. Only
-starts must be decided, at every submission and every end. Disciplines know only the users'
+A job holds its servers from start to end, so its end is known when it starts. Only starts and
+widths must be decided, at every submission and every end. Disciplines know only the users'
 estimates: they do not foresee that a job runs longer than estimated.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from hesrpt.arrays import FloatArray
-from hesrpt.policies import Easy, RigidDiscipline
-from hesrpt.simulator.backfilling_kernel import find_starts_of_sorted_jobs
+from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.policies import Fcfs, Moldable, RigidDiscipline
+from hesrpt.policies.sharing import usable_servers
+from hesrpt.simulator.backfilling_kernel import QueuedJobs, schedule_jobs
 from hesrpt.workload import Workload
 
 
-def find_start_times(
-    workload: Workload, servers: float, discipline: RigidDiscipline
-) -> tuple[FloatArray, FloatArray]:
-    """Return when each job starts, and the start time of its reservation.
+class Starts(NamedTuple):
+    """When jobs start, on how many servers, and when they end."""
 
-    EASY makes a reservation for a job that is the first in the queue and has to wait. NaN means
-    that a job never had one.
+    starts: FloatArray
+    widths: FloatArray
+    ends: FloatArray
+    reservations: FloatArray  # when jobs were first expected to start; NaN if they never waited
+
+
+def find_starts(workload: Workload, servers: float, discipline: RigidDiscipline) -> Starts:
+    """Return when each job starts, on how many servers, and when it ends.
+
+    EASY makes a reservation for a job that is the first in the queue and has to wait.
     """
-    assert workload.requested is not None
     jobs = len(workload)
-    arrivals = workload.arrival_times
-    runtimes = run_times(workload)
-    estimates = runtimes if workload.estimates is None else workload.estimates
-    order = np.argsort(arrivals, kind="stable")
-    starts, reservations = np.empty(jobs), np.empty(jobs)
-    starts[order], reservations[order] = find_starts_of_sorted_jobs(
-        arrivals[order],
-        workload.requested[order],
-        runtimes[order],
-        estimates[order],
-        float(servers),
-        isinstance(discipline, Easy),
+    is_moldable = find_moldable_jobs(workload, discipline)
+    assert workload.requested is not None
+    on_requested = run_times(workload)
+    estimates = on_requested if workload.estimates is None else workload.estimates
+    order = np.argsort(workload.arrival_times, kind="stable")
+    shapes = workload.speedups.shapes(float(servers))
+    most = np.maximum(np.floor(usable_servers(workload.speedups, servers, jobs)), 1.0)
+    queued = QueuedJobs(
+        submitted=workload.arrival_times[order],
+        width=workload.requested[order],
+        runtime=on_requested[order],
+        estimate=estimates[order],
+        is_moldable=is_moldable[order],
+        most=most[order],
+        size=workload.sizes[order],
+        estimated_size=(workload.sizes * estimates / on_requested)[order],
+        shapes=shapes.records,
+        corners=shapes.corners,
+        shape_of_job=shapes.of_job[order],
+        start=np.full(jobs, np.nan),
+        reservation=np.full(jobs, np.nan),
+        behind=np.full(jobs, -1),
+        running=np.empty(jobs, dtype=np.int64),
     )
-    return starts, reservations
+    schedule_jobs(queued, float(servers), not isinstance(discipline, Fcfs))
+    place = np.empty(jobs, dtype=np.int64)
+    place[order] = np.arange(jobs)
+    ends = queued.start + queued.runtime
+    return Starts(queued.start[place], queued.width[place], ends[place], queued.reservation[place])
+
+
+def find_moldable_jobs(workload: Workload, discipline: RigidDiscipline) -> BoolArray:
+    """Return which jobs choose their width when they start."""
+    if not isinstance(discipline, Moldable):
+        return np.zeros(len(workload), dtype=np.bool_)
+    if workload.rigid is None:
+        return np.ones(len(workload), dtype=np.bool_)
+    return ~workload.rigid
 
 
 def run_times(workload: Workload) -> FloatArray:

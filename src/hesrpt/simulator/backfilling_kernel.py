@@ -1,107 +1,161 @@
-"""First come, first served, and EASY backfilling, compiled: when each rigid job starts."""
+"""First come, first served, and EASY backfilling, compiled: when each job starts, and how wide.
+
+A rigid job runs on the servers that it asked for. A moldable job chooses its width when it starts:
+at most an equal share of the machine among all jobs in the system.
+"""
 
 from __future__ import annotations
 
 from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.compiled import compiled
+from hesrpt.speedups.shape_kernel import find_rate
+from hesrpt.speedups.shape_kernel_data import Corners
+
+
+class QueuedJobs(NamedTuple):
+    """The jobs, sorted by submission time."""
+
+    submitted: FloatArray
+    width: FloatArray  # servers: as asked for, or as chosen when a moldable job was last considered
+    runtime: FloatArray  # on that many servers
+    estimate: FloatArray  # of the run time
+    is_moldable: BoolArray
+    most: FloatArray  # the most servers that a moldable job can use
+    size: FloatArray
+    estimated_size: FloatArray
+    shapes: Any  # a record for each distinct speedup
+    corners: Corners
+    shape_of_job: IntArray
+    start: FloatArray  # NaN before the job starts
+    reservation: FloatArray  # when the job was first expected to start; NaN if it never waited
+    behind: IntArray  # the next job in the queue, a linked list
+    running: IntArray  # the running jobs, sorted by estimated end
 
 
 @compiled
-def find_starts_of_sorted_jobs(
-    submitted: FloatArray,
-    requested: FloatArray,
-    runtime: FloatArray,
-    estimate: FloatArray,
-    servers: float,
-    backfill: bool,
-) -> tuple[FloatArray, FloatArray]:
-    """Return the start times and reservations of jobs that are sorted by submission time."""
-    jobs = len(submitted)
-    starts, reservations = np.full(jobs, np.nan), np.full(jobs, np.nan)
-    behind = np.full(jobs, -1)  # the next job in the queue, a linked list
-    first, last, arrived = -1, -1, 0
-    running = np.empty(jobs, dtype=np.int64)  # sorted by estimated end
+def schedule_jobs(jobs: QueuedJobs, servers: float, backfill: bool) -> None:
+    """Start all jobs, in the order of submission or with backfilling."""
+    total = len(jobs.submitted)
+    first, last, arrived, waiting = -1, -1, 0, 0
     count, free = 0, servers
     now = 0.0
-    while arrived < jobs or first >= 0:
+    while arrived < total or first >= 0:
         # --- advance to the next end or submission
         next_end = inf
         for place in range(count):
-            next_end = min(next_end, starts[running[place]] + runtime[running[place]])
-        now = min(next_end, submitted[arrived]) if arrived < jobs else next_end
+            job = jobs.running[place]
+            next_end = min(next_end, jobs.start[job] + jobs.runtime[job])
+        now = min(next_end, jobs.submitted[arrived]) if arrived < total else next_end
         still_running = 0
         for place in range(count):
-            job = running[place]
-            if starts[job] + runtime[job] <= now:
-                free += requested[job]
+            job = jobs.running[place]
+            if jobs.start[job] + jobs.runtime[job] <= now:
+                free += jobs.width[job]
             else:
-                running[still_running] = job
+                jobs.running[still_running] = job
                 still_running += 1
         count = still_running
-        while arrived < jobs and submitted[arrived] <= now:
+        while arrived < total and jobs.submitted[arrived] <= now:
             if first < 0:
                 first = arrived
             else:
-                behind[last] = arrived
+                jobs.behind[last] = arrived
             last = arrived
             arrived += 1
+            waiting += 1
+        share = max(np.floor(servers / max(count + waiting, 1)), 1.0)
         # --- start jobs in the order of the queue
-        while first >= 0 and requested[first] <= free:
-            starts[first] = now
-            free -= requested[first]
-            count = _insert(running, count, first, starts, estimate)
-            first = behind[first]
+        reserved, spare = inf, 0.0
+        while first >= 0:
+            if jobs.is_moldable[first]:
+                _set_width(jobs, first, min(share, jobs.most[first]))
+            if jobs.width[first] > free:
+                reserved, spare = _reserve(jobs, jobs.width[first], count, free, now)
+                if not jobs.is_moldable[first] or free < 1.0:
+                    break
+                # Start on what is free, unless the job would end sooner if it waited.
+                waited, wanted = reserved + jobs.estimate[first], jobs.width[first]
+                _set_width(jobs, first, np.floor(free))
+                if now + jobs.estimate[first] > waited:
+                    _set_width(jobs, first, wanted)
+                    break
+            jobs.start[first] = now
+            free -= jobs.width[first]
+            count = _insert(jobs, count, first)
+            first = jobs.behind[first]
+            waiting -= 1
         if first < 0 or not backfill:
             continue
-        # --- reserve: when will the first job fit, and how many servers will it leave over?
-        reserved, spare = now, free
-        for place in range(count):
-            job = running[place]
-            # A job that has run past its estimate is expected to end at any moment.
-            reserved = max(starts[job] + estimate[job], now)
-            spare += requested[job]
-            if spare >= requested[first]:
-                break
-        # Other jobs that end at the same time free their servers as well.
-        place += 1
-        while place < count and starts[running[place]] + estimate[running[place]] <= reserved:
-            spare += requested[running[place]]
-            place += 1
-        spare -= requested[first]
-        if np.isnan(reservations[first]):
-            reservations[first] = reserved
+        if np.isnan(jobs.reservation[first]):
+            jobs.reservation[first] = reserved
         # --- backfill: start jobs that end before the reservation, or fit beside it
-        before, job = first, behind[first]
+        before, job = first, jobs.behind[first]
         while job >= 0 and free > 0:
-            ends_in_time = now + estimate[job] <= reserved
-            if requested[job] <= free and (ends_in_time or requested[job] <= spare):
-                starts[job] = now
-                free -= requested[job]
+            if jobs.is_moldable[job]:
+                _set_width(jobs, job, min(share, jobs.most[job]))
+            ends_in_time = now + jobs.estimate[job] <= reserved
+            if jobs.width[job] <= free and (ends_in_time or jobs.width[job] <= spare):
+                jobs.start[job] = now
+                free -= jobs.width[job]
                 if not ends_in_time:
-                    spare -= requested[job]
-                count = _insert(running, count, job, starts, estimate)
-                behind[before] = behind[job]
+                    spare -= jobs.width[job]
+                count = _insert(jobs, count, job)
+                waiting -= 1
+                jobs.behind[before] = jobs.behind[job]
                 if job == last:
                     last = before
             else:
                 before = job
-            job = behind[job]
-    return starts, reservations
+            job = jobs.behind[job]
 
 
 @compiled
-def _insert(
-    running: IntArray, count: int, job: int, starts: FloatArray, estimate: FloatArray
-) -> int:
+def _reserve(
+    jobs: QueuedJobs, width: float, count: int, free: float, now: float
+) -> tuple[float, float]:
+    """Return when a job of this width is expected to fit, and how many servers it leaves over."""
+    reserved, spare = now, free
+    place = 0
+    while place < count and spare < width:
+        job = jobs.running[place]
+        # A job that has run past its estimate is expected to end at any moment.
+        reserved = max(jobs.start[job] + jobs.estimate[job], now)
+        spare += jobs.width[job]
+        place += 1
+    # Other jobs that end at the same time free their servers as well.
+    while place < count:
+        job = jobs.running[place]
+        if jobs.start[job] + jobs.estimate[job] > reserved:
+            break
+        spare += jobs.width[job]
+        place += 1
+    return reserved, spare - width
+
+
+@compiled
+def _set_width(jobs: QueuedJobs, job: int, width: float) -> None:
+    """Let a moldable job run on this many servers."""
+    rate = find_rate(jobs.shapes[jobs.shape_of_job[job]], jobs.corners, width)
+    jobs.width[job] = width
+    jobs.runtime[job] = jobs.size[job] / rate
+    jobs.estimate[job] = jobs.estimated_size[job] / rate
+
+
+@compiled
+def _insert(jobs: QueuedJobs, count: int, job: int) -> int:
     """Insert a job into the running jobs by its estimated end; return their new number."""
-    end = starts[job] + estimate[job]
+    end = jobs.start[job] + jobs.estimate[job]
     place = count
-    while place > 0 and starts[running[place - 1]] + estimate[running[place - 1]] > end:
-        running[place] = running[place - 1]
+    while place > 0:
+        other = jobs.running[place - 1]
+        if jobs.start[other] + jobs.estimate[other] <= end:
+            break
+        jobs.running[place] = other
         place -= 1
-    running[place] = job
+    jobs.running[place] = job
     return count + 1

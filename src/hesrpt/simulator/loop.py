@@ -16,6 +16,7 @@ from hesrpt.errors import PolicyError
 from hesrpt.parallel import stop_if_requested
 from hesrpt.policies import RankedPolicy, State, as_ranked, calibration, find_rule, round_fairly
 from hesrpt.simulator import kernel
+from hesrpt.simulator.beside_rigid import Capacity
 from hesrpt.simulator.calibration_kernel_data import create_calibration
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings, create_record
 from hesrpt.simulator.mixed_loop import MixedLoop, create_mixed_loop
@@ -42,7 +43,8 @@ def run_loop(
 
     With ``tallying``, phases are counted instead of recorded.
     """
-    if not (recording or tallying) and (loop := create_ranked_loop(run, stop_at)) is not None:
+    is_general = recording or tallying or run.capacity is not None
+    if not is_general and (loop := create_ranked_loop(run, stop_at)) is not None:
         return loop.execute(progress)
     return _Loop(run, recording, stop_at, tallying).execute(progress)
 
@@ -58,7 +60,8 @@ class _Loop:
             asked = np.full(run.jobs, run.servers) if asked is None else asked
             self.tally, recording = TallyCounter(asked, run.resize_cost), True
         workload, policy, jobs = run.workload, run.policy, run.jobs
-        self.ranked = as_ranked(policy, workload.speedups)
+        # Rows are for a number of servers that stays the same.
+        self.ranked = as_ranked(policy, workload.speedups) if run.capacity is None else None
         by_size = self.ranked is not None and self.ranked.ranks_by_size(run.whole)
         self.is_exact = run.estimates is None
         estimates = np.ones(jobs) if run.estimates is None else run.estimates
@@ -97,7 +100,8 @@ class _Loop:
         self.by_level: dict[int, RankedPolicy] = {}
         self.before: State | None = None  # the state of the previous decision
         self.mixed: MixedLoop | None = None
-        if self.ranked is None and (rule := find_rule(policy, workload.speedups, run.whole)):
+        rule = find_rule(policy, workload.speedups, run.whole) if run.capacity is None else None
+        if self.ranked is None and rule is not None:
             self.mixed = create_mixed_loop(
                 rule,
                 self.speedups,
@@ -224,10 +228,13 @@ class _Loop:
         if not self.is_exact:
             remaining = remaining * jobs.estimate[listed]
         speedups = self.speedups.take(listed)
+        servers = run.servers
+        if run.capacity is not None:
+            servers = self._follow_capacity(run.capacity)
         # Positional arguments save half a microsecond here.
         state = State(
             float(self._now[0]),
-            run.servers,
+            servers,
             run.whole,
             listed,
             remaining,
@@ -240,7 +247,7 @@ class _Loop:
             state.calibration = run.policy.calibrate(self.before, state)
             if state.calibration is not None:
                 self.before = state
-            decision = run.policy(state)
+            decision = run.policy(state) if servers > 0 else np.zeros(present)
         except Exception as error:
             error.add_note(f"in policy {run.policy.name} at time {state.time:.6g}")
             raise
@@ -253,8 +260,10 @@ class _Loop:
                 f"the {present} jobs"
             )
         self._check(held)
+        if not held.sum() <= servers * (1 + _ROUNDING):
+            raise self._error(f"assigns {float(held.sum())!r} servers, but there are {servers!r}")
         if run.whole:
-            held = round_fairly(held, run.servers)
+            held = round_fairly(held, servers)
         elif held.dtype.kind != "f":
             held = held.astype(np.float64)
         np.maximum(held, 0.0, out=jobs.decided_servers[:present])  # rounding errors may be negative
@@ -262,6 +271,14 @@ class _Loop:
         rate = speedups.rate if speedups.shared is None else speedups.shared.rate
         jobs.decided_rates[:present] = rate(jobs.decided_servers[:present])
         self._stage[0] = kernel.DECIDED
+
+    def _follow_capacity(self, capacity: Capacity) -> float:
+        """Return the servers that are left now, and let the loop decide again when they change."""
+        now = float(self._now[0])
+        self.state["next_review"] = min(
+            float(self.state["next_review"][0]), capacity.next_change(now)
+        )
+        return capacity.at(now)
 
     def _check(self, held: FloatArray) -> None:
         """Raise an error if a job's servers are negative or NaN."""

@@ -35,6 +35,8 @@ class Replication:
         """Whether it runs without calling the policy at each event."""
         if isinstance(self.policy, RigidDiscipline):
             return True
+        if self.workload.rigid is not None:
+            return False
         speedups, whole = self.workload.speedups, bool(self.options.get("whole"))
         is_ranked = as_ranked(self.policy, speedups) is not None
         return is_ranked or find_rule(self.policy, speedups, whole) is not None

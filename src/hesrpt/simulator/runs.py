@@ -11,6 +11,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import sort_by_size
 from hesrpt.policies import Policy
+from hesrpt.simulator.beside_rigid import Capacity
 from hesrpt.simulator.kernel_data import Phases
 from hesrpt.simulator.tally import Tally
 from hesrpt.workload import Workload
@@ -31,6 +32,7 @@ class Run:
     whole: bool
     resize_cost: float
     estimates: FloatArray | None  # of sizes, relative to the true ones; None if exact
+    capacity: Capacity | None = None  # the servers that rigid jobs leave, if there are any
 
     @property
     def jobs(self) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
+from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.policies import (
+    Easy,
     Policy,
     PolicyLike,
     RigidDiscipline,
@@ -21,7 +22,7 @@ from hesrpt.policies import (
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import Schedule
 from hesrpt.simulator.overload import detect_overload, warn_of_overload
-from hesrpt.simulator.tally import Tally, tally_rigid_jobs
+from hesrpt.simulator.tally import Tally, tally_unresized_jobs
 from hesrpt.validation import check_between, check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
@@ -65,6 +66,19 @@ class RigidRun:
     workload: Workload
     servers: float
     discipline: RigidDiscipline
+
+
+@dataclass(frozen=True)
+class MixedRun:
+    """A run of a malleable policy beside rigid jobs, whose schedule is known already."""
+
+    workload: Workload
+    servers: float
+    policy: str
+    rigid: IntArray  # the numbers of the rigid jobs …
+    beside: Simulation  # … and their schedule
+    shared: IntArray  # the numbers of the others …
+    malleable: Run | None  # … and their run; None if there are none
 
 
 def simulate(
@@ -131,7 +145,7 @@ def create_run(
     seed: int = 0,
     approximate_p: float | None = None,
     relative_sizes: FloatArray | None = None,
-) -> Run | RigidRun:
+) -> Run | RigidRun | MixedRun:
     """Check the arguments of :func:`simulate`, tune and bind the policy, and return the run.
 
     ``approximate_p`` is used by policies that need a power law if the jobs do not share one.
@@ -152,6 +166,14 @@ def create_run(
     chosen = get_policy(policy)
     if isinstance(chosen, RigidDiscipline):
         return RigidRun(workload, servers, bind_policy(chosen, facts))
+    estimates = relative_sizes
+    if size_error > 0:
+        normal = np.random.default_rng(seed).standard_normal(len(workload))
+        errors = np.exp(float(size_error) * normal)
+        estimates = errors if estimates is None else estimates * errors
+    if workload.rigid is not None:
+        options = {"whole": whole, "resize_cost": resize_cost, "approximate_p": approximate_p}
+        return _create_mixed_run(workload, servers, chosen, estimates, options)
 
     from hesrpt.simulator.runs import Run
     from hesrpt.simulator.tuning import needs_tuning, tune_knee
@@ -161,23 +183,46 @@ def create_run(
     bound: Policy = bind_policy(chosen, facts)
     if bound.review_every is not None:
         check_positive(f"review_every of policy {bound.name}", bound.review_every)
-    estimates = relative_sizes
-    if size_error > 0:
-        normal = np.random.default_rng(seed).standard_normal(len(workload))
-        errors = np.exp(float(size_error) * normal)
-        estimates = errors if estimates is None else estimates * errors
     return Run(workload, servers, bound, bool(whole), float(resize_cost), estimates)
 
 
+def _create_mixed_run(
+    workload: Workload,
+    servers: float,
+    policy: Policy,
+    relative_sizes: FloatArray | None,
+    options: dict[str, Any],
+) -> MixedRun:
+    """Return the run of a malleable policy beside rigid jobs, which are scheduled by EASY."""
+    assert workload.rigid is not None
+    rigid, shared = np.flatnonzero(workload.rigid), np.flatnonzero(~workload.rigid)
+    beside = execute_run(create_run(workload.take(rigid), servers, Easy()))
+    if len(shared) == 0:
+        return MixedRun(workload, servers, policy.name, rigid, beside, shared, None)
+    run = create_run(
+        workload.take(shared),
+        servers,
+        policy,
+        relative_sizes=None if relative_sizes is None else relative_sizes[shared],
+        **options,
+    )
+    assert not isinstance(run, RigidRun | MixedRun)
+    return MixedRun(workload, servers, policy.name, rigid, beside, shared, run)
+
+
 def execute_run(
-    run: Run | RigidRun, progress: Progress | None = None, *, tallying: bool = False
+    run: Run | RigidRun | MixedRun, progress: Progress | None = None, *, tallying: bool = False
 ) -> Simulation:
     """Simulate a run, without warning about overload."""
+    if isinstance(run, MixedRun):
+        return _execute_mixed_run(run, progress, tallying)
     if isinstance(run, RigidRun):
-        from hesrpt.simulator.backfilling import find_start_times
+        from hesrpt.simulator.backfilling import find_starts
 
-        starts, _ = find_start_times(run.workload, run.servers, run.discipline)
-        return record_rigid_jobs(run.workload, run.servers, starts, run.discipline.name)
+        found = find_starts(run.workload, run.servers, run.discipline)
+        return record_unresized_jobs(
+            run.workload, run.servers, found.starts, found.ends, found.widths, run.discipline.name
+        )
 
     from hesrpt.simulator.loop import run_loop
     from hesrpt.simulator.timelines import SimulatedTimeline
@@ -196,24 +241,63 @@ def execute_run(
     )
 
 
-def record_rigid_jobs(
-    workload: Workload, servers: float, starts: FloatArray, policy: str
-) -> Simulation:
-    """Return the schedule of rigid jobs with these start times."""
-    from hesrpt.simulator.backfilling import run_times
+def _execute_mixed_run(run: MixedRun, progress: Progress | None, tallying: bool) -> Simulation:
+    """Simulate malleable jobs on the servers that rigid ones leave."""
+    from hesrpt.simulator.beside_rigid import (
+        CombinedTimeline,
+        Part,
+        combine_tallies,
+        find_capacity,
+    )
     from hesrpt.simulator.timelines import RigidTimeline
 
-    assert workload.requested is not None
-    ends = starts + run_times(workload)
+    assert isinstance(run.beside.timeline, RigidTimeline)
+    rigid = run.beside.timeline
+    completion_times = np.empty(len(run.workload))
+    completion_times[run.rigid] = run.beside.completion_times
+    parts = [Part(run.rigid, rigid, run.beside.tally)]
+    events, whole = run.beside.events, True
+    if run.malleable is not None:
+        capacity = find_capacity(run.servers, rigid.starts, rigid.completion_times, rigid.held)
+        simulation = execute_run(
+            replace(run.malleable, capacity=capacity), progress, tallying=tallying
+        )
+        completion_times[run.shared] = simulation.completion_times
+        parts.append(Part(run.shared, simulation.timeline, simulation.tally))
+        events, whole = events + simulation.events, simulation.whole
+    return Simulation(
+        workload=run.workload,
+        servers=run.servers,
+        completion_times=completion_times,
+        timeline=CombinedTimeline(len(run.workload), tuple(parts)),
+        policy=run.policy,
+        whole=whole,
+        events=events,
+        job_seconds=float(np.sum(completion_times - run.workload.arrival_times)),
+        tally=combine_tallies(len(run.workload), tuple(parts)),
+    )
+
+
+def record_unresized_jobs(
+    workload: Workload,
+    servers: float,
+    starts: FloatArray,
+    ends: FloatArray,
+    held: FloatArray,
+    policy: str,
+) -> Simulation:
+    """Return the schedule of jobs that hold the same servers from start to end."""
+    from hesrpt.simulator.timelines import RigidTimeline
+
     arrivals = 0.0 if workload.arrivals is None else workload.arrivals
     return Simulation(
         workload=workload,
         servers=servers,
         completion_times=ends,
-        timeline=RigidTimeline(starts, ends, workload.requested),
+        timeline=RigidTimeline(starts, ends, held),
         policy=policy,
         whole=True,
         events=2 * len(workload),
         job_seconds=float(np.sum(ends - arrivals)),
-        tally=tally_rigid_jobs(workload.requested, ends - starts),
+        tally=tally_unresized_jobs(held, ends - starts, workload.requested),
     )

@@ -76,7 +76,10 @@ class TallyCounter:
         )
 
 
-def tally_rigid_jobs(held: FloatArray, runtimes: FloatArray) -> Tally:
-    """Return the tally of jobs that hold the servers they asked for from start to end."""
+def tally_unresized_jobs(
+    held: FloatArray, runtimes: FloatArray, requested: FloatArray | None
+) -> Tally:
+    """Return the tally of jobs that hold the same servers from start to end."""
     none = np.zeros(len(held))
-    return Tally(np.zeros(len(held), dtype=np.int64), held, held * runtimes, none, none)
+    beyond = none if requested is None else np.maximum(held - requested, 0.0) * runtimes
+    return Tally(np.zeros(len(held), dtype=np.int64), held, held * runtimes, beyond, none)

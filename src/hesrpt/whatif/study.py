@@ -18,7 +18,7 @@ from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
 from hesrpt.policies.registry import get_title
 from hesrpt.schedule import summarise
 from hesrpt.simulator.replications import Replication, run_with_bounds
-from hesrpt.simulator.simulation import Simulation, record_rigid_jobs
+from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import HOUR, format_duration
@@ -337,8 +337,11 @@ def run_study(
 
 def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simulation:
     """Return the schedule that the trace records."""
+    from hesrpt.simulator.backfilling import run_times
+
     starts = np.maximum(trace.start_times, trace.submit_times)
-    return record_rigid_jobs(workload, float(servers), starts, RECORDED)
+    ends = starts + run_times(workload)
+    return record_unresized_jobs(workload, float(servers), starts, ends, trace.servers, RECORDED)
 
 
 def _relate_estimates(trace: Trace) -> FloatArray:
