@@ -74,6 +74,7 @@ def main() -> None:
     )
     of_arrivals = parser.add_argument_group("options of arrivals")
     of_arrivals.add_argument("--full", action="store_true", help="the whole grid: takes hours")
+    of_arrivals.add_argument("--cells", type=int, help="only so many cells, chosen at random")
     of_arrivals.add_argument("--traces", type=Path, help="also replay the traces in a directory")
     of_arrivals.add_argument("--servers", type=int, help="only cells with this many servers")
     of_arrivals.add_argument("--jobs", type=int, default=10_000, help="jobs of each stream")
@@ -86,6 +87,7 @@ def main() -> None:
         "arrivals": partial(
             arrivals.measure_arrivals,
             full=options.full,
+            number=options.cells,
             traces=options.traces,
             servers=options.servers,
             jobs=options.jobs,

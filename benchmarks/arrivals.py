@@ -6,9 +6,10 @@ flow times over all of them. "best fixed" is the best value of the policy's para
 
 from __future__ import annotations
 
+import random
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from benchmarks.ratios import Ratio, at_most
 from hesrpt import PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import OverloadWarning
@@ -214,15 +216,23 @@ def measure_arrivals(
     console: Console,
     *,
     full: bool = False,
+    number: int | None = None,
     traces: Path | None = None,
     servers: int | None = None,
     jobs: int = 10_000,
     streams: int = 2,
-) -> None:
-    """Compare adaptive with EQUI, heSRPT, SRPT and the best fixed focus in every cell."""
+) -> list[Ratio]:
+    """Compare adaptive with EQUI, heSRPT, SRPT and the best fixed focus in every cell.
+
+    If a ``number`` of cells is given, so many are chosen at random. Only the cells that are
+    measured by default have ratios to keep.
+    """
     cells = list(list_all_cells() if full else list_quick_cells())
     if servers is not None:
         cells = [cell for cell in cells if cell.servers == servers]
+    if number is not None:
+        random.Random(1).shuffle(cells)
+        cells = cells[:number]
     if traces is not None:
         cells += list_trace_cells(traces)
     results = []
@@ -241,6 +251,33 @@ def measure_arrivals(
     seconds = time.perf_counter() - began
     console.print(f"{len(cells)} cells, {streams} streams of {jobs:,} jobs each: {seconds:.0f} s")
     _print_targets(console, results)
+    is_default = not full and number is None and traces is None and servers is None
+    return _list_ratios(results) if is_default and (jobs, streams) == (10_000, 2) else []
+
+
+def _list_ratios(results: Sequence[Result]) -> list[Ratio]:
+    fixed = [1 + result.above_best_fixed for result in results]
+    central = [1 + result.above_equi_and_hesrpt for result in results if result.cell.is_central]
+    return [
+        at_most(
+            "adaptive's flow time / that of the best simple policy, at most",
+            1 + max(result.above_simple for result in results),
+            1.03,
+        ),
+        at_most("adaptive's flow time / that with the best fixed focus, at most", max(fixed), 1.05),
+        at_most("the same on average", float(np.mean(fixed)), 1.01),
+        at_most(
+            "adaptive's flow time / the better of EQUI's and heSRPT's, on average",
+            float(np.mean(central)),
+            0.96,
+        ),
+        *(
+            at_most(f"the same for {result.cell.title}", 1 + result.above_equi_and_hesrpt, 1 - gain)
+            for result in results
+            if result.cell.has_own_target
+            for gain in [OWN_TARGETS[result.cell.sizes]]
+        ),
+    ]
 
 
 def _print_targets(console: Console, results: list[Result]) -> None:
