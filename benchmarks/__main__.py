@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmarks import (
     arrivals,
     bound_quality,
+    item_throughput,
     plan_quality,
     planning_time,
     ray_overhead,
@@ -52,7 +53,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "events": simulation_speed.measure_event_rate,
     "batches": simulation_speed.measure_growth,
     "arrivals": arrivals.measure_arrivals,
-    "throughput": scheduler_overhead.measure_throughput,
+    "throughput": item_throughput.measure_throughput,
+    "large-values": item_throughput.measure_large_values,
+    "memory": item_throughput.measure_memory,
     "streaming": streaming.measure_streaming,
     "decisions": scheduler_overhead.measure_decisions,
     "ray": ray_overhead.measure_throughput,

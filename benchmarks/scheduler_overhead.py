@@ -1,50 +1,18 @@
-"""Overhead of the live scheduler: its throughput, and the time that one decision takes."""
+"""Overhead of the live scheduler: the time that its decisions take."""
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.ratios import Ratio, at_least
 from benchmarks.timing import measure_best_time
-from hesrpt import Pool, PowerLaw
+from hesrpt import PowerLaw
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import ItemFinished, JobArrived, Tick
 from hesrpt.runtime.job_spec import JobSpec
-
-_ITEMS, _SECONDS = 600, 0.01
-
-
-def run_item(number: int) -> int:
-    time.sleep(_SECONDS)
-    return number
-
-
-def measure_throughput(console: Console) -> list[Ratio]:
-    """Compare the throughput of 10 ms items on 2 servers with that of concurrent.futures."""
-    ratios = []
-    for _ in range(3):
-        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-            list(executor.map(run_item, range(4)))
-            began = time.perf_counter()
-            list(executor.map(run_item, range(_ITEMS)))
-            plain = time.perf_counter() - began
-        with Pool(servers=2) as pool:
-            pool.map(run_item, range(4), name="warm up").wait()
-            began = time.perf_counter()
-            pool.map(run_item, range(_ITEMS), name="items").results()
-            ours = time.perf_counter() - began
-        ratios.append(plain / ours)
-    shown = ", ".join(f"{ratio:.1%}" for ratio in ratios)
-    console.print(
-        f"{_ITEMS} items of 10 ms on 2 servers: {shown} of ProcessPoolExecutor's throughput"
-    )
-    return [at_least("10 ms items, throughput / ProcessPoolExecutor", max(ratios), 0.98)]
 
 
 def measure_decisions(console: Console) -> None:

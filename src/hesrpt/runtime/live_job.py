@@ -9,6 +9,7 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.handles.completions import Completions
+from hesrpt.runtime.handles.result_store import ResultStore
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
 from hesrpt.runtime.items.command_source import CommandSource
@@ -50,7 +51,7 @@ class LiveJob:
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
-    results: dict[int, bytes] = field(default_factory=dict)  # if there is no journal
+    results: ResultStore = field(default_factory=ResultStore)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
     are_results_freed: bool = False
     completions: Completions = field(default_factory=Completions)  # what users may see of items
@@ -160,7 +161,7 @@ class LiveJob:
 
     def free_results(self) -> None:
         """Forget the results in memory and, if the job has ended, the items to be retried."""
-        self.results, self.references, self.are_results_freed = {}, {}, True
+        self.results, self.references, self.are_results_freed = ResultStore(), {}, True
         if self.has_ended and self.spec.command is None:
             self.source.close()
 

@@ -256,7 +256,7 @@ class LiveRun:
             if len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
                 job.timings += map(ItemTiming, items, durations, repeat(now))
             if not is_delivered and items[0] not in job.references:
-                job.results.update(zip(items, results, strict=True))
+                job.results.add(items, results)
         job.done += len(items)
         job.done_now += len(items)
         job.source.finish_items(items, results)

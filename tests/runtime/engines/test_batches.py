@@ -6,14 +6,26 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
-from support.local_engine import collect_outcomes, open_engine, python_task, run_item, run_until
+from support.local_engine import (
+    collect_outcomes,
+    open_engine,
+    python_task,
+    run_item,
+    run_until,
+    split_outcomes,
+)
 
+from hesrpt.runtime.engines.engine import FinishedItems, Outcome, PythonTask, PythonTasks
 from hesrpt.runtime.engines.local import LocalEngine
+from hesrpt.runtime.engines.shared_files import LARGE_BYTES
+from hesrpt.runtime.storage.logs import LogPaths
 
 
 @pytest.fixture
@@ -73,6 +85,112 @@ def test_item_that_fails_in_a_batch_does_not_stop_the_next_one(engine: LocalEngi
     engine.start("a", {x: python_task(engine, lambda x: 1 / x, x) for x in range(3)}, 1)
     outcomes = collect_outcomes(engine, 3)
     assert [outcomes["a", x].error is None for x in range(3)] == [False, True, True]
+
+
+def batch(
+    engine: LocalEngine, function: Callable[[int], object], count: int, **options: Any
+) -> PythonTasks:
+    """Pack a function and so many numbers as one batch, whose items go in groups."""
+    arguments = [engine.pack_argument(number) for number in range(count)]
+    packed = engine.pack_function(function)
+    return PythonTasks(range(count), arguments, function=packed, **options)
+
+
+def test_items_that_end_together_are_reported_together(engine: LocalEngine) -> None:
+    engine.start("a", batch(engine, lambda x: 2 * x, 1000), 1)
+    reports: list[Outcome | FinishedItems] = []
+    run_until_reported(engine, reports, 1000)
+    assert len(reports) < 100
+    outcomes = list(split_outcomes(reports))
+    assert [outcome.item for outcome in outcomes] == list(range(1000))
+    assert [cloudpickle.loads(outcome.result) for outcome in outcomes] == list(range(0, 2000, 2))
+    assert all(outcome.seconds > 0 for outcome in outcomes)
+
+
+def test_long_item_holds_back_no_results_of_its_group(engine: LocalEngine, tmp_path: Path) -> None:
+    def wait(number: int) -> int:
+        while number == 57 and not (tmp_path / "go").exists():
+            time.sleep(0.01)
+        return number
+
+    engine.start("a", batch(engine, wait, 1000), 1)
+    reports: list[Outcome | FinishedItems] = []
+    run_until_reported(engine, reports, 57)  # those before it, which its worker has not sent
+    # The groups after it run elsewhere. Those of its own group wait: they take very little time.
+    run_until_reported(engine, reports, 57 + 900)
+    (tmp_path / "go").touch()
+    run_until_reported(engine, reports, 1000)
+    assert sorted(each.item for each in split_outcomes(reports)) == list(range(1000))
+
+
+def test_in_a_group_only_the_item_that_ran_fails(engine: LocalEngine) -> None:
+    def work(number: int) -> int:
+        if number == 57:
+            os.kill(os.getpid(), 9)
+        return number
+
+    engine.start("a", batch(engine, work, 1000), 1)
+    outcomes = collect_outcomes(engine, 1000)
+    assert [x for x in range(1000) if outcomes["a", x].error is not None] == [57]
+    lost = [x for x in range(1000) if outcomes["a", x].is_lost]
+    assert lost == list(range(58, 1000))
+    assert not any(outcomes["a", x].was_started for x in lost)
+
+
+def test_in_a_group_each_item_has_its_own_time_limit(engine: LocalEngine) -> None:
+    def work(number: int) -> None:
+        time.sleep(1000 if number == 57 else 0)
+
+    engine.start("a", batch(engine, work, 100, timeout=1.0), 1)
+    outcomes = collect_outcomes(engine, 100)
+    assert [x for x in range(100) if outcomes["a", x].error is not None] == [57]
+    assert "exceeded its time limit" in str(outcomes["a", 57].error)
+
+
+def test_each_item_of_a_group_has_its_own_log(engine: LocalEngine, tmp_path: Path) -> None:
+    def work(number: int) -> None:
+        if number % 10 == 3:
+            print("number", number)
+        if number == 57:
+            os.write(1, b"last words")
+            os._exit(1)
+
+    engine.start("a", batch(engine, work, 60, logs=LogPaths(f"{tmp_path}/", ".log")), 1)
+    collect_outcomes(engine, 60)
+    contents = {int(path.stem): path.read_text() for path in tmp_path.iterdir()}
+    printed = {number: f"number {number}\n" for number in (3, 13, 23, 33, 43, 53)}
+    assert contents == printed | {57: "last words"}
+
+
+def run_until_reported(
+    engine: LocalEngine, reports: list[Outcome | FinishedItems], count: int
+) -> None:
+    """Wait until so many items have been reported."""
+    deadline = time.monotonic() + 90
+    while sum(1 for _ in split_outcomes(reports)) < count:
+        assert time.monotonic() < deadline
+        reports += engine.wait_for_outcomes(0.02)
+
+
+def test_function_that_carries_much_is_written_once(engine: LocalEngine) -> None:
+    data = os.urandom(2 * LARGE_BYTES)
+    packed = engine.pack_function(lambda place: data[place])
+    assert packed.pickled == b""
+    assert os.fstat(packed.file).st_size > len(data)
+    for item in range(2):  # on two workers
+        argument = engine.pack_argument(item)
+        engine.start("a", {item: PythonTask(function=packed, argument=argument)}, 1)
+    outcomes = collect_outcomes(engine, 2)
+    assert [cloudpickle.loads(outcomes["a", x].result) for x in range(2)] == list(data[:2])
+
+
+def test_large_results_are_mapped_not_copied(engine: LocalEngine) -> None:
+    outcome = run_item(engine, lambda size: np.arange(size), LARGE_BYTES)
+    assert isinstance(outcome.result, memoryview)
+    array = cloudpickle.loads(outcome.result)
+    assert array[-1] == LARGE_BYTES - 1
+    array[0] = 7  # the array is a copy of its own
+    assert cloudpickle.loads(outcome.result)[0] == 0
 
 
 # --- functions --------------------------------------------------------------------------------

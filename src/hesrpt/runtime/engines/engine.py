@@ -17,7 +17,8 @@ import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
-from hesrpt.runtime.engines.pickling import dump
+from hesrpt.runtime.engines.pickling import dump_pieces
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
@@ -29,8 +30,13 @@ def read_steady_clock() -> float:
 
 def pickle_value(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
     """Pickle a value for another process; lambdas and closures are allowed."""
+    return b"".join(pickle_in_pieces(value, pickler))
+
+
+def pickle_in_pieces(value: Any, pickler: type[cloudpickle.Pickler]) -> list[Pickled]:
+    """Pickle a value for another process; large parts of it are not copied."""
     try:
-        return dump(value, pickler)
+        return dump_pieces(value, pickler)
     except Exception as error:
         subject = describe_value(value)
         raise InputError(f"{subject} cannot be sent to another process: {error}") from error
@@ -43,12 +49,19 @@ _function_numbers = count()
 class PackedFunction:
     """A pickled function, which each worker receives once; items refer to it by number."""
 
-    pickled: bytes
+    pickled: bytes  # empty if it is in a file
     number: int = field(default_factory=_function_numbers.__next__)
     #: Where modules are imported from. The script may have changed it since the worker started.
     path: list[str] = field(default_factory=lambda: list(sys.path))
     #: Files that it needs. Each worker receives copies of them.
     fds: Sequence[int] = ()
+    #: The file that it is in, if it is large.
+    file: int | None = None
+
+    @property
+    def all_fds(self) -> Sequence[int]:
+        """The files that each worker receives copies of; the one that it is in is the last."""
+        return self.fds if self.file is None else (*self.fds, self.file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +185,7 @@ class Outcome:
     item: int
     seconds: float
     _: KW_ONLY
-    result: bytes = b""
+    result: Pickled = b""
     error: str | None = None
     details: ErrorDetails = NO_DETAILS  # of the error
     reference: Any = None
@@ -186,7 +199,7 @@ class FinishedItems(NamedTuple):
     job: str
     items: Sequence[int]
     seconds: Sequence[float]
-    results: Sequence[bytes]
+    results: Sequence[Pickled]
 
 
 class Engine(Protocol):

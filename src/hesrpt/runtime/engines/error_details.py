@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from hesrpt.runtime.engines.pickling import dump
+from hesrpt.runtime.engines.pickling import dump, dump_pieces
 
 # The longest traceback, in characters, and the longest message of an exception.
 _MAX_TRACEBACK, _MAX_SUMMARY = 50_000, 5_000
@@ -84,8 +84,13 @@ class Refusal:
 
 def dump_result(result: Any) -> bytes:
     """Pickle what an item returned."""
+    return b"".join(dump_result_pieces(result))
+
+
+def dump_result_pieces(result: Any) -> list[bytes | memoryview]:
+    """Pickle what an item returned, in pieces: large parts of it are not copied."""
     try:
-        return dump(result)
+        return dump_pieces(result)
     except Exception as error:
         raise pickle.PicklingError(describe_pickling_problem("result", result, error)) from error
 

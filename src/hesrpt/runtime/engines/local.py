@@ -32,6 +32,7 @@ from hesrpt.runtime.engines.event_loop import EventLoop
 from hesrpt.runtime.engines.item_groups import ItemGroup, divide
 from hesrpt.runtime.engines.process_table import Process, ProcessTable
 from hesrpt.runtime.engines.processes import create_mark, derive_mark, kill_leftovers
+from hesrpt.runtime.engines.shared_files import LARGE_BYTES, write_shared_file
 from hesrpt.runtime.engines.shared_objects import pickle_for_many, pickle_for_one
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
@@ -86,10 +87,13 @@ class LocalEngine:
         """Do nothing: a machine cannot grow."""
 
     def pack_function(self, function: Any) -> Any:
-        pickled, fds = pickle_for_many(function)
-        packed = PackedFunction(pickled, fds=fds)
+        pieces, fds = pickle_for_many(function)
+        if sum(map(len, pieces)) > LARGE_BYTES:
+            packed = PackedFunction(b"", fds=fds, file=write_shared_file(pieces))
+        else:
+            packed = PackedFunction(b"".join(pieces), fds=fds)
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
-        weakref.finalize(packed, close_all, fds).atexit = False
+        weakref.finalize(packed, close_all, packed.all_fds).atexit = False
         return packed
 
     def pack_argument(self, argument: Any) -> Any:

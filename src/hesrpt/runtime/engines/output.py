@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Self
 
-from hesrpt.runtime.engines.result_board import create_shared_file
+from hesrpt.runtime.engines.shared_files import create_shared_file
 from hesrpt.runtime.storage.logs import limit_log, limit_output, open_log
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import cloudpickle
 
 _PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
+# Those that may be large, and how long they must be to be worth the cost of a pickler.
+_SIZED, _LONG = frozenset({str, bytes}), 2**16
 # Classes of the standard library whose instances can be unpickled without running other code.
 _HARMLESS = {
     "builtins": {"range", "complex"},
@@ -24,9 +26,33 @@ def dump(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -
     """Return a pickled value; functions and classes that cannot be imported go by value."""
     if type(value) in _PLAIN:  # the same bytes, without the cost of creating a pickler
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    file = io.BytesIO()
-    pickler(file).dump(value)
-    return file.getvalue()
+    return b"".join(dump_pieces(value, pickler))
+
+
+def dump_pieces(
+    value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler
+) -> list[bytes | memoryview]:
+    """Return a pickled value in pieces: large ones are parts of the value itself, not copies."""
+    kind = type(value)
+    if kind in _PLAIN and (kind not in _SIZED or len(value) < _LONG):
+        return [pickle.dumps(value, pickle.HIGHEST_PROTOCOL)]
+    pieces = _Pieces()
+    pickler(pieces).dump(value)
+    return pieces.pieces
+
+
+class _Pieces:
+    """A file that remembers what is written to it."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes | memoryview] = []
+
+    def write(self, piece: bytes | bytearray | pickle.PickleBuffer) -> None:
+        """Remember a piece, which may be a part of the value."""
+        if isinstance(piece, bytes):
+            self.pieces.append(piece)
+        else:
+            self.pieces.append(pickle.PickleBuffer(piece).raw())
 
 
 class _HarmlessUnpickler(pickle.Unpickler):

@@ -4,18 +4,19 @@ A worker that runs many short items sends their results together. Until then the
 so that the scheduler can read them when the next item takes long, and when the worker has died. The
 worker writes, the scheduler only reads. An entry is complete before it is counted.
 
-This module runs in workers, which must start quickly, so it imports nothing else of the project.
+This module runs in workers, which must start quickly, so it imports little.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+from hesrpt.runtime.engines.shared_files import Pickled, create_shared_file
 
 # How many results fit on a board, and how many bytes all of them may have.
 _MAX_RESULTS, _MAX_BYTES = 4096, 2**20
@@ -33,15 +34,7 @@ class ItemResults(NamedTuple):
     """The pickled results of items, and how long each took."""
 
     seconds: Sequence[float]
-    results: Sequence[bytes]
-
-
-def create_shared_file(name: str) -> int:
-    """Create a file without a path, to be shared with other processes; return its descriptor."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    results: Sequence[Pickled]
 
 
 def create_board_file() -> int:
@@ -70,7 +63,7 @@ class ResultBoard:
         self._times[_STARTED_AT] = time
         self._counts[_STARTED] = self._started
 
-    def add(self, seconds: float, result: bytes) -> bool:
+    def add(self, seconds: float, result: Pickled) -> bool:
         """Add the result of the item that was started last; return False if there is no room."""
         finished, start = self.finished, self._end
         end = start + len(result)
@@ -137,11 +130,6 @@ class BoardView:
         for view in (self._counts, self._times, self._memory):
             view.release()
         self._map.close()
-
-
-def dump_results(seconds: float, result: bytes) -> list[bytes]:
-    """Return one result in the format of :meth:`ResultBoard.dump`, in pieces."""
-    return [array("d", (seconds,)).tobytes() + array("Q", (len(result),)).tobytes(), result]
 
 
 def parse_results(dumped: bytes, count: int) -> ItemResults:

@@ -22,13 +22,14 @@ import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.channel import MAX_FDS
-from hesrpt.runtime.engines.engine import pickle_value
+from hesrpt.runtime.engines.engine import pickle_in_pieces, pickle_value
+from hesrpt.runtime.engines.shared_files import Pickled
 
 
 class PickledObject(NamedTuple):
     """A pickled object, and copies of the files that it needs."""
 
-    pickled: bytes
+    pieces: list[Pickled]
     fds: list[int]
 
 
@@ -41,13 +42,13 @@ def pickle_for_many(value: Any) -> PickledObject:
     """Pickle a value for several processes. Each must receive copies of the files."""
     processes = _SeveralProcesses()
     with _pretend_to_start(processes):
-        pickled = pickle_value(value, _Pickler)
+        pieces = pickle_in_pieces(value, _Pickler)
     if len(processes.fds) > MAX_FDS:
         raise InputError(
             f"{value!r} cannot be sent to another process: it needs {len(processes.fds)} files, "
             f"and at most {MAX_FDS} can be sent"
         )
-    return PickledObject(pickled, [os.dup(fd) for fd in processes.fds])
+    return PickledObject(pieces, [os.dup(fd) for fd in processes.fds])
 
 
 def _reduce_semaphore(semaphore: SemLock) -> tuple[Any, ...]:

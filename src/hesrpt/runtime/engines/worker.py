@@ -32,16 +32,22 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 
-from hesrpt.runtime.engines.channel import Channel, Message, close_all
+from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.error_details import (
     NO_DETAILS,
     ErrorDetails,
-    dump_result,
+    dump_result_pieces,
     report_exception,
 )
 from hesrpt.runtime.engines.output import OutputCapture, flush_output, redirect_output
 from hesrpt.runtime.engines.processes import list_children, set_process_name
-from hesrpt.runtime.engines.result_board import ResultBoard, dump_results, split
+from hesrpt.runtime.engines.result_board import ResultBoard, split
+from hesrpt.runtime.engines.shared_files import (
+    LARGE_BYTES,
+    Pickled,
+    read_shared_file,
+    write_shared_file,
+)
 from hesrpt.runtime.text import describe_value
 
 T = TypeVar("T")
@@ -53,12 +59,8 @@ _read_clock = time.monotonic
 #: with the scheduler, and the file for the output of items that run together.
 CONNECTION_FD, TOKENS_FD, BOARD_FD, CAPTURE_FD = 3, 4, 5, 6
 _OWN_FDS = (CONNECTION_FD, TOKENS_FD, BOARD_FD, CAPTURE_FD)
-# Larger results are sent by themselves, in bytes.
-_MAX_SHARED_BYTES = 2**16
-# The result of an item that takes longer than this is sent at once, in seconds.
-_SHORT_SECONDS = 0.001
 # How long results of short items are gathered before they are sent together, in seconds.
-_GATHER_SECONDS = 0.002
+_GATHER_SECONDS = 0.005
 # So many seconds do functions get that are to be called at exit.
 _EXIT_SECONDS = 2.0
 
@@ -80,6 +82,13 @@ def run_worker() -> None:
     Worker(socket.socket(fileno=CONNECTION_FD)).run()
 
 
+class _PickledFunction(NamedTuple):
+    """A function that was received, and the files that it needs."""
+
+    pickled: Pickled
+    fds: list[int]
+
+
 class Worker:
     """Runs the items that come through a connection, in this order."""
 
@@ -87,7 +96,7 @@ class Worker:
         self.channel = Channel(connection, has_fds=True)
         self.board = ResultBoard(BOARD_FD)
         self.pid, self.files = os.getpid(), _identify_files()
-        self.functions: dict[int, Any] = {}  # messages until the first call
+        self.functions: dict[int, Any] = {}  # pickled until the first call
         self.token = b""  # taken from the pipe, but of a group that is still to come
         self.sent_at = 0.0  # when results were sent last
 
@@ -95,15 +104,15 @@ class Worker:
         """Work until the connection is closed."""
         self.channel.send(("ready",))
         while not self.channel.is_closed:
-            for message in self.channel.receive():
-                (kind, *values), body, _ = message
+            for (kind, *values), body, fds in self.channel.receive():
                 if kind == "items":
                     token, number, logs, sizes = values
                     if self._take_token(token):
                         self._run_items(number, logs, array("Q", sizes), body)
                 elif kind == "function":
-                    number, sys.path[:] = values
-                    self.functions[number] = message
+                    number, sys.path[:], is_in_file = values
+                    pickled = read_shared_file(fds.pop()) if is_in_file else body
+                    self.functions[number] = _PickledFunction(pickled, fds)
                 elif kind == "forget":
                     self._forget(*values)
                 else:
@@ -112,7 +121,7 @@ class Worker:
 
     def _forget(self, number: int) -> None:
         function = self.functions.pop(number)
-        if isinstance(function, Message):
+        if isinstance(function, _PickledFunction):
             close_all(function.fds)
 
     def _take_token(self, token: bytes) -> bool:
@@ -168,17 +177,18 @@ class Worker:
                 return
         self._add_result(number, seconds, result)
 
-    def _call(self, number: int, argument: bytes) -> bytes:
+    def _call(self, number: int, argument: bytes) -> list[Pickled]:
+        """Return the pickled result of an item, in pieces."""
         try:
-            return dump_result(self._get_function(number)(cloudpickle.loads(argument)))
+            return dump_result_pieces(self._get_function(number)(cloudpickle.loads(argument)))
         finally:
             if os.getpid() != self.pid:
                 os._exit(0)  # the item forked, and this is the child
 
     def _get_function(self, number: int) -> Callable[[Any], Any]:
         function = self.functions[number]
-        if isinstance(function, Message):
-            pickled, fds = function.body, function.fds
+        if isinstance(function, _PickledFunction):
+            pickled, fds = function
             # Objects of multiprocessing look for their files there.
             set_spawning_popen(fds)  # type: ignore[arg-type]
             try:
@@ -190,9 +200,9 @@ class Worker:
 
     # --- replies --------------------------------------------------------------------------------
 
-    def _report(self, number: int, argument: bytes, report: CallReport[bytes]) -> None:
+    def _report(self, number: int, argument: bytes, report: CallReport[list[Pickled]]) -> None:
         if report.error is None:
-            self._add_result(number, report.seconds, report.result or b"")
+            self._add_result(number, report.seconds, report.result or [])
             return
         self._send_results()
         # The item may run again elsewhere; it must not meet what it has started.
@@ -202,34 +212,33 @@ class Worker:
         self.channel.send(("failed", report.seconds, failure, is_last))
         self._end_if(is_last)
 
-    def _add_result(self, number: int, seconds: float, result: bytes) -> None:
+    def _add_result(self, number: int, seconds: float, pieces: list[Pickled]) -> None:
         """Send a result, now or together with those of the next items if these are short."""
         called = self.functions[number]
         # Ask its class, because objects of others may do anything when they are asked.
         is_last = hasattr(type(called), "needs_new_worker") and called.needs_new_worker
         if is_last:
             _run_exit_functions()  # before the reply, so that they are done when it arrives
-        if len(result) > _MAX_SHARED_BYTES or not self.board.add(seconds, result):
+        if sum(map(len, pieces)) > LARGE_BYTES:
             self._send_results()
-            if len(result) > _MAX_SHARED_BYTES:
-                self._check_files()
-                self._send("ended", 1, is_last, dump_results(seconds, result))
-            else:
+            self._check_files()
+            self.channel.send(("large", seconds, is_last), fds=[write_shared_file(pieces)])
+        else:
+            result = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if not self.board.add(seconds, result):
+                self._send_results()
                 self.board.add(seconds, result)
-        if is_last or seconds > _SHORT_SECONDS or _read_clock() - self.sent_at > _GATHER_SECONDS:
-            self._send_results(is_last)
+            if is_last or _read_clock() - self.sent_at > _GATHER_SECONDS:
+                self._send_results(is_last)
         self._end_if(is_last)
 
     def _send_results(self, is_last: bool = False) -> None:
         """Send the results that are on the board."""
         if self.board.finished:
             self._check_files()
-            self._send("ended", self.board.finished, is_last, [self.board.dump()])
-
-    def _send(self, kind: str, count: int, is_last: bool, body: Sequence[bytes]) -> None:
-        self.channel.send((kind, count, is_last), body)
-        self.board.clear()
-        self.sent_at = _read_clock()
+            self.channel.send(("ended", self.board.finished, is_last), self.board.dump())
+            self.board.clear()
+            self.sent_at = _read_clock()
 
     def _check_files(self) -> None:
         """End this process if an item has closed our files, and maybe opened others."""

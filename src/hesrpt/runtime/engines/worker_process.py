@@ -28,6 +28,7 @@ from hesrpt.runtime.engines.result_board import (
     create_board_file,
     parse_results,
 )
+from hesrpt.runtime.engines.shared_files import Pickled, read_shared_file
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.storage.logs import limit_log, limit_output
@@ -48,7 +49,7 @@ class Reply(NamedTuple):
     group: ItemGroup
     items: Sequence[int]
     seconds: Sequence[float]
-    results: Sequence[bytes]
+    results: Sequence[Pickled]
     error: str | None = None
     details: ErrorDetails = NO_DETAILS
 
@@ -97,7 +98,7 @@ class WorkerProcess:
             self._board, self._capture = BoardView(board), capture
             on_error.pop_all()
         ours.setblocking(False)
-        self.channel = Channel(ours)
+        self.channel = Channel(ours, has_fds=True)
         out, err, tokens, output = fds[4:]
         supervision.start(
             number,
@@ -186,14 +187,12 @@ class WorkerProcess:
             function: PackedFunction = tasks.function
             if function.number not in self._functions:
                 self._functions.add(function.number)
-                fds = list(map(os.dup, function.fds))
-                self.channel.add(
-                    ("function", function.number, function.path), function.pickled, fds
-                )
+                head = ("function", function.number, function.path, function.file is not None)
+                self.channel.add(head, function.pickled, [os.dup(fd) for fd in function.all_fds])
             sizes = array("Q", map(len, tasks.arguments)).tobytes()
-            head = ("items", token, function.number, tasks.list_logs(), sizes)
+            start = ("items", token, function.number, tasks.list_logs(), sizes)
             is_one = len(tasks) == 1
-            self.channel.add(head, tasks.arguments if is_one else b"".join(tasks.arguments))
+            self.channel.add(start, tasks.arguments if is_one else b"".join(tasks.arguments))
         self.groups.extend(groups)
         self.channel.flush()
 
@@ -229,7 +228,7 @@ class WorkerProcess:
         messages = self.channel.receive_all() if is_gone else self.channel.receive()
         if self.channel.is_closed:
             self.is_ending, self._exit_by = True, time.monotonic() + _EXIT_SECONDS
-        for (kind, *values), body, _ in messages:
+        for (kind, *values), body, fds in messages:
             if kind == "ready":
                 self.is_ready, self._busy_since = True, time.monotonic()
             elif kind == "ended":
@@ -237,6 +236,9 @@ class WorkerProcess:
                 self._sent += 1
                 replies += self._take(parse_results(body, count), self._read_early)
                 self._read_early = 0
+            elif kind == "large":
+                seconds, self.has_to_end = values
+                replies += self._take(ItemResults((seconds,), (read_shared_file(fds[0]),)), 0)
             else:
                 seconds, (error, *details), self.has_to_end = values
                 if self.has_to_end:

@@ -87,7 +87,7 @@ class ResultReader:
         if self._job.references:
             return None
         if self._driver.journal is None:
-            pickled = list(map(self._job.results.__getitem__, items))
+            pickled = self._job.results.read(items)
         else:
             stored = [self._stored[item].pickled for item in items]
             pickled = [each for each in stored if each is not None]
@@ -106,7 +106,7 @@ class ResultReader:
         if item in self._job.references:
             return self._driver.engine.fetch(self._job.references[item])
         if self._driver.journal is None:
-            pickled = self._job.results[item]
+            (pickled,) = self._job.results.read((item,))
         else:
             assert self._journal is not None
             pickled = self._journal.load(self._job.number, self._stored[item])

@@ -17,6 +17,7 @@ import cloudpickle
 
 from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.engines.engine import Engine, PythonTasks, Task
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
@@ -194,7 +195,7 @@ class CallSource:
             return None
         return call if call.future.set_running_or_notify_cancel() else None
 
-    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
+    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         for item, result in zip(items, results, strict=True):
             if (call := self.running.pop(item, None)) is not None:
                 self.resolver.put(partial(self._resolve, call.future, result))
@@ -226,7 +227,7 @@ class CallSource:
 
     # --- called by the thread that finishes futures ---------------------------------------------
 
-    def _resolve(self, future: Future[Any], outcome: bytes) -> None:
+    def _resolve(self, future: Future[Any], outcome: Pickled) -> None:
         """Finish a future with what :class:`~hesrpt.runtime.items.calls.Caller` returned."""
         end: CallEnd
         try:

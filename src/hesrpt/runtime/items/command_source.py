@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import CommandTask, Task
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import fingerprint_command_items
 from hesrpt.runtime.items.source import SourceListener
@@ -66,7 +67,7 @@ class CommandSource:
     def get_key(self, item: int) -> bytes:
         return create_key(self.fingerprints[item], self.run, item)
 
-    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
+    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Do nothing: the template holds all items."""
 
     def drop_item(self, item: int, error: str) -> None:

@@ -12,6 +12,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import PythonTasks, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
 from hesrpt.runtime.engines.pickling import load_harmless
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
 from hesrpt.runtime.items.source import SourceListener
@@ -176,7 +177,7 @@ class PythonSource:
     def get_key(self, item: int) -> bytes:
         return create_key(self.fingerprints[item], self.run, item)
 
-    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
+    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
             self._remove(map(self.unfinished.pop, items, repeat(b"")))
             for table in (self.fingerprints, self.values):

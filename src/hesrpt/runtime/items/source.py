@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from hesrpt.runtime.engines.engine import Task
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Match, Matches
 from hesrpt.runtime.storage.logs import LogPaths
 
@@ -59,7 +60,7 @@ class Source(Protocol):
     def get_key(self, item: int) -> bytes:
         """Return what identifies an item in the journal, while it is not done."""
 
-    def finish_items(self, items: Sequence[int], results: Sequence[bytes]) -> None:
+    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Release items that are done: no task will be created for them again."""
 
     def drop_item(self, item: int, error: str) -> None:
