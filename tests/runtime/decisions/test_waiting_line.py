@@ -18,6 +18,8 @@ from hesrpt.runtime.decisions.events import (
     Command,
     Finish,
     ItemFinished,
+    ItemsExhausted,
+    ItemsRead,
     JobArrived,
     JobContinued,
     JobPaused,
@@ -199,6 +201,21 @@ def test_few_jobs_are_planned_one_by_one_after_many_have_left() -> None:
         run.finish_item()
     assert len(run.started) == 180
     assert core.observed == 0
+
+
+def test_many_jobs_whose_items_are_read_later_start_as_they_are_read() -> None:
+    core = Core(4, "adaptive")
+    run = VirtualRun(core)
+    names = [f"j{n}" for n in range(200)]
+    specs = [JobSpec(name=name, items=2, is_streamed=True) for name in names]
+    run.handle(*(JobArrived(0.0, spec) for spec in specs))
+    assert run.started == []
+    for name in names:
+        run.handle(ItemsRead(0.0, name, 2), ItemsExhausted(0.0, name, 2))
+    assert core.observed == 4
+    while run.ends:
+        run.finish_item()
+    assert sorted(run.ended) == sorted(names)
 
 
 def test_changed_jobs_are_those_with_other_servers() -> None:

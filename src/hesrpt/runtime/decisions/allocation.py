@@ -120,6 +120,8 @@ class Allocator:
         if type(self.policy).order is Policy.order:
             return None
         listed = list(jobs)
+        if len(listed) <= 1:
+            return listed
         works = [self.estimate_remaining(job, time) - job.waited_work for job in listed]
         state = _describe_jobs(listed, np.maximum(works, 1e-9), max(servers, 1), time)
         state.calibration = self.calibrator.calibration
