@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+TextArray: TypeAlias = NDArray[np.str_]
 
 
 def scalar(value: float) -> FloatArray:

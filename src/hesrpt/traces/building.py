@@ -35,6 +35,8 @@ class RawJobs:
     defects: Mapping[str, BoolArray]
     #: Return the text of a job in the file: of one column, or of the whole row for "".
     quote: Callable[[int, str], str]
+    #: Other columns as text.
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class _Defect(NamedTuple):
@@ -57,10 +59,12 @@ class TraceBuilder:
 
     source: str
     strict: bool = False
+    kept: tuple[str, ...] = ()  # other columns to keep as labels, by their names in the file
     jobs_read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     _batches: list[_Columns] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
+    _labels: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, jobs: RawJobs) -> None:
         """Add the usable jobs; each unusable one is counted under the first reason that applies."""
@@ -91,6 +95,8 @@ class TraceBuilder:
             )
         )
         self._names += compress(jobs.names, usable)
+        for name, values in jobs.labels.items():
+            self._labels.setdefault(name, []).extend(compress(values, usable))
 
     def build(
         self,
@@ -121,6 +127,11 @@ class TraceBuilder:
             start_times=jobs.start_times - first,
             estimates=jobs.estimates,
             names=tuple(self._names[job] for job in order.tolist()),
+            labels={
+                name: np.array(values)[order]
+                for name, values in self._labels.items()
+                if any(values)
+            },
             machine_servers=machine_servers,
             start_date=None if epoch is None else convert_to_date(epoch + first, is_zoned),
             jobs_read=self.jobs_read,

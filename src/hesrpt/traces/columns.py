@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hesrpt.errors import InputError
 
 #: Our names for the columns of a trace.
-COLUMNS = ("submit", "runtime", "servers", "start", "end", "wait", "estimate", "name")
+COLUMNS = ("submit", "runtime", "servers", "start", "end", "wait", "estimate", "name", "user")
 
 
 def normalise_name(name: str) -> str:
@@ -67,6 +67,18 @@ def find_columns(
             found[ours] = candidates[0]
     _check_required(place, header, known_names, found)
     return found
+
+
+def find_kept_columns(place: str, header: Sequence[str], kept: Sequence[str]) -> dict[str, int]:
+    """Return the positions of other columns, given by their names in the file."""
+    positions = {}
+    for name in kept:
+        if name not in header:
+            raise InputError(
+                f"{place}: has no column {name!r}; its columns are: {_list_names(header)}"
+            )
+        positions[name] = header.index(name)
+    return positions
 
 
 def _find_mapped_column(

@@ -21,6 +21,7 @@ _KNOWN_NAMES = {
     "wait": "wait wait_time",
     "estimate": "estimate requested_time time_limit walltime",
     "name": "job_id id job name",
+    "user": "user user_id user_name uid",
 }
 
 
@@ -46,6 +47,6 @@ _CSV = Dialect(
         ours: [normalise_name(name) for name in names.split()]
         for ours, names in _KNOWN_NAMES.items()
     },
-    ranked=("name",),  # many tables have both an id and a name
+    ranked=("name", "user"),  # many tables have both an id and a name
     csv_options=_choose_csv_options,
 )

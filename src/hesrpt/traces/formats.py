@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -39,6 +39,7 @@ def read_trace(
     *,
     format: str | None = None,  # noqa: A002
     columns: Mapping[str, str] | None = None,
+    labels: Sequence[str] = (),
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Trace:
@@ -55,7 +56,10 @@ def read_trace(
     columns
         Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``.
         Only columns with unusual names need this. Our names are submit, runtime, servers, start,
-        end, wait, estimate and name.
+        end, wait, estimate, name and user.
+    labels
+        Other columns to keep as text in :attr:`Trace.labels`, by their names in the file; of SWF,
+        any of group, application, queue and partition. Users are always kept.
     strict
         Raise an error for the first unusable job. By default, unusable jobs are dropped and counted
         in :attr:`Trace.dropped`.
@@ -66,7 +70,7 @@ def read_trace(
         check_choice("format", format, tuple(FORMATS))
     columns = columns or {}
     check_columns(columns)
-    builder = TraceBuilder(describe_source(path), strict)
+    builder = TraceBuilder(describe_source(path), strict, tuple(labels))
     with closing(read_blocks(path, progress)) as blocks:
         first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
         if first is None:

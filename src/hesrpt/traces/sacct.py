@@ -24,6 +24,7 @@ _KNOWN_NAMES = {
     "estimate": ("timelimit", "timelimitraw"),
     "name": ("jobid", "jobidraw"),
     "state": ("state",),
+    "user": ("user", "uid"),
 }
 _ALL_NAMES = {name for names in _KNOWN_NAMES.values() for name in names}
 

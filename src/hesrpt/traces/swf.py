@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
@@ -23,6 +23,8 @@ from hesrpt.validation import is_number
 _FIELDS = 18
 _MIN_FIELDS = 5  # up to the allocated processors
 _SUBMIT, _WAIT, _RUNTIME, _ALLOCATED, _REQUESTED, _ESTIMATE, _STATUS = 1, 2, 3, 4, 7, 8, 10
+# Fields with numbers that stand for users, programs and so on.
+_LABELS = {"user": 11, "group": 12, "application": 13, "queue": 14, "partition": 15}
 _FIELD_OF_COLUMN = {"submit": _SUBMIT, "runtime": _RUNTIME, "servers": _ALLOCATED}
 _PARTIAL_STATUSES = (2, 3, 4)  # parts of a job; another line describes the whole job
 _HEADER = re.compile(r";\s*(\w+)\s*:\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15})")
@@ -41,6 +43,11 @@ def read_swf(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str,
             f"does not apply to {builder.source}: the columns of SWF have no names",
             argument="columns",
         )
+    for name in builder.kept:
+        if name not in _LABELS:
+            raise InputError(
+                f"{builder.source}: has no column {name!r}; SWF has {', '.join(_LABELS)}"
+            )
     header: dict[str, int] = {}
     for first_line, lines in text:
         numbered = [
@@ -53,7 +60,7 @@ def read_swf(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str,
             _read_header(lines, header)
         if jobs:
             numbers, texts = zip(*jobs, strict=True)
-            builder.add(_read_jobs(numbers, texts))
+            builder.add(_read_jobs(numbers, texts, {"user", *builder.kept}))
     return builder.build(
         machine_servers=header.get("maxprocs") or header.get("maxnodes") or None,
         epoch=header.get("unixstarttime") or None,
@@ -68,7 +75,7 @@ def _read_header(lines: Sequence[str], header: dict[str, int]) -> None:
             header.setdefault(match[1].lower(), int(match[2].replace(",", "")))
 
 
-def _read_jobs(lines: Sequence[int], texts: Sequence[str]) -> RawJobs:
+def _read_jobs(lines: Sequence[int], texts: Sequence[str], labels: Collection[str]) -> RawJobs:
     fields, unreadable = _parse_fields(texts)
     fields[fields == -1] = np.nan
     is_job = ~np.isin(fields[:, _STATUS], _PARTIAL_STATUSES)
@@ -94,7 +101,13 @@ def _read_jobs(lines: Sequence[int], texts: Sequence[str]) -> RawJobs:
         estimates=fields[:, _ESTIMATE],
         defects={UNREADABLE: unreadable},
         quote=quote,
+        labels={name: _list_labels(fields[:, _LABELS[name]]) for name in labels},
     )
+
+
+def _list_labels(field: FloatArray) -> list[str]:
+    """Return the numbers of a field as text, which is empty where they are unknown."""
+    return ["" if number != number else f"{number:g}" for number in field.tolist()]
 
 
 def _parse_fields(texts: Sequence[str]) -> tuple[FloatArray, BoolArray]:

@@ -14,7 +14,7 @@ from hesrpt.errors import InputError
 from hesrpt.files import Block, Row, parse_csv
 from hesrpt.traces.building import UNFINISHED, UNREADABLE, RawJobs, TraceBuilder
 from hesrpt.traces.cells import TimeKind, parse_durations, parse_numbers, parse_times
-from hesrpt.traces.columns import find_columns, normalise_name
+from hesrpt.traces.columns import find_columns, find_kept_columns, normalise_name
 from hesrpt.traces.trace import Trace
 
 _BATCH = 10_000  # rows that are parsed at a time
@@ -81,7 +81,8 @@ def read_table(
             f"{place}: has no column {dialect.known_names['name'][0]}, "
             "which tells jobs from job steps"
         )
-    parser = _RowParser(dialect, header, positions)
+    kept = find_kept_columns(place, header, builder.kept)
+    parser = _RowParser(dialect, header, positions, kept)
     for batch in _batch_rows(rows, parser, last_header_line):
         builder.add(parser.parse(batch))
     has_dates = parser.time_kind not in (None, TimeKind.NUMBER)
@@ -123,10 +124,17 @@ def _batch_rows(rows: Iterator[Row], parser: _RowParser, previous: int) -> Itera
 class _RowParser:
     """Parses the cells of rows."""
 
-    def __init__(self, dialect: Dialect, header: list[str], positions: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        header: list[str],
+        positions: Mapping[str, int],
+        kept: Mapping[str, int],
+    ) -> None:
         self.dialect = dialect
         self.header = header
         self.positions = positions  # of our columns in the header
+        self.kept = kept  # positions of other columns
         self.time_kind: TimeKind | None = None  # of the first submission time
         self._jobs = 0
 
@@ -168,6 +176,7 @@ class _RowParser:
             estimates=self._parse_durations(cells, "estimate", jobs),
             defects=defects,
             quote=quote,
+            labels=self._get_labels(batch),
         )
 
     def _get_names(self, cells: Cells, jobs: int) -> Sequence[str]:
@@ -176,6 +185,18 @@ class _RowParser:
         if "name" in cells:
             return [name.strip() for name in cells["name"]]
         return [str(job) for job in range(first, first + jobs)]
+
+    def _get_labels(self, batch: _Batch) -> dict[str, list[str]]:
+        positions = dict(self.kept)
+        if "user" in self.positions:
+            positions["user"] = self.positions["user"]
+        return {
+            name: [
+                row[position].strip() if is_readable else ""
+                for row, is_readable in zip(batch.rows, batch.is_readable, strict=True)
+            ]
+            for name, position in positions.items()
+        }
 
     def _parse_durations(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
         if ours not in cells:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import compress
 
 import numpy as np
 
-from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.arrays import BoolArray, FloatArray, TextArray
 from hesrpt.errors import InputError
 
 #: The name of the schedule that the trace itself records, next to the names of policies.
@@ -34,6 +34,8 @@ class Trace:
     estimates: FloatArray
     #: Job numbers or ids.
     names: tuple[str, ...]
+    #: Other columns as text: "user" if the trace has users, and those that were asked for.
+    labels: Mapping[str, TextArray] = field(default_factory=dict)
     #: The number of servers of the machine, if the trace states it.
     machine_servers: int | None = None
     #: The date of time 0, if it is known; with a time zone if the trace has one.
@@ -78,6 +80,7 @@ class Trace:
             start_times=self.start_times[mask],
             estimates=self.estimates[mask],
             names=tuple(compress(self.names, mask)),
+            labels={name: values[mask] for name, values in self.labels.items()},
             dropped=dropped,
         )
 
