@@ -12,9 +12,6 @@ from hesrpt import Amdahl, InputError, Measured, PowerLaw, Speedup, Workload, pl
 from hesrpt.arrays import FloatArray
 from hesrpt.optimal import closed_form
 from hesrpt.policies import (
-    POLICIES as REGISTRY,
-)
-from hesrpt.policies import (
     Adaptive,
     Equi,
     Hell,
@@ -28,6 +25,7 @@ from hesrpt.policies import (
     State,
     get_malleable_policy,
     get_policy,
+    list_malleable_policies,
     round_fairly,
 )
 from hesrpt.policies.hell import most_efficient
@@ -36,7 +34,7 @@ from hesrpt.simulator import tuning
 from hesrpt.speedups import SpeedupVector
 
 POLICIES: list[str | Policy] = [
-    *(name for name in REGISTRY if name not in ("knee", "fcfs", "easy")),
+    *(name for name in list_malleable_policies() if name != "knee"),
     *(Knee(0.1), Knee(0.1, "smallest"), Hell("equal"), Hell("smallest"), Optimal("weighted")),
 ]
 # heSRPT needs one power law; for other speedups, the tests choose p = 0.5.

@@ -249,10 +249,9 @@ def _describe_problem(k: FloatArray, target: FloatArray, fitted: FloatArray) -> 
     """Return why a fit is bad, given the logarithms of the measured and the fitted speedups."""
     deviation = np.abs(fitted - target)
     worst = int(np.argmax(deviation))
-    where = (
-        f"it gives {np.exp(fitted[worst]):.3g} on {k[worst]:g} servers, where "
-        f"{np.exp(target[worst]):.3g} was measured"
-    )
+    with np.errstate(over="ignore"):  # relative to a tiny base, a speedup may exceed all floats
+        given, measured = np.exp(fitted[worst]), np.exp(target[worst])
+    where = f"it gives {given:.3g} on {k[worst]:g} servers, where {measured:.3g} was measured"
     others = np.arange(len(k)) != worst
     if (
         len(k) > 3
