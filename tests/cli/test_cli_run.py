@@ -177,8 +177,9 @@ def test_stopped_run_says_how_to_continue_and_leaves_no_process(
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
     process.send_signal(sent)
-    _, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
+    assert "cancelled" not in stdout  # its jobs will go on
     assert "hesrpt: stopped; continue with: hesrpt run --state s\n" in stderr
     assert "Traceback" not in stderr
     assert_no_process_remains(folder)

@@ -15,7 +15,7 @@ from support.paths import ROOT
 from hesrpt.display.notebook_html import render_job, render_run
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.display.screens import LineScreen, TerminalScreen
-from hesrpt.display.terminal_table import build_table
+from hesrpt.display.terminal_table import build_view
 
 RUNNING = JobOverview(
     name="big", state="running", done=12, items=100, servers=3, planned=4, flow_time=5.0, eta=42.34
@@ -77,7 +77,7 @@ def test_jobs_that_have_ended_first_are_left_out_first() -> None:
 
 def render_on_terminal(run: RunOverview, *, max_rows: int = 30, width: int = 100) -> list[str]:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    console.print(build_table(run, max_rows=max_rows))
+    console.print(build_view(run, max_rows=max_rows))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
@@ -148,6 +148,19 @@ def test_lines_tell_of_each_job_once_when_it_ends() -> None:
         "fine: done after 5 s",
         "big: failed after 5 s: item 3: boom",
         "    at <x>",
+    ]
+
+
+def test_line_of_a_cancelled_job_says_once_that_it_was_cancelled() -> None:
+    console, file = create_console()
+    jobs = [
+        replace(FAILED, name="a", state="cancelled", error="cancelled"),
+        replace(FAILED, name="b", state="cancelled", error="cancelled by hesrpt cancel"),
+    ]
+    LineScreen(console).open(replace(RUN, jobs=jobs))
+    assert file.getvalue().splitlines() == [
+        "a: cancelled after 5 s",
+        "b: cancelled by hesrpt cancel after 5 s",
     ]
 
 

@@ -98,6 +98,18 @@ def test_many_reasons_are_counted(log: Log) -> None:
     with schedule(log) as scheduler:
         scheduler.add(*"abcdef")
         assert scheduler.step()[-1] == "INFO: d: 0 → 1 server, a, b, c and 3 others arrived"
+    with schedule(log) as scheduler:
+        scheduler.add(*"abcd")
+        assert scheduler.step()[-1] == "INFO: d: 0 → 1 server, a, b, c and 1 other arrived"
+
+
+def test_several_jobs_are_spoken_of_in_the_plural(log: Log) -> None:
+    with schedule(log) as scheduler:
+        a, b, _ = scheduler.add(*"abc")
+        scheduler.step()
+        a.pause()
+        b.pause()
+        assert scheduler.step()[-1] == "INFO: c: 1 → 4 servers, a and b were paused"
 
 
 def test_failures_and_retries(log: Log) -> None:

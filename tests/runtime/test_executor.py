@@ -48,6 +48,8 @@ def test_standard_executor_interface(pool: Pool) -> None:
         assert "in make_call" in str(caught.value.__cause__)  # the traceback in the worker
     assert executor.job.state == "done"
     assert executor.job.done == 23
+    assert repr(executor).startswith("<PoolExecutor 'calls': done, 23 of 23 items in ")
+    assert "23/23" in executor._repr_html_()
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(pow, 1, 1)
     with pytest.raises(InputError, match="its results are in the futures of its executor"):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hesrpt.display.overview import RunOverview
     from hesrpt.runtime.job_registry import OnChange
     from hesrpt.runtime.pool import Pool
 
@@ -238,19 +239,23 @@ def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool
         is_terminal = console.is_terminal
         screen = TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
     shown: list[Pool] = []
+    last: list[RunOverview] = []
 
     def update(pool: Pool) -> None:
+        overview = pool.overview()
         if shown:
-            screen.update(pool.overview())
+            screen.update(overview)
         else:
             shown.append(pool)
-            screen.open(pool.overview())
+            screen.open(overview)
+        last[:] = [overview]
 
     try:
         yield update
+        last[:] = [pool.overview() for pool in shown]  # an interrupt cancels jobs that will go on
     finally:
-        for pool in shown:
-            screen.close(pool.overview())
+        for overview in last:
+            screen.close(overview)
 
 
 def _log_to_file(path: Path) -> None:

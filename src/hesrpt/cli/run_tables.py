@@ -34,7 +34,6 @@ def print_status(status: RunStatus, directory: Path) -> None:
     console = create_console()
     run = status.describe()
     table = build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal)
-    table.caption = None
     print_table(console, table)
     print_failures(console, status.jobs)
     for name, request in status.changes:

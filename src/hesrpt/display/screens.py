@@ -62,9 +62,9 @@ class TerminalScreen:
             self._live.stop()
 
     def _build(self, run: RunOverview) -> RenderableType:
-        from hesrpt.display.terminal_table import build_table
+        from hesrpt.display.terminal_table import build_view
 
-        return build_table(run, max_rows=max(self._console.height - _OTHER_LINES, 1))
+        return build_view(run, max_rows=max(self._console.height - _OTHER_LINES, 1))
 
 
 class LineScreen:
@@ -83,8 +83,10 @@ class LineScreen:
             # A job that is retried ends again, later.
             if job.has_ended and self._announced.get(job.name, -1.0) != job.flow_time:
                 self._announced[job.name] = job.flow_time
-                subject = f"{job.name}: {job.state} after {format_duration(job.flow_time or 0.0)}"
-                print_error_text(self._console, subject, job.error)
+                is_cancelled = job.state == "cancelled"  # its error says so, and by whom
+                what = job.error if is_cancelled and job.error else job.state
+                subject = f"{job.name}: {what} after {format_duration(job.flow_time or 0.0)}"
+                print_error_text(self._console, subject, None if is_cancelled else job.error)
         if time.monotonic() >= self._next_line:
             self._next_line += _LINE_SECONDS
             for job in run.jobs:

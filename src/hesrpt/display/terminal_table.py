@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from hesrpt.display.console import literal
 from hesrpt.display.overview import JobOverview, RunOverview
@@ -18,7 +20,13 @@ _STYLES = {
     "failed": "red",
     "cancelled": "bright_black",
 }
+_SUMMARY_STYLE = "italic bright_black"
 _BAR_WIDTH = 24
+
+
+def build_view(run: RunOverview, *, max_rows: int) -> Group:
+    """Return a table of the jobs of a run, with a line below it that sums them up."""
+    return Group(build_table(run, max_rows=max_rows), _build_summary(run))
 
 
 def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Table:
@@ -43,17 +51,17 @@ def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Ta
         )
     if others:
         table.add_row(literal(others, "bright_black"))
-    if run.servers == 0 and not run.note:
-        table.caption = "waiting: no server is free on the cluster"
-    else:
-        mean = run.mean_flow_time
-        caption = run.describe()
-        if mean is not None:
-            predicted = "" if all(job.has_ended for job in run.jobs) else "predicted "
-            caption += f"; {predicted}mean flow time: {format_duration(mean)}"
-        table.caption = literal(caption)
-    table.caption_justify = "left"
     return table
+
+
+def _build_summary(run: RunOverview) -> Text:
+    if run.servers == 0 and not run.note:
+        return literal("waiting: no server is free on the cluster", _SUMMARY_STYLE)
+    summary, mean = run.describe(), run.mean_flow_time
+    if mean is not None:
+        predicted = "" if all(job.has_ended for job in run.jobs) else "predicted "
+        summary += f"; {predicted}mean flow time: {format_duration(mean)}"
+    return literal(summary, _SUMMARY_STYLE)
 
 
 def _build_bar(job: JobOverview) -> ProgressBar:

@@ -41,6 +41,27 @@ _MAX_NAMES = 3
 _LOG = logging.getLogger("hesrpt.scheduler")
 
 
+class _Reason(NamedTuple):
+    """Why plans change, as it is said of one job and of several."""
+
+    of_one: str
+    of_several: str
+
+
+_ARRIVED = _Reason("{} arrived", "{} arrived")
+_PAUSED = _Reason("{} was paused", "{} were paused")
+_RESUMED = _Reason("{} was resumed", "{} were resumed")
+_WEIGHED = _Reason("{} has another weight", "{} have other weights")
+_READ = _Reason("items of {} were read", "items of {} were read")
+_LEARNED = _Reason("the first item of {} is done", "the first items of {} are done")
+_RETRIED = _Reason("{} is retried", "{} are retried")
+_ENDS = {
+    "done": _Reason("{} ended", "{} ended"),
+    "failed": _Reason("{} failed", "{} failed"),
+    "cancelled": _Reason("{} was cancelled", "{} were cancelled"),
+}
+
+
 class _JobBefore(NamedTuple):
     """What was decided about a job before."""
 
@@ -84,11 +105,11 @@ def log_decisions(
 
 
 class _DecisionLog:
-    """The records of one step. Reasons are kinds of events, with the jobs that they are about."""
+    """The records of one step, and its reasons with the jobs that they are about."""
 
     def __init__(self, before: Before, run: LogSource) -> None:
         self._before, self._run = before, run
-        self._reasons: dict[str, list[str]] = {}
+        self._reasons: dict[_Reason, list[str]] = {}
 
     def tell_event(self, event: Event, commands: Sequence[Command]) -> None:
         """Log an event, and remember it as a reason for what follows."""
@@ -97,30 +118,30 @@ class _DecisionLog:
                 spec = event.spec
                 items = "items" if spec.items is None else _count_items(spec.items)
                 self._tell(spec.name, f"arrived, {items if spec.is_bag else 'one command'}")
-                self._add_reason("{} arrived", spec.name)
+                self._add_reason(_ARRIVED, spec.name)
             case CapacityChanged() if event.servers != self._before.servers:
                 text = f"{event.servers} servers instead of {self._before.servers}"
                 _LOG.info("%s", text)
-                self._reasons[text] = []
+                self._reasons[_Reason(text, text)] = []
             case JobPaused() | JobContinued():
                 is_paused = isinstance(event, JobPaused)
                 known = self._before.jobs.get(event.job)
                 if known is not None and known.spec.is_paused != is_paused:
-                    word = "paused" if is_paused else "resumed"
-                    self._tell_once(event.job, word, f"{{}} was {word}")
+                    word, reason = ("paused", _PAUSED) if is_paused else ("resumed", _RESUMED)
+                    self._tell_once(event.job, word, reason)
             case WeightChanged():
                 known = self._before.jobs.get(event.job)
                 if known is not None and known.spec.weight != event.weight:
-                    self._tell_once(event.job, f"weight {event.weight:g}", "{} has another weight")
+                    self._tell_once(event.job, f"weight {event.weight:g}", _WEIGHED)
             case ItemFailed() | ItemLost():
                 self._tell_failure(event, commands)
             case ItemsRead() | ItemsExhausted():
-                self._add_reason("items of {} were read", event.job)
+                self._add_reason(_READ, event.job)
             case ItemFinished() | ItemsFinished():
                 job = self._run.core.jobs.get(event.job)
                 count = 1 if isinstance(event, ItemFinished) else len(event.items)
                 if job is not None and job.durations.items == count:
-                    self._add_reason("the first item of {} is done", event.job)
+                    self._add_reason(_LEARNED, event.job)
 
     def _tell_failure(self, event: ItemFailed | ItemLost, commands: Sequence[Command]) -> None:
         if event.job not in self._before.jobs:
@@ -140,7 +161,7 @@ class _DecisionLog:
         """Log the end of a job, or that it goes on."""
         if isinstance(command, Reopen):
             self._tell(command.job, "its failed items run again")
-            self._add_reason("{} is retried", command.job)
+            self._add_reason(_RETRIED, command.job)
         if not isinstance(command, Finish):
             return
         job = self._run.jobs[command.job]
@@ -148,13 +169,15 @@ class _DecisionLog:
         seconds = format_duration(self._run.now - (job.arrived or 0.0))
         error = f": {_shorten(command.error or '')}" if state == "failed" else ""
         self._tell(command.job, f"{state} after {seconds}, {_count_items(job.done)} done{error}")
-        reasons = {"done": "{} ended", "failed": "{} failed", "cancelled": "{} was cancelled"}
-        self._add_reason(reasons[state], command.job)
+        self._add_reason(_ENDS[state], command.job)
 
     def tell_plan(self) -> None:
         """Log how many servers are planned for jobs, if that has changed."""
         level = logging.INFO if self._reasons else logging.DEBUG
-        reasons = [what.format(_list_names(names)) for what, names in self._reasons.items()]
+        reasons = [
+            (what.of_several if len(names) > 1 else what.of_one).format(_list_names(names))
+            for what, names in self._reasons.items()
+        ]
         reason = "; ".join(reasons) or "more has been learned"
         for name, job in self._run.core.jobs.items():
             known = self._before.jobs.get(name)
@@ -164,13 +187,13 @@ class _DecisionLog:
                 text = f"{planned} → {job.planned} server{plural}"
                 self._tell(name, f"{text}, {reason}", level)
 
-    def _tell_once(self, job: str, text: str, reason: str) -> None:
+    def _tell_once(self, job: str, text: str, reason: _Reason) -> None:
         """Log how a job was steered; several events in one step may say the same."""
         if job not in self._reasons.get(reason, ()):
             self._tell(job, text)
             self._add_reason(reason, job)
 
-    def _add_reason(self, what: str, job: str) -> None:
+    def _add_reason(self, what: _Reason, job: str) -> None:
         names = self._reasons.setdefault(what, [])
         if job not in names:
             names.append(job)
@@ -180,8 +203,9 @@ class _DecisionLog:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    if len(names) > _MAX_NAMES:
-        return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} others"
+    if (others := len(names) - _MAX_NAMES) > 0:
+        plural = "" if others == 1 else "s"
+        return f"{', '.join(names[:_MAX_NAMES])} and {others} other{plural}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 

@@ -28,6 +28,13 @@ class PoolExecutor(Executor):
         self.job, self._driver, self._source = job, driver, source
         weakref.finalize(self, _shut_down, driver, source).atexit = False
 
+    def __repr__(self) -> str:
+        return repr(self.job).replace("<Job", "<PoolExecutor", 1)
+
+    def _repr_html_(self) -> str:
+        """Return the state of the job as HTML, which notebooks show."""
+        return self.job._repr_html_()
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submit a call; it runs as soon as the job has a free server."""
         self._driver.check_process()

@@ -342,8 +342,8 @@ class Pool:
         Parameters
         ----------
         jobs
-            The jobs to wait for, each of which is yielded once. Default: all jobs that no earlier
-            call has yielded, including those that are added or retried meanwhile.
+            The jobs to wait for, each of which is yielded once. Default: all jobs that no other
+            call without ``jobs`` has yielded, including those that are added or retried meanwhile.
         timeout
             A TimeoutError is raised if the next job has not ended this many seconds after the call
             of ``as_completed``.
