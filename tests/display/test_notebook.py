@@ -26,16 +26,25 @@ assert multiples.results() == [0, 3, 6, 9, 12]
     "pool.progress()\nhave_ended = pool.wait()",
     "pool",
     "squares",
+    """
+bad = pool.map(lambda x: 1 / x, [0], name="bad", retries=0)  # the line of the cell
+bad.wait()
+executor = pool.executor("calls")
+error = executor.submit(lambda x: 2 / x, 0).exception()
+executor.shutdown()
+print(bad.failures[0].traceback, error.__cause__)
+""",
     "pool.close()\npool",
+    "hesrpt.plan(hesrpt.Workload([3, 2, 1], hesrpt.PowerLaw(0.5)), 4).plot()",
 ]
 
 
 def test_notebook_shows_progress_as_html() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    following, again, pool, job, closed = (
+    following, again, pool, job, _, closed = (
         [output["data"]["text/html"] for output in cell.outputs if "data" in output]
-        for cell in notebook.cells
+        for cell in notebook.cells[:-1]
     )
     for html in (following, again, pool):
         (table,) = html
@@ -46,3 +55,9 @@ def test_notebook_shows_progress_as_html() -> None:
     assert "20/20" in job[0]
     assert "multiples" not in job[0]
     assert "closed, 2 servers" in closed[0]
+    # The lines of source code are known only to the process of the notebook.
+    tracebacks = notebook.cells[-3].outputs[0]["text"]
+    assert "in <lambda>\n    bad = pool.map(lambda x: 1 / x, [0], name" in tracebacks
+    assert "in <lambda>\n    error = executor.submit(lambda x: 2 / x, 0)" in tracebacks
+    assert notebook.cells[-1].outputs[0]["data"]["image/png"]
+    assert notebook.cells[-1].outputs[0]["metadata"]["image/png"] == {"width": 700, "height": 460}

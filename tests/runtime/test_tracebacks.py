@@ -20,6 +20,7 @@ import pytest
 from hesrpt import Job, JobError, Pool
 from hesrpt.runtime.engines.shared_objects import pickle_for_one
 from hesrpt.runtime.items.python_source import PythonSource, ReadAhead
+from hesrpt.runtime.text import add_source_lines
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,26 @@ def test_traceback_shows_the_causes_as_in_concurrent_futures(pool: Pool) -> None
     assert places == sorted(places)
     assert "worker.py" not in shown
     assert job.failures[0].traceback in shown
+
+
+def test_source_lines_of_other_processes_stay_and_missing_ones_are_added(tmp_path: Path) -> None:
+    script = tmp_path / "cell.py"
+    script.write_text("first\n    second\n")
+    text = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        f'  |   File "{script}", line 1, in f\n'
+        f'  |   File "{script}", line 2, in g\n'
+        "  |     known\n"
+        "  | ExceptionGroup: errors (1 sub-exception)\n"
+        f'File "{script}", line 2, in <module>\n'
+        f'File "{script}", line 9, in h\n'
+        'File "<stdin>", line 1, in i\n'
+        "ValueError: what\n"
+    )
+    lines = text.splitlines()
+    lines.insert(2, "  |     first")
+    lines.insert(7, "  second")
+    assert add_source_lines(text).splitlines() == lines
 
 
 def test_cause_is_the_same_in_another_thread(pool: Pool) -> None:

@@ -89,6 +89,7 @@ def test_difference_is_paired() -> None:
     assert difference.is_clear
     # The interval of either policy alone is wider.
     assert difference.half_width < compared.interval("adaptive", "mean_flow_time").half_width
+    assert repr(difference) == f"<Difference: {difference}>"
     back = compared.difference("equi", "adaptive")
     assert back.mean == -difference.mean
     assert [(each.policy, each.other) for each in compared.differences()] == [("adaptive", "equi")]

@@ -68,7 +68,7 @@ class Exhibit:
     figure: Figure
     rows: list[Row]
     parameters: Row
-    further_pages: list[Figure] = field(default_factory=list)
+    further_pages: Sequence[Figure] = ()
     table: list[Row] = field(default_factory=list)  # a summary of the rows, if there is one
     note: str = ""  # how it was computed
 

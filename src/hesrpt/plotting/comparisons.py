@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from hesrpt.arrays import FloatArray
+from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,

@@ -1,4 +1,4 @@
-"""Saving figures as PNG, SVG or PDF, with metadata that describe how each was made."""
+"""Figures as files with metadata that describe how each was made, and as images in notebooks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import io
 import warnings
 from pathlib import Path
 
+import matplotlib.figure
 from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
 from hesrpt.errors import InputError
@@ -16,6 +16,17 @@ from hesrpt.plotting.style import RC_PARAMS
 
 _FORMATS = (".pdf", ".png", ".svg")
 _DOTS_PER_INCH = 200
+# On the page of a notebook. A figure has more dots than that, so it is sharp on any display.
+_PIXELS_PER_INCH = 100
+
+
+class Figure(matplotlib.figure.Figure):
+    """A figure that notebooks show, even if pyplot was never imported."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """Return the figure as an image, with its size on the page."""
+        width, height = (round(inches * _PIXELS_PER_INCH) for inches in self.get_size_inches())
+        return _render(self, "png"), {"width": width, "height": height}
 
 
 def check_figure_path(path: str | Path) -> Path:
@@ -26,16 +37,22 @@ def check_figure_path(path: str | Path) -> Path:
     return target
 
 
-def save_figure(figure: Figure, path: str | Path, description: str = "") -> None:
+def save_figure(figure: matplotlib.figure.Figure, path: str | Path, description: str = "") -> None:
     """Save a figure atomically, with ``description`` and our version in its metadata."""
     target = check_figure_path(path)
     suffix = target.suffix.lower()
     metadata = {"Creator" if suffix != ".png" else "Software": f"hesrpt {__version__}"}
     if description:
         metadata["Subject" if suffix == ".pdf" else "Description"] = description
+    write_bytes(target, _render(figure, suffix[1:], metadata), create_directory=True)
+
+
+def _render(
+    figure: matplotlib.figure.Figure, kind: str, metadata: dict[str, str] | None = None
+) -> bytes:
     data = io.BytesIO()
     with warnings.catch_warnings(), rc_context(RC_PARAMS):
         # The font lacks some scripts. Matplotlib draws their letters as boxes, and warns.
         warnings.filterwarnings("ignore", message="Glyph")
-        figure.savefig(data, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=metadata)
-    write_bytes(target, data.getvalue(), create_directory=True)
+        figure.savefig(data, format=kind, dpi=_DOTS_PER_INCH, metadata=metadata)
+    return data.getvalue()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from hesrpt.arrays import FloatArray
+from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     PANEL_WIDTH,

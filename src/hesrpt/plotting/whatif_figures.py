@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
+from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     REFERENCE_COLOUR,

@@ -8,7 +8,7 @@ from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.storage.journal_entries import FailedAttempt
-from hesrpt.runtime.text import escape_undecodable
+from hesrpt.runtime.text import add_source_lines, escape_undecodable
 
 
 class FailedAttempts:
@@ -27,7 +27,7 @@ class FailedAttempts:
             value=escape_undecodable(details.value or job.source.describe_value(item)),
             attempts=job.attempts[item],
             error=escape_undecodable(error),
-            traceback=escape_undecodable(details.traceback),
+            traceback=escape_undecodable(add_source_lines(details.traceback)),
             pickled_exception=details.pickled_exception,
         )
         return failure

@@ -35,7 +35,7 @@ def estimate_mean(values: FloatArray, confidence: float) -> Interval:
     return Interval(mean, float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Difference:
     """The difference between two policies in one metric, on the same replications.
 
@@ -57,6 +57,9 @@ class Difference:
     def is_clear(self) -> bool:
         """Whether the confidence interval of the percentage leaves out 0."""
         return abs(self.percentage) > self.percentage_half_width
+
+    def __repr__(self) -> str:
+        return f"<Difference: {self}>"
 
     def __str__(self) -> str:
         amount, direction = self._format_percentage(), self._describe_direction()

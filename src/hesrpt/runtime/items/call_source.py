@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures.process import BrokenProcessPool, _RemoteTraceback
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.items.calls import Call, CallEnd, Caller
 from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.storage.logs import LogPaths
+from hesrpt.runtime.text import add_source_lines
 
 T = TypeVar("T")
 
@@ -242,6 +243,8 @@ class CallSource:
         if end == "returned":
             future.set_result(value)
         elif end == "raised":
+            if isinstance(cause := value.__cause__, _RemoteTraceback):
+                cause.tb = add_source_lines(cause.tb)
             future.set_exception(value)
         else:
             problem = f"the initializer raised {type(value).__name__}: {value}"
