@@ -9,7 +9,7 @@ import secrets
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -51,33 +51,50 @@ def read_blocks(
     A path of "-" reads standard input. After each block, ``progress`` is called with the number of
     lines that have been consumed.
     """
-    source, rest, line = describe_source(path), b"", 1
+    with closing(read_pieces(path)) as pieces:
+        yield from split_blocks(pieces, describe_source(path), progress)
+
+
+def read_pieces(path: str | Path) -> Generator[bytes, None, None]:
+    """Yield the bytes of a file, plain or gzipped, without a byte order mark.
+
+    A path of "-" reads standard input.
+    """
+    source, lines, is_first = describe_source(path), 0, True
     with _open_stream(path, source) as stream:
         while True:
             try:
                 # Unlike read, read1 returns the data before a damaged part instead of raising.
                 piece = stream.read1(_BLOCK_BYTES)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                complete = line - 1 + rest.count(b"\n")
                 raise InputError(
-                    f"{source}: the gzip data is damaged after line {complete}: {error}"
+                    f"{source}: the gzip data is damaged after line {lines}: {error}"
                 ) from None
             except OSError as error:
                 raise _create_read_error(source, error) from None
-            if line == 1 and not rest:
-                piece = piece.removeprefix(_BYTE_ORDER_MARK)
-            data, rest = _split_last_line(rest + piece) if piece else (rest, b"")
-            if len(rest) > _BLOCK_BYTES:
-                long = line + data.count(b"\n")
-                raise InputError(f"{source}:{long}: the line is longer than {_BLOCK_BYTES:,} bytes")
-            if data:
-                block = Block(line, _decode_lines(data, source, line))
-                yield block
-                line += len(block.lines)
-                if progress is not None:
-                    progress(line - 1)
             if not piece:
                 return
+            lines += piece.count(b"\n")
+            yield piece.removeprefix(_BYTE_ORDER_MARK) if is_first else piece
+            is_first = False
+
+
+def split_blocks(
+    pieces: Iterable[bytes], source: str, progress: Callable[[int], None] | None = None
+) -> Generator[Block, None, None]:
+    """Yield the lines of a UTF-8 text that comes in pieces; see :func:`read_blocks`."""
+    rest, line = b"", 1
+    for piece in chain(pieces, [None]):
+        data, rest = (rest, b"") if piece is None else _split_last_line(rest + piece)
+        if len(rest) > _BLOCK_BYTES:
+            long = line + data.count(b"\n")
+            raise InputError(f"{source}:{long}: the line is longer than {_BLOCK_BYTES:,} bytes")
+        if data:
+            block = Block(line, _decode_lines(data, source, line))
+            yield block
+            line += len(block.lines)
+            if progress is not None:
+                progress(line - 1)
 
 
 def read_text(path: str | Path, *, max_length: int) -> str:

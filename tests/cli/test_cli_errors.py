@@ -164,7 +164,7 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         ([*WHATIF, "--max-servers", "0"], "--max-servers must be at least 1"),
         ([*WHATIF, "--min-runtime", "-1"], "--min-runtime must be at least 0"),
         ([*WHATIF, "--load", "0"], "--load must lie between 0.001 and 100"),
-        ([*WHATIF, "--format", "pbs"], "--format must be one of swf, sacct, csv, got 'pbs'"),
+        ([*WHATIF, "--format", "pbs"], "--format must be one of swf, sacct, sacct-json, batsim,"),
         ([*WHATIF, "--map", "submit"], "--map must be OURS=THEIRS"),
         (["run"], "JOBS.TOML is missing; to continue a run, use --state DIR"),
         (["run", "--state", "s"], "s: holds no run; to start one, give a jobs file"),

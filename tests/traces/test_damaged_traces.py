@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from support.trace_samples import (
 
 from hesrpt import InputError
 from hesrpt.traces import read_trace
+from hesrpt.traces.formats import FORMATS
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ from hesrpt.traces import read_trace
         ("a,b\n1,2\n", {}, "its columns are: a, b"),
         ("\nsubmit,run\n1,2\n", {}, "trace:2 holds 'servers': none has a usual name"),
         ("submit,nodes,end\n1,2,3\n", {}, "trace:1 holds 'runtime': none has a usual name"),
-        ("submit,run,gpus,nodes\n", {}, "trace:1 holds 'servers': 'gpus' or 'nodes'"),
+        ("submit,run,cpus,nodes\n", {}, "trace:1 holds 'servers': 'cpus' or 'nodes'; for example"),
         ("submit,run,gpus\n", {"size": "run"}, "columns must map some of submit, runtime,"),
         ("submit,run,gpus\n", {"runtime": "x"}, "column 'x', which does not exist in"),
         ("submit,x,x,gpus\n", {"runtime": "x"}, "column 'x', which appears more than once in"),
@@ -41,12 +43,13 @@ from hesrpt.traces import read_trace
         (
             "Submit|Elapsed|NCPUS\n",
             {},
-            "trace:1: has no column jobid, which tells jobs from job steps",
+            "trace:1: has no column jobid, which tells jobs from job steps; add JobID",
         ),
         (
             "submit,run,gpus\n1,0,1\n2,0,1\n3,1,0\n",
             {},
-            "trace: contains no usable job: 0 of 3 jobs used; 2 had run time 0; 1 had no servers",
+            "trace: contains no usable job: 0 of 3 jobs used; 2 had run time 0; 1 had no servers; "
+            "for example, ",
         ),
         ("", {}, "trace: is empty"),
         (" \n\n", {}, "trace: is empty"),
@@ -79,7 +82,7 @@ def test_missing_files_and_unknown_formats_are_reported(tmp_path: Path) -> None:
         read_trace(tmp_path)
     with pytest.raises(InputError, match="cannot be read: embedded null"):
         read_trace("a\0b")
-    with pytest.raises(InputError, match="format must be one of swf, sacct, csv, got 'xls'"):
+    with pytest.raises(InputError, match=r"format must be one of swf, sacct, .*, csv, got 'xls'"):
         read_trace(tmp_path, format="xls")
 
 
@@ -111,7 +114,7 @@ def test_strict_accepts_a_trace_without_unusable_jobs(tmp_path: Path) -> None:
 
 def assert_read_or_refused(directory: Path, data: bytes) -> None:
     path = write_file(directory, data)
-    for name in (None, "swf", "sacct", "csv"):
+    for name in (None, *FORMATS):
         for strict in (False, True):
             try:
                 trace = read_trace(path, format=name, strict=strict)
@@ -169,7 +172,7 @@ def test_damaged_traces_are_read_or_refused(
 
 
 JOBS = st.lists(
-    st.tuples(st.integers(0, 10**9), st.integers(1, 10**7), st.integers(1, 10**5)),
+    st.tuples(st.integers(1, 10**9), st.integers(1, 10**7), st.integers(1, 10**5)),
     min_size=1,
     max_size=6,
 )
@@ -183,14 +186,21 @@ def test_same_jobs_in_every_format_give_the_same_trace(
     zero = datetime(1970, 1, 1)
     sacct, table = "JobID|Submit|ElapsedRaw|NCPUS\n", "arrival\truntime\tprocs\tid\n"
     lines = ""
+    profiles = {str(k): {"type": "delay", "delay": jobs[k][1]} for k in range(len(jobs))}
+    simulated: list[dict[str, object]] = []
+    accounted: list[dict[str, object]] = []
     for k, (submit, runtime, servers) in enumerate(jobs):
         date = datetime.fromtimestamp(submit, UTC).replace(tzinfo=None)
         sacct += f"{k}|{date.isoformat()}|{runtime}|{servers}\n"
         table += f"{date if has_dates else submit}\t{runtime}\t{servers}\t{k}\n"
+        simulated.append({"id": k, "subtime": submit, "res": servers, "profile": str(k)})
+        times = {"submission": submit, "elapsed": runtime}
+        accounted.append({"job_id": k, "time": times, "required": {"CPUs": servers}})
         lines += f"{k} {submit} -1 {runtime} {servers}{' -1' * 13}\n"
     order = sorted(range(len(jobs)), key=lambda k: jobs[k][0])
     first = jobs[order[0]][0]
-    for text in (sacct, table, lines):
+    batsim = json.dumps({"jobs": simulated, "profiles": profiles})
+    for text in (sacct, table, lines, batsim, json.dumps({"jobs": accounted})):
         trace = read_trace(write_file(directory, text), strict=True)
         assert_jobs(
             trace,
@@ -200,4 +210,4 @@ def test_same_jobs_in_every_format_give_the_same_trace(
         )
         assert trace.names == tuple(map(str, order))
         if trace.start_date is not None:
-            assert (trace.start_date - zero).total_seconds() == first
+            assert (trace.start_date.replace(tzinfo=None) - zero).total_seconds() == first

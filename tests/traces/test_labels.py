@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.trace_samples import CSV, SACCT, SWF, write_file
+from support.trace_samples import CSV, ELASTISIM, PHILLY, SACCT, SACCT_PARTS, SWF, write_file
 
 from hesrpt import InputError
 from hesrpt.traces import read_trace
@@ -39,3 +39,20 @@ def test_other_columns_are_kept_on_request(tmp_path: Path) -> None:
         read_trace(write_file(tmp_path, CSV), labels=["x"])
     with pytest.raises(InputError, match="has no column 'x'; SWF has user, group, application"):
         read_trace(write_file(tmp_path, SWF), labels=["x"])
+
+
+def test_users_and_keys_of_json_are_kept(tmp_path: Path) -> None:
+    users = PHILLY.replace('"vc": "v1",', '"vc": "v1", "user": "eve",')
+    trace = read_trace(write_file(tmp_path, users), labels=["vc"])
+    assert trace.labels["user"].tolist() == ["eve", ""]
+    assert trace.labels["vc"].tolist() == ["v1", "v2"]
+    types = read_trace(write_file(tmp_path, ELASTISIM), labels=["type"]).labels["type"]
+    assert types.tolist() == ["rigid", "moldable"]
+    with pytest.raises(InputError, match="no job has 'x'; the first has 'type, submit_time"):
+        read_trace(write_file(tmp_path, ELASTISIM), labels=["x"])
+
+
+def test_components_of_a_job_have_one_user(tmp_path: Path) -> None:
+    users = SACCT_PARTS.replace("|\n", "|ann|\n").replace("Timelimit|ann|", "Timelimit|User|")
+    trace = read_trace(write_file(tmp_path, users))
+    assert trace.labels["user"].tolist() == ["ann"] * 3

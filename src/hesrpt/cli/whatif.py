@@ -39,8 +39,8 @@ def whatif(
         Path,
         typer.Argument(
             metavar="TRACE",
-            help="A trace in SWF, from sacct --parsable2, or as CSV, plain or gzipped. Use - for "
-            "standard input.",
+            help="A trace in SWF, from sacct --parsable2 or --json, a CSV file, or a workload of "
+            "Batsim or ElastiSim, plain or gzipped. Use - for standard input.",
         ),
     ],
     servers: Annotated[
@@ -140,7 +140,8 @@ def whatif(
             metavar="NAME",
             autocompletion=complete_format,
             rich_help_panel=_TRACE_PANEL,
-            help="Format of the trace: swf, sacct or csv. By default, it is detected.",
+            help="Format of the trace: swf, sacct, sacct-json, batsim, elastisim, philly or csv. "
+            "By default, it is detected.",
         ),
     ] = None,
     columns: Annotated[
@@ -149,7 +150,8 @@ def whatif(
             "--map",
             metavar="OURS=THEIRS,…",
             rich_help_panel=_TRACE_PANEL,
-            help="Names of the columns in the trace, for example submit=timestamp,servers=gpus.",
+            help="Names of the columns in the trace, for example submit=timestamp,servers=gpus. "
+            "Without a header, columns have numbers: servers=5.",
         ),
     ] = None,
     strict: Annotated[

@@ -17,6 +17,9 @@ from hesrpt.validation import shorten
 
 UNREADABLE = "line could not be read"
 UNFINISHED = "had not ended"
+TIMES = "seconds of at least 0 or a date such as 2024-05-01T12:00:00, as in other lines"
+DURATIONS = "seconds, HH:MM:SS, D-HH:MM:SS or amounts such as 1h 30m"
+_NUMBERS = "a number greater than 0"
 _MAX_VALUE = 1e15  # seconds or servers: larger values are mistakes
 
 
@@ -24,7 +27,8 @@ _MAX_VALUE = 1e15  # seconds or servers: larger values are mistakes
 class RawJobs:
     """Some jobs as the file describes them: NaN is a missing value, infinity an invalid one."""
 
-    lines: Sequence[int]
+    #: Where each job is in the file: the number of its line, or its place in a list.
+    places: Sequence[int | str]
     names: Sequence[str]
     submit_times: FloatArray
     runtimes: FloatArray
@@ -37,12 +41,15 @@ class RawJobs:
     quote: Callable[[int, str], str]
     #: Other columns as text.
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: How many jobs each entry stands for, if that is not always one.
+    counts: Sequence[int] | None = None
 
 
 class _Defect(NamedTuple):
     reason: str
     column: str  # the column at fault; "" for the whole row
     jobs: BoolArray
+    expected: str = ""  # what the column should have held
 
 
 class _Columns(NamedTuple):
@@ -62,6 +69,9 @@ class TraceBuilder:
     kept: tuple[str, ...] = ()  # other columns to keep as labels, by their names in the file
     jobs_read: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    #: Sentences on what the reader assumed.
+    notes: list[str] = field(default_factory=list)
+    _examples: dict[str, str] = field(default_factory=dict)  # of dropped jobs, by reason
     _batches: list[_Columns] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
     _labels: dict[str, list[str]] = field(default_factory=dict)
@@ -76,10 +86,17 @@ class TraceBuilder:
                 defects.append(defect._replace(jobs=affected))
                 usable &= ~affected
         if self.strict and defects:
-            raise self._describe_first(jobs, defects)
-        self.jobs_read += len(usable)
-        for reason, _, affected in defects:
-            self.dropped[reason] = self.dropped.get(reason, 0) + int(np.count_nonzero(affected))
+            first = min(defects, key=lambda defect: int(np.argmax(defect.jobs)))
+            raise InputError(self._describe_first(jobs, first))
+        self.jobs_read += int(np.count_nonzero(usable))
+        for defect in defects:
+            number = int(np.count_nonzero(defect.jobs))
+            if jobs.counts is not None:
+                number = sum(compress(jobs.counts, defect.jobs))
+            self.jobs_read += number
+            self.dropped[defect.reason] = self.dropped.get(defect.reason, 0) + number
+            if defect.reason not in self._examples:
+                self._examples[defect.reason] = self._describe_first(jobs, defect)
         start, estimate = jobs.start_times, jobs.estimates
         self._batches.append(
             _Columns(
@@ -114,7 +131,10 @@ class TraceBuilder:
             raise InputError(f"{self.source}: contains no jobs")
         if not self._names:
             counts = summarise_jobs(0, self.jobs_read, self.dropped)
-            raise InputError(f"{self.source}: contains no usable job: {counts}")
+            example = self._examples[max(self.dropped, key=self.dropped.__getitem__)]
+            raise InputError(
+                f"{self.source}: contains no usable job: {counts}; for example, {example}"
+            )
         jobs = _Columns(*(np.concatenate(parts) for parts in zip(*self._batches, strict=True)))
         order = np.argsort(jobs.submit_times, kind="stable")
         jobs = _Columns(*(column[order] for column in jobs))
@@ -136,16 +156,18 @@ class TraceBuilder:
             start_date=None if epoch is None else convert_to_date(epoch + first, is_zoned),
             jobs_read=self.jobs_read,
             dropped=self.dropped,
+            notes=tuple(self.notes),
         )
 
-    def _describe_first(self, jobs: RawJobs, defects: Sequence[_Defect]) -> InputError:
-        first = min(defects, key=lambda defect: int(np.argmax(defect.jobs)))
-        job = int(np.argmax(first.jobs))
-        name = "" if first.reason == UNREADABLE else f"job {shorten(jobs.names[job])} "
-        text = jobs.quote(job, first.column)
-        is_repetition = first.reason.endswith(f" {text}")  # "had run time 0, got '0'"
+    def _describe_first(self, jobs: RawJobs, defect: _Defect) -> str:
+        """Return a sentence on the first job with a defect."""
+        job = int(np.argmax(defect.jobs))
+        name = "" if defect.reason == UNREADABLE else f"job {shorten(jobs.names[job])} "
+        text = jobs.quote(job, defect.column)
+        is_repetition = defect.reason.endswith(f" {text}")  # "had run time 0, got '0'"
         got = "" if is_repetition else f", got {shorten(text)}"
-        return InputError(f"{self.source}:{jobs.lines[job]}: {name}{first.reason}{got}")
+        expected = f"; expected {defect.expected}" if defect.expected else ""
+        return f"{self.source}:{jobs.places[job]}: {name}{defect.reason}{got}{expected}"
 
 
 def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
@@ -153,15 +175,15 @@ def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
     for reason, affected in jobs.defects.items():
         yield _Defect(reason, "", affected)
     submit, runtime, servers = jobs.submit_times, jobs.runtimes, jobs.servers
-    yield _Defect("had no submission time", "submit", np.isnan(submit))
-    yield _Defect("had an invalid submission time", "submit", ~_is_plausible(submit))
-    yield _Defect("had no run time", "runtime", np.isnan(runtime))
+    yield _Defect("had no submission time", "submit", np.isnan(submit), TIMES)
+    yield _Defect("had an invalid submission time", "submit", ~_is_plausible(submit), TIMES)
+    yield _Defect("had no run time", "runtime", np.isnan(runtime), DURATIONS)
     yield _Defect("had run time 0", "runtime", runtime == 0)
-    yield _Defect("had an invalid run time", "runtime", ~_is_plausible(runtime) | (runtime < 0))
-    yield _Defect("had no servers", "servers", np.isnan(servers) | (servers == 0))
-    yield _Defect(
-        "had an invalid number of servers", "servers", ~_is_plausible(servers) | (servers < 0)
-    )
+    is_invalid = ~_is_plausible(runtime) | (runtime < 0)
+    yield _Defect("had an invalid run time", "runtime", is_invalid, DURATIONS)
+    yield _Defect("had no servers", "servers", np.isnan(servers) | (servers == 0), _NUMBERS)
+    is_invalid = ~_is_plausible(servers) | (servers < 0)
+    yield _Defect("had an invalid number of servers", "servers", is_invalid, _NUMBERS)
 
 
 def _is_plausible(values: FloatArray) -> BoolArray:

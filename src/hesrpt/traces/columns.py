@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from hesrpt.errors import InputError
 
@@ -30,18 +31,32 @@ def check_columns(columns: Mapping[str, str]) -> None:
             )
 
 
+class ColumnNames(Protocol):
+    """What a kind of table calls our columns."""
+
+    @property
+    def known_names(self) -> Mapping[str, Sequence[str]]: ...
+
+    @property
+    def ranked(self) -> Collection[str]: ...
+
+    @property
+    def preferred(self) -> Mapping[str, Collection[str]]: ...
+
+
 def find_columns(
     place: str,
     header: Sequence[str],
-    known_names: Mapping[str, Sequence[str]],
+    names: ColumnNames,
     columns: Mapping[str, str],
-    ranked: Collection[str],
+    notes: list[str],
 ) -> dict[str, int]:
     """Return the positions of our columns in the header; columns that it lacks are left out.
 
     ``columns`` is the user's mapping. Each of our other columns may have any of the normalised
     names in ``known_names``. If the header has several of them, the first one listed is used for
-    columns in ``ranked``; for others the user must choose.
+    columns in ``ranked``. For others, preferred names are used, with a note; if that leaves
+    several, the user must choose.
     """
     normalised = [normalise_name(name) for name in header]
     found = {
@@ -49,23 +64,34 @@ def find_columns(
         for ours, theirs in columns.items()
     }
     taken = set(found.values())
-    for ours, names in known_names.items():
+    for ours, known in names.known_names.items():
         if ours in found:
             continue
         candidates = [
             position
-            for name in names
+            for name in known
             for position, theirs in enumerate(normalised)
             if theirs == name and position not in taken
         ]
-        if len(candidates) > 1 and ours not in ranked:
+        preferred = names.preferred.get(ours, ())
+        best = [position for position in candidates if normalised[position] in preferred]
+        if len(best) == 1 and len(candidates) > 1:
+            others = [header[position] for position in sorted(candidates) if position != best[0]]
+            notes.append(
+                f"the {ours} of a job are in column {header[best[0]]!r}, not in "
+                f"{' or '.join(map(repr, others))}"
+            )
+            candidates = best
+        if len(candidates) > 1 and ours not in names.ranked:
             choices = " or ".join(repr(header[position]) for position in sorted(candidates))
             raise InputError(
-                f"must say which column of {place} holds {ours!r}: {choices}", argument="columns"
+                f"must say which column of {place} holds {ours!r}: {choices}; for example "
+                f"{ours}={header[min(candidates)]}",
+                argument="columns",
             )
         if candidates:
             found[ours] = candidates[0]
-    _check_required(place, header, known_names, found)
+    _check_required(place, header, names.known_names, found)
     return found
 
 

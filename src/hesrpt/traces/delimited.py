@@ -11,14 +11,16 @@ from hesrpt.traces.columns import normalise_name
 from hesrpt.traces.table import Dialect, read_table
 from hesrpt.traces.trace import Trace
 
+_GPUS = "num_gpus num_gpu gpus gpu_num gpu_count n_gpus requested_gpus"
 _KNOWN_NAMES = {
-    "submit": "submit submit_time submission_time submitted timestamp arrival arrival_time time",
-    "runtime": "runtime duration elapsed run",
-    "servers": "servers num_gpus num_gpu gpus gpu_num num_cpus cpus nodes num_nodes procs "
-    "processors cores",
-    "start": "start start_time started",
-    "end": "end end_time finished",
-    "wait": "wait wait_time",
+    "submit": "submit submit_time submission_time submitted submitted_time timestamp arrival "
+    "arrival_time creation_time time",
+    "runtime": "runtime duration elapsed execution_time run",
+    "servers": f"servers {_GPUS} num_cpus cpus cpu_num nodes num_nodes node_num procs processors "
+    "cores num_cores requested_number_of_resources",
+    "start": "start start_time started starting_time scheduled_time",
+    "end": "end end_time finished finish_time deletion_time",
+    "wait": "wait wait_time waiting_time",
     "estimate": "estimate requested_time time_limit walltime",
     "name": "job_id id job name",
     "user": "user user_id user_name uid",
@@ -42,11 +44,14 @@ def _choose_csv_options(header: str) -> Mapping[str, Any]:
     return {"delimiter": max(",;\t|", key=header.count), "skipinitialspace": True}
 
 
+def _normalise(names: str) -> list[str]:
+    return [normalise_name(name) for name in names.split()]
+
+
 _CSV = Dialect(
-    known_names={
-        ours: [normalise_name(name) for name in names.split()]
-        for ours, names in _KNOWN_NAMES.items()
-    },
+    known_names={ours: _normalise(names) for ours, names in _KNOWN_NAMES.items()},
     ranked=("name", "user"),  # many tables have both an id and a name
+    # On machines with GPUs, jobs wait for those.
+    preferred={"servers": _normalise(f"servers {_GPUS}")},
     csv_options=_choose_csv_options,
 )

@@ -7,30 +7,49 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.files import Block, describe_source, read_blocks
-from hesrpt.traces import delimited, sacct, swf
+from hesrpt.files import Block, describe_source, read_pieces, split_blocks
+from hesrpt.traces import batsim, delimited, elastisim, philly, sacct, sacct_json, swf
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.columns import check_columns
+from hesrpt.traces.json_jobs import is_json, parse_document
 from hesrpt.traces.trace import Trace
-from hesrpt.validation import check_choice
+from hesrpt.validation import check_choice, shorten
 
 
 @dataclass(frozen=True)
-class TraceFormat:
+class TextFormat:
     """How to recognise a format by its first line that is not blank, and how to read it."""
 
+    title: str
     recognises: Callable[[str], bool]
     #: Called with the text from that line on, a builder, and the user's mapping of columns.
     read: Callable[[Iterable[Block], TraceBuilder, Mapping[str, str]], Trace]
 
 
+@dataclass(frozen=True)
+class JsonFormat:
+    """How to recognise a JSON document, and how to read it."""
+
+    title: str
+    recognises: Callable[[Any], bool]
+    #: Called with the document, a builder, and the user's mapping of columns.
+    read: Callable[[Any, TraceBuilder, Mapping[str, str]], Trace]
+
+
 #: The first format that recognises a trace reads it.
-FORMATS = {
-    "swf": TraceFormat(swf.is_swf, swf.read_swf),
-    "sacct": TraceFormat(sacct.is_sacct, sacct.read_sacct),
-    "csv": TraceFormat(delimited.is_delimited, delimited.read_delimited),
+FORMATS: dict[str, TextFormat | JsonFormat] = {
+    "swf": TextFormat("Standard Workload Format", swf.is_swf, swf.read_swf),
+    "sacct": TextFormat("sacct --parsable2", sacct.is_sacct, sacct.read_sacct),
+    "sacct-json": JsonFormat("sacct --json", sacct_json.is_sacct_json, sacct_json.read_sacct_json),
+    "batsim": JsonFormat("a workload of Batsim", batsim.is_batsim, batsim.read_batsim),
+    "elastisim": JsonFormat(
+        "a workload of ElastiSim", elastisim.is_elastisim, elastisim.read_elastisim
+    ),
+    "philly": JsonFormat("Philly's job log", philly.is_philly, philly.read_philly),
+    "csv": TextFormat("a table with a header", delimited.is_delimited, delimited.read_delimited),
 }
 
 
@@ -50,16 +69,18 @@ def read_trace(
     path
         The file, plain or gzipped. "-" reads standard input.
     format
-        "swf" (Standard Workload Format), "sacct" (Slurm's ``sacct --parsable2``) or "csv" (a table
-        with a header, separated by commas, semicolons, tabs or vertical bars). Recognised from the
-        first line by default.
+        "swf" (Standard Workload Format), "sacct" (Slurm's ``sacct --parsable2``), "sacct-json"
+        (``sacct --json``), "batsim" or "elastisim" (workloads of these simulators), "philly" (the
+        job log of Microsoft's Philly clusters) or "csv" (a table with a header, separated by
+        commas, semicolons, tabs or vertical bars). Recognised from the content by default.
     columns
         Maps our names of columns to the names in the file, such as ``{"servers": "num_gpus"}``.
         Only columns with unusual names need this. Our names are submit, runtime, servers, start,
-        end, wait, estimate, name and user.
+        end, wait, estimate, name and user. Columns without a header have the numbers 1, 2, ….
     labels
         Other columns to keep as text in :attr:`Trace.labels`, by their names in the file; of SWF,
-        any of group, application, queue and partition. Users are always kept.
+        any of group, application, queue and partition; of JSON, any key of a job. Users are always
+        kept.
     strict
         Raise an error for the first unusable job. By default, unusable jobs are dropped and counted
         in :attr:`Trace.dropped`.
@@ -71,14 +92,52 @@ def read_trace(
     columns = columns or {}
     check_columns(columns)
     builder = TraceBuilder(describe_source(path), strict, tuple(labels))
-    with closing(read_blocks(path, progress)) as blocks:
+    with closing(read_pieces(path)) as pieces:
+        start = b""
+        while not start.strip() and (piece := next(pieces, b"")):
+            start += piece
+        pieces_again = chain([start], pieces)
+        if format is None and is_json(start):
+            return _read_json(pieces_again, builder, columns)
+        if format is not None and isinstance(known := FORMATS[format], JsonFormat):
+            document = parse_document(pieces_again, builder.source)
+            if not known.recognises(document):
+                raise InputError(
+                    f"must be that of {builder.source}, got {format!r} ({known.title}); "
+                    f"{_describe_document(document)}",
+                    argument="format",
+                )
+            return known.read(document, builder, columns)
+        blocks = split_blocks(pieces_again, builder.source, progress)
         first = next((block for block in blocks if any(map(str.strip, block.lines))), None)
         if first is None:
             raise InputError(f"{builder.source}: is empty; a trace was expected")
-        if format is None:
-            format = _recognise_format(next(filter(str.strip, first.lines)))  # noqa: A001
-        return FORMATS[format].read(chain([first], blocks), builder, columns)
+        line = next(filter(str.strip, first.lines))
+        text_format = FORMATS[format] if format is not None else _recognise_text(line)
+        return text_format.read(chain([first], blocks), builder, columns)
 
 
-def _recognise_format(line: str) -> str:
-    return next(name for name, known in FORMATS.items() if known.recognises(line))
+def _read_json(pieces: Iterable[bytes], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
+    document = parse_document(pieces, builder.source)
+    known = [each for each in FORMATS.values() if isinstance(each, JsonFormat)]
+    for each in known:
+        if each.recognises(document):
+            return each.read(document, builder, columns)
+    titles = ", ".join(each.title for each in known[:-1]) + f" or {known[-1].title}"
+    raise InputError(f"{builder.source}: is JSON, but not {titles}; {_describe_document(document)}")
+
+
+def _recognise_text(line: str) -> TextFormat:
+    return next(
+        known
+        for known in FORMATS.values()
+        if isinstance(known, TextFormat) and known.recognises(line)
+    )
+
+
+def _describe_document(document: Any) -> str:
+    """Return what a JSON document contains, in words."""
+    if isinstance(document, dict):
+        return f"the document has the keys {shorten(', '.join(map(str, document)))}"
+    kind = "a list" if isinstance(document, list) else "a single value"
+    return f"the document is {kind}: {shorten(document)}"

@@ -91,7 +91,7 @@ def _read_jobs(lines: Sequence[int], texts: Sequence[str], labels: Collection[st
         return text.split()[_FIELD_OF_COLUMN[column]] if column else text.strip()
 
     return RawJobs(
-        lines=lines,
+        places=lines,
         names=[text.split(None, 1)[0] for text in texts],
         submit_times=submit,
         runtimes=fields[:, _RUNTIME],

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.files import Block, Row, parse_csv
-from hesrpt.traces.building import UNFINISHED, UNREADABLE, RawJobs, TraceBuilder
-from hesrpt.traces.cells import TimeKind, parse_durations, parse_numbers, parse_times
+from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.columns import find_columns, find_kept_columns, normalise_name
+from hesrpt.traces.components import join_components
+from hesrpt.traces.job_cells import Cells, JobParser, JobTexts
+from hesrpt.traces.slurm_ids import SlurmId
 from hesrpt.traces.trace import Trace
 
 _BATCH = 10_000  # rows that are parsed at a time
-Cells = Mapping[str, Sequence[str]]  # of the columns that the table has, by our names
 
 
 @dataclass(frozen=True)
@@ -28,31 +26,17 @@ class Dialect:
     #: The normalised names that each of our columns may have.
     known_names: Mapping[str, Sequence[str]]
     #: Our columns for which the first known name is used if a table has several.
-    ranked: Sequence[str]
+    ranked: Collection[str]
     #: Options of Python's csv module, given the header line.
     csv_options: Callable[[str], Mapping[str, Any]]
+    #: Names that are preferred to others of the same column.
+    preferred: Mapping[str, Collection[str]] = field(default_factory=dict)
     #: Seconds per unit of the durations in a column, by its normalised name.
     units: Mapping[str, float] = field(default_factory=dict)
-    #: Whether the row with this name is only a part of a job; another row is the whole job.
-    is_part_of_job: Callable[[str], bool] = lambda name: False
+    #: What the name of a row stands for, if it may be more or less than a job.
+    parse_id: Callable[[str], SlurmId | None] | None = None
     #: Return, for each row, whether its job had not ended.
     find_unfinished: Callable[[Cells], list[bool]] | None = None
-    #: Whether the table must have a column with names of jobs.
-    needs_names: bool = False
-
-
-@dataclass
-class _Batch:
-    """Rows of jobs, one entry per job in each list."""
-
-    lines: list[int] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    is_readable: list[bool] = field(default_factory=list)
-
-    def add(self, line: int, cells: list[str], is_readable: bool) -> None:
-        self.lines.append(line)
-        self.rows.append(cells)
-        self.is_readable.append(is_readable)
 
 
 def read_table(
@@ -74,147 +58,91 @@ def read_table(
     )
     last_header_line, names = next(rows)
     header = [name.strip() for name in names]
+    while len(header) > 1 and not header[-1]:
+        header.pop()  # sacct --parsable ends each line with a separator
     place = f"{builder.source}:{header_line}"
-    positions = find_columns(place, header, dialect.known_names, columns, dialect.ranked)
-    if dialect.needs_names and "name" not in positions:
+    positions = find_columns(place, header, dialect, columns, builder.notes)
+    if dialect.parse_id is not None and "name" not in positions:
         raise InputError(
-            f"{place}: has no column {dialect.known_names['name'][0]}, "
-            "which tells jobs from job steps"
+            f"{place}: has no column {dialect.known_names['name'][0]}, which tells jobs from job "
+            "steps; add JobID to the --format of sacct"
         )
-    kept = find_kept_columns(place, header, builder.kept)
-    parser = _RowParser(dialect, header, positions, kept)
-    for batch in _batch_rows(rows, parser, last_header_line):
-        builder.add(parser.parse(batch))
-    has_dates = parser.time_kind not in (None, TimeKind.NUMBER)
-    return builder.build(
-        epoch=0.0 if has_dates else None, is_zoned=parser.time_kind == TimeKind.ZONED_DATE
+    names_of_units = {ours: normalise_name(header[at]) for ours, at in positions.items()}
+    parser = JobParser(
+        positions,
+        {ours: dialect.units.get(name, 1.0) for ours, name in names_of_units.items()},
+        dialect.find_unfinished,
+        kept=find_kept_columns(place, header, builder.kept),
     )
+    table = _Table(header, positions, dialect.parse_id)
+    for batch in table.batch_rows(rows, last_header_line):
+        builder.add(parser.parse(batch))
+    if len(table.components):
+        components = parser.parse(table.components)
+        builder.add(join_components(components, table.jobs_of_components))
+    return parser.build(builder)
 
 
-def _batch_rows(rows: Iterator[Row], parser: _RowParser, previous: int) -> Iterator[_Batch]:
-    """Yield the rows that describe jobs, many at a time."""
-    width, name_position = len(parser.header), parser.positions.get("name")
-    is_part_of_job = parser.dialect.is_part_of_job
-    batch = _Batch()
+@dataclass
+class _Table:
+    """The rows of a table that describe jobs."""
 
-    def spans_lines(cells: Sequence[str]) -> bool:
+    header: list[str]
+    positions: Mapping[str, int]  # of our columns in the header
+    parse_id: Callable[[str], SlurmId | None] | None
+    #: Components of heterogeneous jobs, and their jobs. They may be apart in the file.
+    components: JobTexts = field(default_factory=JobTexts)
+    jobs_of_components: list[str] = field(default_factory=list)
+
+    def batch_rows(self, rows: Iterator[Row], previous: int) -> Iterator[JobTexts]:
+        """Yield the rows that describe jobs, many at a time; set components aside."""
+        width = len(self.header)
+        batch = JobTexts()
+        for line, cells in rows:
+            before, previous = previous, line
+            if not any(map(str.strip, cells)) or self._is_header(cells):
+                continue  # concatenated files repeat the header
+            if (
+                len(cells) < width
+                or any(cells[width:])
+                or (line > before + 1 and self._spans_lines(cells))
+            ):
+                # A stray quotation mark joins several lines into one row: each is unreadable.
+                for lost in range(before + 1, line + 1):
+                    batch.add(lost, cells, is_readable=False)
+            else:
+                self._add_row(line, cells, batch)
+            if len(batch) >= _BATCH:
+                yield batch
+                batch = JobTexts()
+        if len(batch):
+            yield batch
+
+    def _add_row(self, line: int, cells: list[str], batch: JobTexts) -> None:
+        meaning = None
+        if self.parse_id is not None:
+            meaning = self.parse_id(cells[self.positions["name"]])
+        if meaning is None:
+            batch.add(line, cells)
+        elif meaning.is_step:
+            pass  # another row is the whole job
+        elif meaning.is_component:
+            self.components.add(line, cells)
+            self.jobs_of_components.append(meaning.job)
+        else:
+            batch.add(line, cells, count=meaning.tasks)
+
+    def _is_header(self, cells: Sequence[str]) -> bool:
+        width = len(self.header)
+        return (
+            cells[0].strip() == self.header[0]
+            and [c.strip() for c in cells[:width]] == self.header
+            and not any(cells[width:])
+        )
+
+    def _spans_lines(self, cells: Sequence[str]) -> bool:
         return any(
             "\n" in cells[position]
-            for ours, position in parser.positions.items()
+            for ours, position in self.positions.items()
             if ours != "name"  # names may contain line breaks
         )
-
-    for line, cells in rows:
-        before, previous = previous, line
-        if not any(map(str.strip, cells)) or parser.is_header(cells):
-            continue  # concatenated files repeat the header
-        if len(cells) < width or any(cells[width:]) or (line > before + 1 and spans_lines(cells)):
-            # A stray quotation mark joins several lines into one row: each counts as unreadable.
-            for lost in range(before + 1, line + 1):
-                batch.add(lost, cells, is_readable=False)
-        elif name_position is None or not is_part_of_job(cells[name_position]):
-            batch.add(line, cells, is_readable=True)
-        if len(batch.lines) >= _BATCH:
-            yield batch
-            batch = _Batch()
-    if batch.lines:
-        yield batch
-
-
-class _RowParser:
-    """Parses the cells of rows."""
-
-    def __init__(
-        self,
-        dialect: Dialect,
-        header: list[str],
-        positions: Mapping[str, int],
-        kept: Mapping[str, int],
-    ) -> None:
-        self.dialect = dialect
-        self.header = header
-        self.positions = positions  # of our columns in the header
-        self.kept = kept  # positions of other columns
-        self.time_kind: TimeKind | None = None  # of the first submission time
-        self._jobs = 0
-
-    def is_header(self, cells: Sequence[str]) -> bool:
-        return cells[0].strip() == self.header[0] and [c.strip() for c in cells] == self.header
-
-    def parse(self, batch: _Batch) -> RawJobs:
-        jobs = len(batch.lines)
-        cells: dict[str, list[str]] = {
-            ours: [
-                row[position] if is_readable else ""
-                for row, is_readable in zip(batch.rows, batch.is_readable, strict=True)
-            ]
-            for ours, position in self.positions.items()
-        }
-        submit = self._parse_times(cells, "submit", jobs)
-        start = self._parse_times(cells, "start", jobs)
-        defects = {UNREADABLE: ~np.array(batch.is_readable)}
-        if self.dialect.find_unfinished is not None:
-            defects[UNFINISHED] = np.array(self.dialect.find_unfinished(cells))
-        with np.errstate(invalid="ignore"):  # infinity minus infinity: both values are invalid
-            wait = self._parse_durations(cells, "wait", jobs)
-            start = np.where(np.isnan(start) & (wait >= 0), submit + wait, start)
-            start_to_end = self._parse_times(cells, "end", jobs) - start
-        runtime = self._parse_durations(cells, "runtime", jobs)
-
-        def quote(job: int, ours: str) -> str:
-            if ours == "runtime" and "runtime" not in cells:
-                return " to ".join(cells[k][job] for k in ("start", "end") if k in cells)
-            return cells[ours][job] if ours else ", ".join(batch.rows[job])
-
-        return RawJobs(
-            lines=batch.lines,
-            names=self._get_names(cells, jobs),
-            submit_times=submit,
-            runtimes=np.where(np.isnan(runtime), start_to_end, runtime),
-            servers=parse_numbers(cells["servers"]),
-            start_times=start,
-            estimates=self._parse_durations(cells, "estimate", jobs),
-            defects=defects,
-            quote=quote,
-            labels=self._get_labels(batch),
-        )
-
-    def _get_names(self, cells: Cells, jobs: int) -> Sequence[str]:
-        first = self._jobs + 1
-        self._jobs += jobs
-        if "name" in cells:
-            return [name.strip() for name in cells["name"]]
-        return [str(job) for job in range(first, first + jobs)]
-
-    def _get_labels(self, batch: _Batch) -> dict[str, list[str]]:
-        positions = dict(self.kept)
-        if "user" in self.positions:
-            positions["user"] = self.positions["user"]
-        return {
-            name: [
-                row[position].strip() if is_readable else ""
-                for row, is_readable in zip(batch.rows, batch.is_readable, strict=True)
-            ]
-            for name, position in positions.items()
-        }
-
-    def _parse_durations(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
-        if ours not in cells:
-            return np.full(jobs, np.nan)
-        name = normalise_name(self.header[self.positions[ours]])
-        return parse_durations(cells[ours]) * self.dialect.units.get(name, 1.0)
-
-    def _parse_times(self, cells: Cells, ours: str, jobs: int) -> FloatArray:
-        """Return the times in a column; dates among numbers and numbers among dates are invalid."""
-        if ours not in cells:
-            return np.full(jobs, np.nan)
-        times, kinds = parse_times(cells[ours])
-        if ours == "submit" and self.time_kind is None and np.isfinite(times).any():
-            self.time_kind = TimeKind(kinds[np.isfinite(times)][0])
-        has_dates = self.time_kind not in (None, TimeKind.NUMBER)
-        # We cannot convert between the clock of numbers and that of dates.
-        is_invalid = np.isfinite(times) & ((kinds != TimeKind.NUMBER) != has_dates)
-        if ours == "submit":
-            is_invalid |= (kinds == TimeKind.NUMBER) & (times < 0)
-        times[is_invalid] = np.inf
-        return times

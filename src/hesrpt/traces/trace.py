@@ -44,6 +44,8 @@ class Trace:
     jobs_read: int
     #: The number of dropped jobs for each reason.
     dropped: Mapping[str, int]
+    #: Sentences on what the reader assumed.
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.submit_times)

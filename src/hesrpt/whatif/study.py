@@ -313,6 +313,7 @@ def run_study(
         if other is not None:
             others.setdefault(other, {})[policy] = simulation.mean_flow_time
     notes = [
+        *used.notes,
         *describe_options(resize_cost, size_error, seed, load),
         *describe_estimates(used, sizes),
         *describe_curves(jobs),

@@ -1,0 +1,155 @@
+"""What the JSON formats share: parsing a document, and adding its jobs to a trace."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from hesrpt.errors import InputError
+from hesrpt.traces.building import TraceBuilder
+from hesrpt.traces.columns import COLUMNS
+from hesrpt.traces.components import join_components
+from hesrpt.traces.job_cells import Cells, JobParser, JobTexts
+from hesrpt.validation import shorten
+
+#: A document that is longer than this is refused: it would need several times as much memory.
+MAX_BYTES = 1 << 30
+_KEYS = (*COLUMNS, "state")
+
+
+class JsonJob:
+    """A job of a JSON document as texts, by our names of columns."""
+
+    def __init__(self, *, count: int = 1, component_of: str | None = None, **values: object):
+        self.texts = {ours: write_text(value) for ours, value in values.items()}
+        self.count = count  # how many jobs it stands for
+        self.component_of = component_of  # the heterogeneous job that it is a part of
+
+
+def is_json(data: bytes) -> bool:
+    """Return whether a file that starts with these bytes is a JSON object or a list."""
+    return data.lstrip()[:1] in (b"{", b"[")
+
+
+def parse_document(pieces: Iterable[bytes], source: str) -> Any:
+    """Return a JSON document that comes in pieces."""
+    parts, length = [], 0
+    for piece in pieces:
+        parts.append(piece)
+        length += len(piece)
+        if length > MAX_BYTES:
+            raise InputError(
+                f"{source}: is longer than {MAX_BYTES:,} bytes of JSON; a table, such as that of "
+                "sacct --parsable2, may be longer"
+            )
+    try:
+        return json.loads(b"".join(parts).decode())
+    except UnicodeDecodeError:
+        raise InputError(f"{source}: is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{source}:{error.lineno}: is not JSON: {error.msg} (column {error.colno})"
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits; 100,000 brackets
+        raise InputError(f"{source}: cannot be read as JSON: {error}") from None
+
+
+def get_first_job(document: Any) -> Mapping[str, Any]:
+    """Return the first job of a document that has a list of jobs, or else an empty mapping."""
+    jobs = document.get("jobs") if isinstance(document, dict) else document
+    first = jobs[0] if isinstance(jobs, list) and jobs else None
+    return first if isinstance(first, dict) else {}
+
+
+def get_member(value: Any, *keys: str) -> Any:
+    """Return a value inside nested objects, or None if one of them does not have it."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def write_text(value: object) -> str:
+    """Return a value as the text of a cell; None is a missing value.
+
+    >>> write_text(12), write_text("a"), write_text(None), write_text([1])
+    ('12', 'a', '', '[1]')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, (dict, list)) else repr(value)
+
+
+def get_number(value: Any) -> float:
+    """Return a number of a JSON document, or NaN if the value is not one.
+
+    >>> get_number(2), get_number("2"), get_number(True)
+    (2.0, nan, nan)
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < 1e300 else math.nan
+
+
+def add_jobs(
+    builder: TraceBuilder,
+    list_name: str,
+    jobs: Any,
+    describe: Callable[[Mapping[str, Any]], JsonJob],
+    find_unfinished: Callable[[Cells], list[bool]] | None = None,
+) -> JobParser:
+    """Add the jobs in a list; ``describe`` returns the values of one."""
+    if not isinstance(jobs, list):
+        raise InputError(f"{builder.source}: {list_name} must be a list, got {shorten(jobs)}")
+    for name in builder.kept:
+        if not any(isinstance(job, dict) and name in job for job in jobs):
+            keys = ", ".join(get_first_job(jobs))
+            raise InputError(
+                f"{builder.source}: no job has {shorten(name)}; the first has {shorten(keys)}"
+            )
+    whole, components = JobTexts(), JobTexts()
+    owners: list[str] = []
+    for number, job in enumerate(jobs):
+        place = f"{list_name}[{number}]"
+        if not isinstance(job, dict):
+            whole.add(place, [write_text(job)], is_readable=False)
+            continue
+        described = describe(job)
+        row = [described.texts.get(ours, "") for ours in _KEYS]
+        row += [write_text(job.get(name)) for name in builder.kept]
+        row[_KEYS.index("name")] = row[_KEYS.index("name")] or str(number)
+        if described.component_of is None:
+            whole.add(place, row, count=described.count)
+        else:
+            components.add(place, row)
+            owners.append(described.component_of)
+    is_used = {
+        ours: any(row[position] for row in chain(whole.rows, components.rows) if len(row) > 1)
+        for position, ours in enumerate(_KEYS)
+    }
+    positions = {
+        ours: position
+        for position, ours in enumerate(_KEYS)
+        if is_used[ours] or ours in ("submit", "servers", "state")
+    }
+    kept = {name: position for position, name in enumerate(builder.kept, len(_KEYS))}
+    parser = JobParser(positions, find_unfinished=find_unfinished, kept=kept)
+    if len(whole):
+        builder.add(parser.parse(whole))
+    if owners:
+        builder.add(join_components(parser.parse(components), owners))
+    return parser
+
+
+def refuse_columns(builder: TraceBuilder, title: str, columns: Mapping[str, str]) -> None:
+    """Raise an error if the user maps columns of a format that has none."""
+    if columns:
+        ours, theirs = next(iter(columns.items()))
+        raise InputError(
+            f"does not apply to {builder.source}, got {ours}={theirs}: the columns of {title} "
+            "have fixed meanings",
+            argument="columns",
+        )
