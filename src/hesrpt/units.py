@@ -91,3 +91,16 @@ def format_number(value: float) -> str:
     ('0.354', '27.8', '1,543')
     """
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def format_count(number: float, noun: str) -> str:
+    """Return a number of things in words.
+
+    >>> format_count(1, "job"), format_count(1200, "policy"), format_count(2.5, "server")
+    ('1 job', '1,200 policies', '2.5 servers')
+    """
+    whole = number == int(number) if math.isfinite(number) else False
+    text = f"{int(number):,}" if whole else f"{number:,g}"
+    if number == 1:
+        return f"{text} {noun}"
+    return f"{text} {noun[:-1]}ies" if noun.endswith("y") else f"{text} {noun}s"

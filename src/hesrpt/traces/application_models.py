@@ -1,8 +1,7 @@
-"""Application models of ElastiSim: how long a job takes whose tasks only wait.
+"""Application models of ElastiSim: how long jobs take to wait and to compute.
 
-A model has phases of tasks. Their delays and iterations are numbers or formulas of the arguments of
-a job and its number of nodes. How long tasks take that compute or communicate depends on the
-simulated machine.
+A model has phases of tasks. Their loads and iterations are numbers or formulas of the arguments of
+a job and its number of nodes.
 """
 
 from __future__ import annotations
@@ -12,13 +11,15 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hesrpt.traces.json_jobs import get_number
 
 _WAITING = ("busy_wait", "idle")
-_SHARED = ("total", "all_ranks")  # the delay is divided among the nodes
+_TRANSFERS = ("pfs_read", "pfs_write", "bb_read", "bb_write")
+_SHARED = ("total", "all_ranks")  # the load is divided among the nodes
 _MAX_BYTES = 10_000_000
 _MAX_FORMULA = 200
 _MAX_DEPTH = 20  # of sequences in sequences
@@ -46,43 +47,66 @@ def read_model(directory: Path, path: str) -> Any:
     return None
 
 
-def compute_duration(model: Any, values: Mapping[str, Any]) -> float:
-    """Return the seconds that a model takes, or NaN if they depend on the simulated machine.
+def compute_duration(
+    model: Any, values: Mapping[str, Any], speed: float = math.nan
+) -> tuple[float, bool]:
+    """Return the seconds that a model takes, and whether something was left out.
+
+    Tasks that wait take their delays, and tasks that compute their flops divided by the speed of a
+    node. Communication, input and output are left out. The seconds are NaN if nothing remains, or
+    if a task needs a speed that is unknown.
 
     >>> phase = {"iterations": "steps", "tasks": [{"type": "idle", "delay": "x / num_nodes^0.5"}]}
     >>> compute_duration({"phases": [phase]}, {"steps": 10, "x": 6, "num_nodes": 4})
-    30.0
+    (30.0, False)
     """
     phases = model.get("phases") if isinstance(model, dict) else None
     if not isinstance(phases, list):
-        return math.nan
+        return math.nan, False
     first = [] if model.get("on_init") is None else [model["on_init"]]
-    return math.fsum(_compute_group(phase, values, 0) for phase in (*first, *phases))
+    clock = _Clock(values, speed)
+    seconds = math.fsum(clock.measure_group(phase) for phase in (*first, *phases))
+    return seconds if seconds > 0 or not clock.has_left_out else math.nan, clock.has_left_out
 
 
-def _compute_group(group: Any, values: Mapping[str, Any], depth: int) -> float:
-    """Return the seconds that a phase or a sequence of tasks takes."""
-    tasks = group.get("tasks") if isinstance(group, dict) else None
-    if not isinstance(tasks, list) or depth > _MAX_DEPTH:
+@dataclass
+class _Clock:
+    """Measures how long tasks take for one job."""
+
+    values: Mapping[str, Any]  # arguments and the numbers of nodes and GPUs
+    speed: float  # flops per second of a node
+    has_left_out: bool = False
+
+    def measure_group(self, group: Any, depth: int = 0) -> float:
+        """Return the seconds that a phase or a sequence of tasks takes."""
+        tasks = group.get("tasks") if isinstance(group, dict) else None
+        if not isinstance(tasks, list) or depth > _MAX_DEPTH:
+            return math.nan
+        once = math.fsum(self._measure_task(task, depth) for task in tasks)
+        return once * evaluate(group.get("iterations", 1), self.values)
+
+    def _measure_task(self, task: Any, depth: int) -> float:
+        kind = str(task.get("type")).lower() if isinstance(task, dict) else ""
+        if kind == "sequence":
+            return self.measure_group(task, depth + 1)
+        iterations = evaluate(task.get("iterations", 1), self.values) if kind else math.nan
+        if kind in _WAITING:
+            return iterations * self._share(task, "delay", "pattern")
+        if kind == "cpu" or kind in _TRANSFERS:
+            self.has_left_out |= task.get("bytes") is not None
+            if task.get("flops") is None:
+                return 0.0
+            return iterations * self._share(task, "flops", "computation_pattern") / self.speed
         return math.nan
-    once = math.fsum(_compute_task(task, values, depth) for task in tasks)
-    return once * evaluate(group.get("iterations", 1), values)
 
-
-def _compute_task(task: Any, values: Mapping[str, Any], depth: int) -> float:
-    kind = str(task.get("type")).lower() if isinstance(task, dict) else ""
-    if kind == "sequence":
-        return _compute_group(task, values, depth + 1)
-    if kind not in _WAITING:
-        return math.nan
-    delay, pattern = task.get("delay"), str(task.get("pattern")).lower()
-    if isinstance(delay, list):  # one for each node
-        seconds = max((evaluate(value, values) for value in delay), default=math.nan)
-    else:
-        seconds = evaluate(delay, values)
-    nodes = get_number(values.get("num_nodes")) if pattern in _SHARED else 1.0
-    repeated = seconds * evaluate(task.get("iterations", 1), values)
-    return repeated / nodes if nodes else math.nan
+    def _share(self, task: Mapping[str, Any], load: str, pattern: str) -> float:
+        """Return the load of the node that has most of it."""
+        value = task.get(load)
+        if isinstance(value, list):  # one for each node
+            return max((evaluate(each, self.values) for each in value), default=math.nan)
+        is_shared = str(task.get(pattern)).lower() in _SHARED
+        nodes = get_number(self.values.get("num_nodes")) if is_shared else 1.0
+        return evaluate(value, self.values) / nodes if nodes else math.nan
 
 
 def evaluate(formula: Any, values: Mapping[str, Any]) -> float:

@@ -41,6 +41,7 @@ def read_batsim(document: Any, builder: TraceBuilder, columns: Mapping[str, str]
         compute_runtime=lambda job: delays.compute(job.get("profile")),
         names={"name": "id", "submit": "subtime"},
         machine_servers=machine if is_size else None,
+        expected="a walltime, or a profile that is a delay or a sequence of delays",
     )
 
 

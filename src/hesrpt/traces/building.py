@@ -17,9 +17,11 @@ from hesrpt.validation import shorten
 
 UNREADABLE = "line could not be read"
 UNFINISHED = "had not ended"
-TIMES = "seconds of at least 0 or a date such as 2024-05-01T12:00:00, as in other lines"
-DURATIONS = "seconds, HH:MM:SS, D-HH:MM:SS or amounts such as 1h 30m"
-_NUMBERS = "a number greater than 0"
+_EXPECTED = {
+    "submit": "seconds of at least 0, or a date such as 2024-05-01T12:00:00, as for other jobs",
+    "runtime": "seconds, HH:MM:SS, D-HH:MM:SS or amounts such as 1h 30m",
+    "servers": "a number greater than 0",
+}
 _MAX_VALUE = 1e15  # seconds or servers: larger values are mistakes
 
 
@@ -49,7 +51,6 @@ class _Defect(NamedTuple):
     reason: str
     column: str  # the column at fault; "" for the whole row
     jobs: BoolArray
-    expected: str = ""  # what the column should have held
 
 
 class _Columns(NamedTuple):
@@ -71,6 +72,8 @@ class TraceBuilder:
     dropped: dict[str, int] = field(default_factory=dict)
     #: Sentences on what the reader assumed.
     notes: list[str] = field(default_factory=list)
+    #: What each column should hold.
+    expected: dict[str, str] = field(default_factory=_EXPECTED.copy)
     _examples: dict[str, str] = field(default_factory=dict)  # of dropped jobs, by reason
     _batches: list[_Columns] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
@@ -166,7 +169,8 @@ class TraceBuilder:
         text = jobs.quote(job, defect.column)
         is_repetition = defect.reason.endswith(f" {text}")  # "had run time 0, got '0'"
         got = "" if is_repetition else f", got {shorten(text)}"
-        expected = f"; expected {defect.expected}" if defect.expected else ""
+        has_expectation = not is_repetition and defect.column
+        expected = f"; expected {self.expected[defect.column]}" if has_expectation else ""
         return f"{self.source}:{jobs.places[job]}: {name}{defect.reason}{got}{expected}"
 
 
@@ -175,15 +179,15 @@ def _find_defects(jobs: RawJobs) -> Iterator[_Defect]:
     for reason, affected in jobs.defects.items():
         yield _Defect(reason, "", affected)
     submit, runtime, servers = jobs.submit_times, jobs.runtimes, jobs.servers
-    yield _Defect("had no submission time", "submit", np.isnan(submit), TIMES)
-    yield _Defect("had an invalid submission time", "submit", ~_is_plausible(submit), TIMES)
-    yield _Defect("had no run time", "runtime", np.isnan(runtime), DURATIONS)
+    yield _Defect("had no submission time", "submit", np.isnan(submit))
+    yield _Defect("had an invalid submission time", "submit", ~_is_plausible(submit))
+    yield _Defect("had no run time", "runtime", np.isnan(runtime))
     yield _Defect("had run time 0", "runtime", runtime == 0)
     is_invalid = ~_is_plausible(runtime) | (runtime < 0)
-    yield _Defect("had an invalid run time", "runtime", is_invalid, DURATIONS)
-    yield _Defect("had no servers", "servers", np.isnan(servers) | (servers == 0), _NUMBERS)
+    yield _Defect("had an invalid run time", "runtime", is_invalid)
+    yield _Defect("had no servers", "servers", np.isnan(servers) | (servers == 0))
     is_invalid = ~_is_plausible(servers) | (servers < 0)
-    yield _Defect("had an invalid number of servers", "servers", is_invalid, _NUMBERS)
+    yield _Defect("had an invalid number of servers", "servers", is_invalid)
 
 
 def _is_plausible(values: FloatArray) -> BoolArray:

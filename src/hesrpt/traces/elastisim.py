@@ -1,7 +1,7 @@
 """Workloads of the simulator ElastiSim: JSON with ``jobs`` that refer to application models.
 
 Servers are nodes. A job that can use several numbers of nodes counts as asking for the most. Run
-times follow from application models that only wait, if these files are next to the workload.
+times follow from application models and the platform, if these files are next to the workload.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 from hesrpt.traces.application_models import compute_duration, read_model
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.json_jobs import get_first_job, get_number, refuse_columns
+from hesrpt.traces.platforms import find_platform
 from hesrpt.traces.trace import Trace
 from hesrpt.traces.walltimes import read_workload
+from hesrpt.units import format_count
 
 
 def is_elastisim(document: Any) -> bool:
@@ -30,9 +32,12 @@ def read_elastisim(document: Any, builder: TraceBuilder, columns: Mapping[str, s
     """Read a workload of ElastiSim."""
     refuse_columns(builder, "ElastiSim's workloads", columns)
     directory = Path(builder.source).parent
+    platform = find_platform(directory)
     models: dict[str, Any] = {}
+    partial = 0
 
     def compute_runtime(job: Mapping[str, Any]) -> float:
+        nonlocal partial
         path = job.get("application_model")
         if not isinstance(path, str):
             return math.nan
@@ -40,8 +45,20 @@ def read_elastisim(document: Any, builder: TraceBuilder, columns: Mapping[str, s
             models[path] = read_model(directory, path)
         arguments = job.get("arguments")
         values = dict(arguments) if isinstance(arguments, dict) else {}
-        values |= {"num_nodes": _get_nodes(job), "num_gpus_per_node": _get_gpus(job)}
-        return compute_duration(models[path], values)
+        nodes, gpus = get_number(_get_nodes(job)), _get_gpus(job)
+        values |= {"num_nodes": nodes, "num_gpus_per_node": gpus, "num_gpus": nodes * gpus}
+        speed = platform.speed if platform else math.nan
+        seconds, has_left_out = compute_duration(models[path], values, speed)
+        partial += has_left_out and not math.isnan(seconds)
+        return seconds
+
+    def describe_run_times() -> list[str]:
+        if not partial:
+            return []
+        return [
+            f"the run times of {format_count(partial, 'job')} leave out communication, input and "
+            "output, which depend on the simulated network"
+        ]
 
     return read_workload(
         builder,
@@ -49,6 +66,10 @@ def read_elastisim(document: Any, builder: TraceBuilder, columns: Mapping[str, s
         get_servers=_get_nodes,
         compute_runtime=compute_runtime,
         names={"name": "id", "submit": "submit_time"},
+        machine_servers=platform.nodes if platform else None,
+        describe_run_times=describe_run_times,
+        expected="a walltime, or an application model that waits, or that computes on a platform; "
+        "these files must be next to the workload",
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray, FloatArray, TextArray
 from hesrpt.errors import InputError
+from hesrpt.units import format_count
 
 #: The name of the schedule that the trace itself records, next to the names of policies.
 RECORDED = "as recorded"
@@ -63,8 +64,8 @@ class Trace:
         mask = np.asarray(keep)
         if mask.dtype != np.bool_ or mask.shape != self.submit_times.shape:
             raise InputError(
-                f"must have True or False for each of {len(self)} jobs, "
-                f"got {mask.size} values of type {mask.dtype}",
+                f"must have True or False for each of {format_count(len(self), 'job')}, "
+                f"got {format_count(mask.size, 'value')} of type {mask.dtype}",
                 argument="keep",
             )
         removed = int(np.count_nonzero(~mask))
@@ -93,7 +94,7 @@ def summarise_jobs(used: int, jobs_read: int, dropped: Mapping[str, int]) -> str
     >>> summarise_jobs(18_066, 18_239, {"had run time 0": 171, "line could not be read": 2})
     '18,066 of 18,239 jobs used; 171 had run time 0; 2 lines could not be read'
     """
-    parts = [f"{used:,} of {jobs_read:,} job{'' if jobs_read == 1 else 's'} used"]
+    parts = [f"{used:,} of {format_count(jobs_read, 'job')} used"]
     for reason, count in dropped.items():
         is_plural = reason.startswith("line ") and count != 1
         parts.append(f"{count:,} {'lines' + reason[4:] if is_plural else reason}")

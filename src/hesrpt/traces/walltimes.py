@@ -9,6 +9,7 @@ from typing import Any
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_number
 from hesrpt.traces.trace import Trace
+from hesrpt.units import format_count
 
 
 def read_workload(
@@ -17,15 +18,19 @@ def read_workload(
     get_servers: Callable[[Mapping[str, Any]], Any],
     compute_runtime: Callable[[Mapping[str, Any]], float],
     names: Mapping[str, str],
-    machine_servers: int | None = None,
+    machine_servers: int | None,
+    expected: str,
+    describe_run_times: Callable[[], list[str]] = list,
 ) -> Trace:
     """Read the jobs of a workload, whose times are seconds.
 
     ``compute_runtime`` returns NaN if the run time of a job is unknown, because it depends on the
     simulated machine. Then the walltime stands for it, and the trace has a note. ``names`` are the
-    simulator's names of the name and the submission time.
+    simulator's names of the name and the submission time, and ``expected`` says what a job without
+    a run time needs. ``describe_run_times`` returns notes when all jobs have been read.
     """
     unknown = 0
+    builder.expected["runtime"] = expected
 
     def describe(job: Mapping[str, Any]) -> JsonJob:
         nonlocal unknown
@@ -48,8 +53,8 @@ def read_workload(
     add_jobs(builder, "jobs", jobs, describe)
     if unknown:
         builder.notes.append(
-            f"the walltime stands for the run time of {unknown:,} "
-            f"{'job' if unknown == 1 else 'jobs'}, which the workload does not say: how long a job "
-            "computes depends on the simulated machine"
+            f"the walltime stands for the run time of {format_count(unknown, 'job')}, which the "
+            "workload does not say: how long a job computes depends on the simulated machine"
         )
+    builder.notes += describe_run_times()
     return builder.build(machine_servers=machine_servers)
