@@ -12,12 +12,12 @@ import numpy as np
 from hesrpt import PowerLaw, Workload, plan, plotting, simulate
 from hesrpt.arrays import FloatArray
 from hesrpt.parallel import run_tasks
-from hesrpt.plotting import whatif_figures
+from hesrpt.plotting import fraction_figures, whatif_figures
 from hesrpt.policies import HeSrpt, PolicyLike
 from hesrpt.readers import read_jobs
 from hesrpt.speedups import Speedup
 from hesrpt.traces import read_trace
-from hesrpt.whatif import run_sensitivity
+from hesrpt.whatif import run_fractions, run_sensitivity
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -98,6 +98,11 @@ def main() -> None:
         whatif_figures.draw_sensitivity(sweep),
         HERE / "sensitivity.png",
         description="docs/figures.py: sensitivity",
+    )
+    plotting.save_figure(
+        fraction_figures.draw_fractions(run_fractions(read_trace(EXAMPLES / "cluster.swf"))),
+        HERE / "fractions.png",
+        description="docs/figures.py: fractions",
     )
     both: dict[str, PolicyLike] = {"hesrpt": "hesrpt", "srpt": "srpt"}
     save_advantages(

@@ -22,12 +22,13 @@ def test_whatif_prints_tables_and_writes_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "391 of 400 jobs used; 5 had no run time; 4 had run time 0; 64 servers" in done.stdout
     assert (
-        "mean flow time would fall from 4.12 h (EASY) to 57.7 ± 17.4 min under adaptive, the best "
-        "of 6 policies; equal shares (EQUI) reach 59.4 ± 18.0 min, 2.9% ± 1.9% more" in done.stdout
+        "mean flow time would fall from 4.12 ± 1.60 h (EASY) to 57.7 ± 17.4 min under adaptive, "
+        "the best of 6 policies; equal shares (EQUI) reach 59.4 ± 18.0 min, 2.9% ± 1.9% more"
+        in done.stdout
     )
     assert "under adaptive, a job was resized 1.6 times on average, at no cost" in done.stdout
     assert (tmp_path / "out.html").read_text().startswith("<!DOCTYPE html>")
-    assert len((tmp_path / "out.csv").read_text().splitlines()) == 10
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 11
     assert (tmp_path / "out.png").stat().st_size > 10_000
     assert done.stdout.endswith("wrote out.png\nwrote out.csv\nwrote out.html\n")
 
@@ -93,3 +94,24 @@ def test_sensitivity_prints_limits_and_draws_a_chart(tmp_path: Path) -> None:
         in done.stdout
     )
     assert (tmp_path / "chart.svg").stat().st_size > 10_000
+
+
+def test_fractions_say_when_it_pays_and_draw_a_chart(tmp_path: Path) -> None:
+    table = "submit,servers,runtime,user,elastic\n" + "".join(
+        f"{n},{1 + n % 3},{20 + n % 7},u{n % 5},{'yes' if n % 2 else 'no'}\n" for n in range(40)
+    )
+    (tmp_path / "trace.csv").write_text(table)
+    options = "--servers 4 --p 0.5 --policies easy,equi --fractions chart.svg --malleable"
+    done = call("whatif", "trace.csv", *options.split(), "0.5 of users", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "malleable or moldable: 0.5 of the users, drawn at random (seed 0); " in done.stdout
+    assert "% of the users on, with a mean flow time of " in done.stdout
+    assert (tmp_path / "chart.svg").stat().st_size > 10_000
+    options = "--servers 4 --p 0.5 --policies easy,equi --json --malleable elastic"
+    done = call("whatif", "trace.csv", *options.split(), cwd=tmp_path)
+    assert json.loads(done.stdout)["malleable_jobs"] == 20
+    done = call("whatif", "trace.csv", *options.split(), "--malleable", "gpus", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "trace.csv:1: has no column 'gpus'; its columns are: submit, serv" in done.stderr
+    done = call("whatif", "trace.csv", *options.split(), "--malleable", "2", cwd=tmp_path)
+    assert done.stderr == "hesrpt: --malleable must be a fraction between 0 and 1, got 2\n"

@@ -14,7 +14,8 @@ from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
 from hesrpt.units import format_duration_with_margin
 from hesrpt.whatif import run_study
-from hesrpt.whatif.study import DEFAULT_POLICIES, SIZE_CLASSES
+from hesrpt.whatif.job_groups import SIZE_CLASSES
+from hesrpt.whatif.study import DEFAULT_POLICIES
 
 
 def test_study_of_two_equal_jobs() -> None:
@@ -156,10 +157,11 @@ def test_size_classes_show_who_pays(example_trace: Trace) -> None:
     study = run_study(example_trace, policies=["equi", "hesrpt"])
     rows = study.rows_by_size()
     assert sum(row["jobs"] for row in rows) == len(study.trace)
-    assert [row["class"] for row in rows] == [size_class.title for size_class in SIZE_CLASSES]
+    assert [row["group"] for row in rows] == [size_class.title for size_class in SIZE_CLASSES]
     # heSRPT favours small jobs over large ones, compared with EQUI.
-    assert rows[0]["hesrpt"] < rows[0]["equi"]
-    assert rows[-1]["hesrpt"] > rows[-1]["equi"]
+    for metric in ("mean_flow_time", "mean_slowdown"):
+        assert rows[0][metric]["hesrpt"] < rows[0][metric]["equi"]
+        assert rows[-1][metric]["hesrpt"] > rows[-1][metric]["equi"]
 
 
 def test_overload_is_noted() -> None:
@@ -198,9 +200,19 @@ def test_recorded_schedule_is_noted_if_partial_or_missing(example_trace: Trace) 
     start_times = example_trace.start_times.copy()
     start_times[7] = np.nan
     incomplete = run_study(replace(example_trace, start_times=start_times), policies=["easy"])
-    assert RECORDED not in incomplete.runs
     assert incomplete.notes[-1] == (
-        "the recorded schedule is not shown: 1 job has no recorded start"
+        "1 job has no recorded start: the recorded schedule lets it wait as long as the job "
+        "submitted before"
+    )
+    waits = example_trace.start_times - example_trace.submit_times
+    recorded = incomplete.runs[RECORDED].flow_times - example_trace.runtimes
+    assert recorded[7] == pytest.approx(waits[6])
+    assert np.delete(recorded, 7) == pytest.approx(np.delete(waits, 7))
+    start_times[:10] = np.nan
+    missing = run_study(replace(example_trace, start_times=start_times), policies=["easy"])
+    assert RECORDED not in missing.runs
+    assert missing.notes[-1] == (
+        "the recorded schedule is not shown: 10 jobs have no recorded start"
     )
 
 

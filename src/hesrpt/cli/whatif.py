@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +30,7 @@ from hesrpt.cli.terminal import show_progress
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.whatif import Sensitivity, Study
+    from hesrpt.whatif import Study, Variations
 
 _TRACE_PANEL = "Reading the trace"
 
@@ -87,6 +88,16 @@ def whatif(
             "asked for (2x), the largest request in the trace (largest), several of these, or "
             "none. Sizes do not depend on it.",
             show_default="4x,largest",
+        ),
+    ] = None,
+    malleable: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHICH",
+            help="Which jobs are malleable: a fraction of the jobs (0.3), of users or of "
+            'server-hours ("0.3 of users"), drawn at random; a column with true or false; or a '
+            'condition ("servers >= 8 and runtime > 3600"). The others stay rigid under EASY.',
+            show_default="all",
         ),
     ] = None,
     bound: Annotated[
@@ -171,6 +182,15 @@ def whatif(
             "stops paying off as .png, .svg or .pdf.",
         ),
     ] = None,
+    fractions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=OUTPUT_PANEL,
+            help="Vary the malleable fraction, and save a plot of how many must change before it "
+            "pays as .png, .svg or .pdf.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -190,22 +210,34 @@ def whatif(
     """
     from hesrpt.cli.whatif_tables import print_studies
     from hesrpt.traces import read_trace
-    from hesrpt.whatif import assume_speedup, run_sensitivity, run_study
+    from hesrpt.whatif import (
+        RIGID,
+        Variations,
+        assume_speedup,
+        parse_malleability,
+        run_fractions,
+        run_sensitivity,
+        run_study,
+    )
 
-    check_output_files(source=trace, figures=[plot, sensitivity], reports=[report], others=[csv])
+    check_output_files(
+        source=trace, figures=[plot, sensitivity, fractions], reports=[report], others=[csv]
+    )
     if (p is None) == (curves is None):
         raise InputError("choose one of --p or --speedups")
     powers = [None] if p is None else _split_powers(p)
     assumptions = [
         assume_speedup(power, curves=curves, max_servers=max_servers) for power in powers
     ]
-    if len(assumptions) > 1 and (sensitivity or report or plot or csv):
-        raise InputError("--plot, --csv, --report and --sensitivity need a single --p")
+    if len(assumptions) > 1 and (sensitivity or fractions or report or plot or csv):
+        raise InputError("--plot, --csv, --report, --sensitivity and --fractions need a single --p")
+    chosen = parse_malleability(malleable)
     with show_progress("reading", hidden=as_json) as progress:
         jobs = read_trace(
             trace,
             format=format,
             columns=None if columns is None else _parse_columns(columns),
+            labels=chosen.labels,
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )
@@ -231,21 +263,37 @@ def whatif(
                     servers,
                     assumption,
                     policies=names,
+                    malleable=chosen,
                     bound=bound,
                     progress=progress,
                     **options,
                 )
             )
-    sweep = None
+    variations = Variations()
     if sensitivity is not None:
         with show_progress("sensitivity", hidden=as_json) as progress:
-            sweep = run_sensitivity(jobs, servers, assumptions[0], progress=progress, **options)
-    _write_files(studies[0], sweep, csv, plot, report, sensitivity)
+            swept = run_sensitivity(
+                jobs, servers, assumptions[0], malleable=chosen, progress=progress, **options
+            )
+            variations = replace(variations, sensitivity=swept)
+    if fractions is not None:
+        with show_progress("fractions", hidden=as_json) as progress:
+            counted = run_fractions(
+                jobs,
+                servers,
+                assumptions[0],
+                counted=chosen.counted,
+                policies=None if names is None else [name for name in names if name not in RIGID],
+                progress=progress,
+                **options,
+            )
+            variations = replace(variations, fractions=counted)
+    _write_files(studies[0], variations, csv, plot, report, sensitivity, fractions)
     if as_json:
-        print(json.dumps(_as_json(studies, sweep), indent=2, allow_nan=False))
+        print(json.dumps(_as_json(studies, variations), indent=2, allow_nan=False))
     else:
-        print_studies(studies, sweep)
-        print_locations(plot, csv, report, sensitivity)
+        print_studies(studies, variations)
+        print_locations(plot, csv, report, sensitivity, fractions)
 
 
 def _split_powers(text: str) -> list[str | None]:
@@ -272,11 +320,12 @@ def _parse_columns(text: str) -> dict[str, str]:
 
 def _write_files(
     study: Study,
-    sweep: Sensitivity | None,
+    variations: Variations,
     csv: Path | None,
     plot: Path | None,
     report: Path | None,
-    chart: Path | None,
+    sensitivity_chart: Path | None,
+    fraction_chart: Path | None,
 ) -> None:
     if csv is not None:
         from hesrpt.files import write_csv
@@ -287,20 +336,26 @@ def _write_files(
         from hesrpt.plotting.whatif_figures import draw_overview
 
         save_figure(draw_overview(study), plot, description=study.conclusion)
-    if chart is not None and sweep is not None:
+    if sensitivity_chart is not None and variations.sensitivity is not None:
         from hesrpt.plotting import save_figure
         from hesrpt.plotting.whatif_figures import draw_sensitivity
 
-        save_figure(draw_sensitivity(sweep), chart, description=study.conclusion)
+        figure = draw_sensitivity(variations.sensitivity)
+        save_figure(figure, sensitivity_chart, description=study.conclusion)
+    if fraction_chart is not None and variations.fractions is not None:
+        from hesrpt.plotting import save_figure
+        from hesrpt.plotting.fraction_figures import draw_fractions
+
+        figure = draw_fractions(variations.fractions)
+        save_figure(figure, fraction_chart, description=study.conclusion)
     if report is not None:
         from hesrpt.whatif.report import write_report
 
-        write_report(study, report)
+        write_report(study, report, variations)
 
 
-def _as_json(studies: list[Study], sweep: Sensitivity | None) -> Any:
+def _as_json(studies: list[Study], variations: Variations) -> Any:
     """Return a study as JSON values, or a list of them if there are several."""
     results = [study.as_json() for study in studies]
-    if sweep is not None:
-        results[0]["sensitivity"] = sweep.rows()
+    results[0] |= variations.as_json()
     return results if len(results) > 1 else results[0]

@@ -12,13 +12,13 @@ from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
-from hesrpt.whatif import Sensitivity, Study
+from hesrpt.whatif import Study, Variations
 
 _STATISTICS = ("mean", "median", "p95", "p99")
 
 
-def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
-    """Print the tables and the conclusion of each study, and where heSRPT stops paying off."""
+def print_studies(studies: Sequence[Study], variations: Variations) -> None:
+    """Print the tables and the conclusion of each study, and what variations of it show."""
     console = create_console(soft_wrap=True)
     first = studies[0]
     load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
@@ -55,9 +55,12 @@ def print_studies(studies: Sequence[Study], sweep: Sensitivity | None) -> None:
         for sentence in (*study.caveats, study.distance):
             if sentence is not None:
                 console.print(literal(sentence))
-        if study is not studies[-1] or sweep is not None:
+        if study is not studies[-1]:
             console.print()
-    for line in sweep.describe_limits() if sweep is not None else ():
+    lines = variations.describe()
+    if lines:
+        console.print()
+    for line in lines:
         console.print(literal(line))
 
 

@@ -112,10 +112,10 @@ def draw_size_classes(study: Study) -> Figure:
         style = get_style(policy)
         axes.plot(
             np.arange(len(rows)) + offset,
-            [row[policy] / HOUR for row in rows],
+            [row["mean_flow_time"][policy] / HOUR for row in rows],
             **style.line_options | {"linestyle": "none", "markersize": 6},
         )
-    axes.set_xticks(range(len(rows)), [f"{row['class']}\n({row['jobs']:,} jobs)" for row in rows])
+    axes.set_xticks(range(len(rows)), [f"{row['group']}\n({row['jobs']:,} jobs)" for row in rows])
     for border in range(1, len(rows)):
         axes.axvline(border - 0.5, color="#CCCCCC", linewidth=0.8)
     axes.grid(visible=False, axis="x")

@@ -216,7 +216,8 @@ class Adaptive(RankedPolicy):
         times = state.remaining
         if state.speedups.shared is None:
             gains = estimate_gains(state.speedups)
-            times = times / state.speedups.rate(state.servers * gains / gains.sum())
+            servers = state.servers or 1.0  # rigid jobs may have left none for now
+            times = times / state.speedups.rate(servers * gains / gains.sum())
         return np.argsort(times / weights, kind="stable")[::-1]
 
 

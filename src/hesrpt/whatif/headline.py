@@ -62,7 +62,14 @@ def half_width(run: Simulation) -> float:
 
 def compare_runs(policy: str, other: str, runs: dict[str, Simulation]) -> Difference | None:
     """Return the difference between two policies; None if there are too few jobs."""
-    means, others = batch_means(runs[policy].flow_times), batch_means(runs[other].flow_times)
+    return compare_flow_times(policy, runs[policy].flow_times, other, runs[other].flow_times)
+
+
+def compare_flow_times(
+    policy: str, flow_times: FloatArray, other: str, other_flow_times: FloatArray
+) -> Difference | None:
+    """Return the difference between the mean flow times under two policies."""
+    means, others = batch_means(flow_times), batch_means(other_flow_times)
     if means is None or others is None:
         return None
     return estimate_difference(
@@ -89,11 +96,25 @@ def describe_result(runs: dict[str, Simulation], assumed: str) -> str:
             f"{assumed}, {subject} would change nothing: {format_duration(before)}, as under {name}"
         )
     verb = "fall" if after < before else "rise"
+    difference = compare_runs(best, base, runs)
+    is_unclear = difference is not None and not difference.is_clear
     return (
-        f"{assumed}, mean flow time would {verb} from {format_duration(before)} ({name}) to "
+        f"{assumed}, mean flow time would {verb} from {_format_mean(runs[base])} ({name}) to "
         f"{_format_mean(runs[best])} under {get_title(best)}{which}"
+        f"{', which is no clear difference' if is_unclear else ''}"
         f"{_describe_equi(best, malleable, runs)}"
     )
+
+
+def describe_moldable(best: str, runs: dict[str, Simulation]) -> list[str]:
+    """Return a sentence on jobs that choose their servers only once, compared with the best."""
+    if MOLDABLE not in runs:
+        return []
+    more = runs[MOLDABLE].mean_flow_time / runs[best].mean_flow_time - 1
+    return [
+        "moldable jobs, which choose their servers once, when they start, would reach "
+        f"{_format_mean(runs[MOLDABLE])} ({more:+.0%} compared with {get_title(best)})"
+    ]
 
 
 def _describe_equi(best: str, malleable: tuple[str, ...], runs: dict[str, Simulation]) -> str:

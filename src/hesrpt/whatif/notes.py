@@ -62,19 +62,6 @@ def describe_estimates(trace: Trace, sizes: str) -> list[str]:
     return notes
 
 
-def describe_recorded(without_start: int, trace: Trace, is_part: bool) -> list[str]:
-    """Return sentences on the recorded schedule."""
-    if 0 < without_start < len(trace):
-        jobs = "1 job has" if without_start == 1 else f"{without_start:,} jobs have"
-        return [f"the recorded schedule is not shown: {jobs} no recorded start"]
-    if without_start == 0 and is_part:
-        return [
-            "recorded waits are those of the whole trace; simulations start on an empty machine, "
-            "without the jobs that were left out"
-        ]
-    return []
-
-
 def describe_overload(trace: Trace, servers: int) -> list[str]:
     """Return a sentence if users asked for more than the machine has."""
     load = compute_offered_load(trace, servers)

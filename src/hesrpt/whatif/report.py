@@ -19,19 +19,20 @@ from hesrpt.files import write_text
 from hesrpt.plotting import whatif_figures
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
-from hesrpt.whatif.study import Study
+from hesrpt.whatif.study_results import Study
+from hesrpt.whatif.variations import Variations
 
 _STATISTICS = ("mean", "median", "p95", "p99")
 # Matplotlib would write web addresses into this metadata.
 _OMITTED_METADATA = ("Date", "Creator", "Format", "Type")
 
 
-def write_report(study: Study, path: str | Path) -> None:
+def write_report(study: Study, path: str | Path, variations: Variations | None = None) -> None:
     """Write the report of a study atomically."""
-    write_text(path, render_report(study))
+    write_text(path, render_report(study, variations))
 
 
-def render_report(study: Study) -> str:
+def render_report(study: Study, variations: Variations | None = None) -> str:
     """Return the report of a study as HTML."""
     environment = Environment(
         loader=PackageLoader("hesrpt", "whatif"),

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
-from hesrpt.whatif.study import Study, run_study
+from hesrpt.whatif.study import run_study
+from hesrpt.whatif.study_results import Study
 
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 RESIZE_COSTS = (0.0, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)  # seconds

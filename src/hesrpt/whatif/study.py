@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from math import ceil, isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from hesrpt._version import __version__
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.optimal.bounds import LowerBound
-from hesrpt.policies import HeSrpt, Policy, RigidDiscipline, Rounded, get_policy
-from hesrpt.policies.registry import get_title
-from hesrpt.schedule import summarise
+from hesrpt.policies import HeSrpt, Moldable, Policy, RigidDiscipline, Rounded, get_policy
 from hesrpt.simulator.replications import Replication, run_with_bounds
-from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
-from hesrpt.units import HOUR, format_duration
 from hesrpt.validation import check_choice, check_flag, check_whole_number
 from hesrpt.whatif.assumptions import Assumption, assume_speedup
 from hesrpt.whatif.extrapolation import (
     OTHER_LIMITS,
-    Extrapolation,
     OtherLimit,
     list_other_limits,
     measure_extrapolation,
 )
-from hesrpt.whatif.headline import choose_headline, describe_result, half_width
+from hesrpt.whatif.headline import choose_headline
+from hesrpt.whatif.malleability import (
+    Malleability,
+    describe_malleable_jobs,
+    parse_malleability,
+)
 from hesrpt.whatif.notes import (
     describe_curves,
     describe_estimates,
     describe_options,
     describe_overload,
-    describe_recorded,
 )
+from hesrpt.whatif.recorded import build_recorded_run, describe_recorded
 from hesrpt.whatif.request_limits import ServerLimit
-from hesrpt.whatif.selection import compute_offered_load, select_jobs
+from hesrpt.whatif.selection import select_jobs
 from hesrpt.whatif.study_jobs import build_jobs
+from hesrpt.whatif.study_results import Study
 from hesrpt.workload import Workload
 
 #: The policies of a study by default.
 DEFAULT_POLICIES = (
     "fcfs",
     "easy",
+    "moldable",
     "equi",
     "srpt",
     "adaptive",
@@ -63,146 +60,13 @@ SIZES = ("exact", "estimates")
 _MAX_JOBS_TO_PLAN = 1000
 
 
-class SizeClass(NamedTuple):
-    """The jobs between two quantiles of the server-seconds used, given as fractions."""
-
-    title: str
-    low: float
-    high: float
-
-
-SIZE_CLASSES = (
-    SizeClass("the smallest half", 0.0, 0.5),
-    SizeClass("the next 40%", 0.5, 0.9),
-    SizeClass("the next 9%", 0.9, 0.99),
-    SizeClass("the largest 1%", 0.99, 1.0),
-)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Study:
-    """Simulations of the jobs of a trace under several policies."""
-
-    trace: Trace  # the jobs that were simulated
-    servers: int
-    assumption: Assumption
-    runs: dict[str, Simulation]  # by policy
-    resize_cost: float = 0.0  # seconds for which a resized job pauses
-    notes: tuple[str, ...] = ()  # sentences on options and on the trace
-    bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
-    extrapolation: Extrapolation | None = None  # how far malleable policies went beyond the trace
-
-    @cached_property
-    def load(self) -> float:
-        """The server-seconds that users asked for, divided by those available in that time."""
-        return compute_offered_load(self.trace, self.servers)
-
-    def slowdowns(self, policy: str) -> FloatArray:
-        """Return each job's flow time divided by its run time in the trace."""
-        return self.runs[policy].flow_times / self.trace.runtimes
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row of metrics for each policy."""
-        return [
-            {
-                "policy": policy,
-                **summarise("flow_time", run.flow_times),
-                **summarise("slowdown", self.slowdowns(policy)),
-                "makespan": run.makespan,
-                "utilisation": run.utilisation,
-                "overloaded": run.is_overloaded,
-                "mean_flow_time_half_width": _none_if_nan(half_width(run)),
-                **_summarise_tally(run),
-                **({} if self.bound is None else {"above_bound": self.bound.gap(run)}),
-            }
-            for policy, run in self.runs.items()
-        ]
-
-    def rows_by_size(self) -> list[dict[str, Any]]:
-        """Return a row of mean flow times by policy for each class of job sizes."""
-        jobs = len(self.trace)
-        ranks = np.empty(jobs)
-        ranks[np.argsort(self.trace.servers * self.trace.runtimes, kind="stable")] = np.arange(jobs)
-        rows = []
-        for title, low, high in SIZE_CLASSES:
-            members = (ranks >= low * jobs) & (ranks < high * jobs)
-            if members.any():
-                means = {
-                    policy: float(run.flow_times[members].mean())
-                    for policy, run in self.runs.items()
-                }
-                rows.append({"class": title, "jobs": int(members.sum()), **means})
-        return rows
-
-    @property
-    def conclusion(self) -> str:
-        """The result in a sentence, without an initial capital or a full stop."""
-        return describe_result(self.runs, f"with malleable jobs and {self.assumption.text}")
-
-    @property
-    def headline_policy(self) -> str | None:
-        """The policy that the conclusion is about: the best malleable one."""
-        return choose_headline(self.runs).best
-
-    @property
-    def caveats(self) -> list[str]:
-        """Sentences on what the conclusion rests on, about the policy that it names."""
-        best = self.headline_policy
-        if best is None:
-            return []
-        sentences = [] if self.extrapolation is None else self.extrapolation.describe(best)
-        row = next(row for row in self.rows() if row["policy"] == best)
-        if row["resizes_per_job"] is not None:
-            lost = f", and {row['server_time_lost']:.1%} of server time was lost to it"
-            sentences.append(
-                f"under {get_title(best)}, a job was resized {row['resizes_per_job']:.1f} times on "
-                f"average{lost if self.resize_cost > 0 else ', at no cost'}"
-            )
-        return sentences
-
-    @property
-    def distance(self) -> str | None:
-        """How far the policy of the conclusion is from the bound, as a sentence like that."""
-        if self.bound is None:
-            return None
-        policy = self.headline_policy or min(
-            self.runs, key=lambda policy: self.runs[policy].mean_flow_time
-        )
-        percentage = ceil(100 * self.bound.gap(self.runs[policy]))
-        return (
-            f"{get_title(policy)} is at most {percentage}% above what any scheduler could reach on "
-            f"this log, a mean flow time of {format_duration(self.bound.mean)}"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the study as JSON values."""
-        return {
-            "hesrpt": __version__,
-            "trace": self.trace.source,
-            "jobs": len(self.trace),
-            "jobs_read": self.trace.jobs_read,
-            "dropped": dict(self.trace.dropped),
-            "servers": self.servers,
-            "load": self.load if np.isfinite(self.load) else None,
-            "assumption": self.assumption.text,
-            "notes": list(self.notes),
-            "conclusion": self.conclusion,
-            "best": self.headline_policy,
-            "caveats": self.caveats,
-            "extrapolation": None if self.extrapolation is None else asdict(self.extrapolation),
-            "lower_bound": None if self.bound is None else self.bound.mean,
-            "proof": None if self.bound is None else self.bound.proof,
-            "policies": self.rows(),
-            "size_classes": self.rows_by_size(),
-        }
-
-
 def run_study(
     trace: Trace,
     servers: int | None = None,
     assumption: Assumption | float | str = 0.7,
     *,
     policies: Sequence[str] | None = None,
+    malleable: float | str | Malleability | None = None,
     window: str | None = None,
     min_runtime: float = 0.0,
     load: float | None = None,
@@ -231,8 +95,14 @@ def run_study(
         How jobs speed up: the p of k^p, or an assumption from :func:`assume_speedup`.
     policies
         Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
+        With "moldable", jobs choose their servers once, when they start.
         By default all of :data:`DEFAULT_POLICIES`, except "optimal" if there are many jobs with
         different speedups: it would take too long.
+    malleable
+        Which jobs are malleable, or moldable: all by default; a fraction such as 0.3 of the jobs,
+        "0.3 of users" or "0.3 of server-hours", drawn at random with the seed; or those that meet a
+        condition such as "servers >= 8 and user != 'ann'", or for which a column says true. The
+        others stay rigid under EASY (:mod:`hesrpt.simulator.beside_rigid`).
     window
         Study only the jobs submitted in this part of the trace, such as "10d..40d".
     min_runtime
@@ -268,10 +138,12 @@ def run_study(
         trace, machine, window=window, min_runtime=min_runtime, load=load, strict=strict
     )
     check_choice("sizes", sizes, SIZES)
-    jobs = build_jobs(used, machine, assumption, seed)
-    rigid, malleable = jobs.build_rigid(), jobs.build_malleable()
+    chosen_jobs = parse_malleability(malleable)
+    is_malleable = chosen_jobs.select(used, seed)
+    jobs = build_jobs(used, machine, assumption, seed, is_malleable)
+    as_rigid, as_malleable = jobs.build_rigid(), jobs.build_malleable()
     if policies is None:
-        can_plan = malleable.speedups.shared is not None or len(used) <= _MAX_JOBS_TO_PLAN
+        can_plan = as_malleable.speedups.shared is not None or len(used) <= _MAX_JOBS_TO_PLAN
         policies = [policy for policy in DEFAULT_POLICIES if can_plan or policy != "optimal"]
     if not policies:
         raise InputError("must name at least one policy", argument="policies")
@@ -287,11 +159,12 @@ def run_study(
 
     def replicate(policy: str, workload: Workload, tallying: bool = False) -> Replication:
         chosen = _create_policy(policy, len(used))
-        served = rigid if isinstance(chosen, RigidDiscipline) else workload
+        is_rigid = isinstance(chosen, RigidDiscipline) and not isinstance(chosen, Moldable)
+        served = as_rigid if is_rigid else workload
         return Replication(served, float(machine), chosen, options, tallying)
 
     replications: dict[tuple[str, ServerLimit | None], Replication] = {
-        (policy, None): replicate(policy, malleable, tallying=True) for policy in policies
+        (policy, None): replicate(policy, as_malleable, tallying=True) for policy in policies
     }
     for limit in list_other_limits(jobs) if other_limits else ():
         limited = jobs.build_malleable(limit)
@@ -305,8 +178,8 @@ def run_study(
         True,
         progress,
     )
-    without_start = int(np.count_nonzero(np.isnan(used.start_times)))
-    runs = {} if without_start else {RECORDED: build_recorded_run(used, rigid, machine)}
+    recorded = build_recorded_run(used, as_rigid, machine)
+    runs = {} if recorded is None else {RECORDED: recorded}
     runs |= {policy: simulations[policy, None] for policy in policies}
     others: dict[ServerLimit, dict[str, float]] = {}
     for (policy, other), simulation in simulations.items():
@@ -314,10 +187,11 @@ def run_study(
             others.setdefault(other, {})[policy] = simulation.mean_flow_time
     notes = [
         *used.notes,
+        *describe_malleable_jobs(used, chosen_jobs, is_malleable, seed),
         *describe_options(resize_cost, size_error, seed, load),
         *describe_estimates(used, sizes),
         *describe_curves(jobs),
-        *describe_recorded(without_start, used, window is not None or min_runtime > 0),
+        *describe_recorded(used, window is not None or min_runtime > 0),
         *describe_overload(used, machine),
     ]
     return Study(
@@ -325,6 +199,8 @@ def run_study(
         servers=machine,
         assumption=assumption,
         runs=runs,
+        is_malleable=is_malleable,
+        malleability=chosen_jobs,
         resize_cost=float(resize_cost),
         notes=tuple(notes),
         bound=bounds[0] if bounds else None,
@@ -336,15 +212,6 @@ def run_study(
     )
 
 
-def build_recorded_run(trace: Trace, workload: Workload, servers: int) -> Simulation:
-    """Return the schedule that the trace records."""
-    from hesrpt.simulator.backfilling import run_times
-
-    starts = np.maximum(trace.start_times, trace.submit_times)
-    ends = starts + run_times(workload)
-    return record_unresized_jobs(workload, float(servers), starts, ends, trace.servers, RECORDED)
-
-
 def _relate_estimates(trace: Trace) -> FloatArray:
     """Return the sizes that follow from the users' estimates, relative to the true sizes."""
     known = np.isfinite(trace.estimates)
@@ -354,23 +221,6 @@ def _relate_estimates(trace: Trace) -> FloatArray:
             argument="sizes",
         )
     return np.where(known, trace.estimates / trace.runtimes, 1.0)
-
-
-def _summarise_tally(run: Simulation) -> dict[str, float | None]:
-    """Return the mean number of resizes of a job, and the server time that they cost."""
-    tally = run.tally
-    if tally is None:
-        return {"resizes_per_job": None, "server_hours_lost": None, "server_time_lost": None}
-    lost = float(tally.server_seconds_lost.sum())
-    return {
-        "resizes_per_job": float(tally.resizes.mean()),
-        "server_hours_lost": lost / HOUR,
-        "server_time_lost": lost / float(tally.server_seconds.sum()),
-    }
-
-
-def _none_if_nan(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def _create_policy(name: str, jobs: int) -> Policy | RigidDiscipline:

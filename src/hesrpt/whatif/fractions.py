@@ -1,0 +1,191 @@
+"""How many jobs must be malleable before it pays: mean flow time over the malleable fraction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.policies.registry import get_title
+from hesrpt.simulator.intervals import Difference
+from hesrpt.traces import Trace
+from hesrpt.units import format_duration
+from hesrpt.whatif.assumptions import Assumption
+from hesrpt.whatif.headline import compare_flow_times
+from hesrpt.whatif.malleability import Malleability, measure_parts
+from hesrpt.whatif.study import run_study
+from hesrpt.whatif.study_results import Study
+
+FRACTIONS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+#: The policies for the jobs that change, unless others are chosen.
+POLICIES = ("moldable", "equi", "adaptive")
+_BASE = "easy"
+
+
+@dataclass(frozen=True)
+class FractionPoint:
+    """What happens if a fraction of the jobs changes; one entry per policy in each mapping."""
+
+    fraction: float  # that was asked for
+    of_jobs: float  # the fraction of the jobs that changes …
+    of_server_hours: float  # … and of the server-hours
+    flow_times: dict[str, float]  # means over all jobs
+    changed: dict[str, float]  # mean of the jobs that change, relative to these under EASY
+    unchanged: dict[str, float]  # the same for the other jobs
+    differences: dict[str, Difference | None]  # from EASY; None if there are too few jobs
+
+    def is_better(self, policy: str, base: float) -> bool:
+        """Whether all jobs together are better off than under EASY, beyond doubt if possible."""
+        difference = self.differences[policy]
+        if difference is not None:
+            return difference.is_clear and difference.percentage < 0
+        return self.flow_times[policy] < base
+
+
+@dataclass(frozen=True, eq=False)
+class FractionSweep:
+    """Mean flow times as more and more jobs become malleable; the others stay rigid under EASY."""
+
+    study: Study  # with rigid jobs only
+    counted: str  # what the fractions are fractions of
+    points: tuple[FractionPoint, ...]
+
+    @property
+    def base(self) -> float:
+        """The mean flow time if all jobs are rigid."""
+        return self.study.runs[_BASE].mean_flow_time
+
+    @property
+    def policies(self) -> list[str]:
+        """The policies for the jobs that change."""
+        return list(self.points[0].flow_times)
+
+    def describe(self) -> list[str]:
+        """Return sentences that say, for each policy, how many must change before it pays."""
+        return [
+            sentence
+            for policy in self.policies
+            for sentence in (self._describe_gain(policy), self._describe_incentive(policy))
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each fraction and policy."""
+        return [
+            {
+                "fraction": point.fraction,
+                "of_jobs": point.of_jobs,
+                "of_server_hours": point.of_server_hours,
+                "policy": policy,
+                "mean_flow_time": point.flow_times[policy],
+                "changed_jobs_relative_to_easy": point.changed.get(policy),
+                "unchanged_jobs_relative_to_easy": point.unchanged.get(policy),
+            }
+            for point in self.points
+            for policy in self.policies
+        ]
+
+    def _describe_gain(self, policy: str) -> str:
+        name, what = get_title(policy), self.counted
+        last = self.points[-1]
+        # From the first of these on, all larger fractions pay too.
+        paying = list(
+            takewhile(lambda point: point.is_better(policy, self.base), reversed(self.points))
+        )
+        if not paying:
+            return (
+                f"{name}: it does not clearly pay, not even if {last.fraction:.0%} of the {what} "
+                f"change: mean flow time would be {format_duration(last.flow_times[policy])} "
+                f"instead of {format_duration(self.base)}"
+            )
+        first = paying[-1]
+        text = (
+            f"{name}: it pays from {first.fraction:.0%} of the {what} on, with a mean flow time of "
+            f"{format_duration(first.flow_times[policy])} instead of {format_duration(self.base)}"
+        )
+        gain = self.base - last.flow_times[policy]
+        half = next(
+            (
+                point
+                for point in self.points
+                if gain > 0 and self.base - point.flow_times[policy] >= gain / 2
+            ),
+            None,
+        )
+        if half is None or half is last or last.fraction < 1:
+            return text
+        return f"{text}; {half.fraction:.0%} reach half of what all together gain"
+
+    def _describe_incentive(self, policy: str) -> str:
+        name = get_title(policy)
+        worse = [
+            f"{point.fraction:.0%}" for point in self.points if point.changed.get(policy, 0) > 1
+        ]
+        if not worse:
+            return f"{name}: the jobs that change are better off at every fraction tried"
+        if len(worse) == len(self.points):
+            return f"{name}: the jobs that change are worse off at every fraction tried"
+        return f"{name}: the jobs that change are worse off at {', '.join(worse)}"
+
+
+def run_fractions(
+    trace: Trace,
+    servers: int | None = None,
+    assumption: Assumption | float | str = 0.7,
+    *,
+    counted: str = "jobs",
+    fractions: Sequence[float] = FRACTIONS,
+    policies: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> FractionSweep:
+    """Replay a trace with more and more malleable jobs, and the others rigid under EASY.
+
+    ``counted`` says what the fractions are fractions of: "jobs", "users" or "server-hours". The
+    jobs that change at one fraction also change at each larger one. The other arguments are those
+    of :func:`run_study`.
+    """
+    options["other_limits"] = False
+    names = list(POLICIES if policies is None else policies)
+    steps = len(fractions)
+    study = run_study(trace, servers, assumption, policies=(_BASE,), **options)
+    before = study.runs[_BASE].flow_times
+    points = []
+    for done, fraction in enumerate(fractions):
+        if progress is not None:
+            progress(done, steps)
+        replayed = run_study(
+            trace,
+            servers,
+            assumption,
+            policies=names,
+            malleable=Malleability(fraction, counted),
+            **options,
+        )
+        flow_times = {policy: replayed.runs[policy].flow_times for policy in names}
+        is_changed = replayed.is_malleable
+        points.append(
+            FractionPoint(
+                fraction,
+                *measure_parts(study.trace, is_changed),
+                flow_times={policy: float(times.mean()) for policy, times in flow_times.items()},
+                changed=_relate(flow_times, before, is_changed),
+                unchanged=_relate(flow_times, before, ~is_changed),
+                differences={
+                    policy: compare_flow_times(policy, times, _BASE, before)
+                    for policy, times in flow_times.items()
+                },
+            )
+        )
+    return FractionSweep(study=study, counted=counted, points=tuple(points))
+
+
+def _relate(
+    flow_times: dict[str, FloatArray], before: FloatArray, members: BoolArray
+) -> dict[str, float]:
+    """Return the mean flow time of some jobs relative to that under EASY, by policy."""
+    if not members.any():
+        return {}
+    base = float(before[members].mean())
+    return {policy: float(times[members].mean()) / base for policy, times in flow_times.items()}

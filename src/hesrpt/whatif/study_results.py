@@ -1,0 +1,229 @@
+"""The results of a study: metrics by policy and by group of jobs, and sentences about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from math import ceil, isfinite
+from typing import Any
+
+import numpy as np
+
+from hesrpt._version import __version__
+from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.optimal.bounds import LowerBound
+from hesrpt.policies.registry import get_title
+from hesrpt.schedule import summarise
+from hesrpt.simulator.simulation import Simulation
+from hesrpt.traces import Trace
+from hesrpt.units import HOUR, format_duration
+from hesrpt.whatif.assumptions import Assumption
+from hesrpt.whatif.extrapolation import Extrapolation
+from hesrpt.whatif.headline import choose_headline, describe_moldable, describe_result, half_width
+from hesrpt.whatif.job_groups import (
+    JobGroup,
+    average_by_user,
+    group_by_kind,
+    group_by_servers,
+    group_by_size,
+    group_by_user,
+    jain_index,
+    number_users,
+)
+from hesrpt.whatif.malleability import Malleability, measure_parts
+from hesrpt.whatif.selection import compute_offered_load
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Study:
+    """Simulations of the jobs of a trace under several policies."""
+
+    trace: Trace  # the jobs that were simulated
+    servers: int
+    assumption: Assumption
+    runs: dict[str, Simulation]  # by policy
+    is_malleable: BoolArray  # the other jobs are rigid
+    malleability: Malleability = field(default_factory=Malleability)
+    resize_cost: float = 0.0  # seconds for which a resized job pauses
+    notes: tuple[str, ...] = ()  # sentences on options and on the trace
+    bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
+    extrapolation: Extrapolation | None = None  # how far malleable policies went beyond the trace
+
+    @cached_property
+    def load(self) -> float:
+        """The server-seconds that users asked for, divided by those available in that time."""
+        return compute_offered_load(self.trace, self.servers)
+
+    def slowdowns(self, policy: str) -> FloatArray:
+        """Return each job's flow time divided by its run time in the trace."""
+        return self.runs[policy].flow_times / self.trace.runtimes
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of metrics for each policy."""
+        return [
+            {
+                "policy": policy,
+                **summarise("flow_time", run.flow_times),
+                **summarise("slowdown", self.slowdowns(policy)),
+                "makespan": run.makespan,
+                "utilisation": run.utilisation,
+                "overloaded": run.is_overloaded,
+                "mean_flow_time_half_width": _none_if_nan(half_width(run)),
+                **_summarise_tally(run),
+                **({} if self.bound is None else {"above_bound": self.bound.gap(run)}),
+            }
+            for policy, run in self.runs.items()
+        ]
+
+    def rows_by_group(self, groups: Sequence[JobGroup]) -> list[dict[str, Any]]:
+        """Return a row for each group of jobs, with its mean flow times and slowdowns by policy."""
+        used = self.trace.servers * self.trace.runtimes
+        slowdowns = {policy: self.slowdowns(policy) for policy in self.runs}
+        return [
+            {
+                "group": title,
+                "jobs": int(members.sum()),
+                "server_hours": float(used[members].sum()) / HOUR,
+                "mean_flow_time": {
+                    policy: float(run.flow_times[members].mean())
+                    for policy, run in self.runs.items()
+                },
+                "mean_slowdown": {
+                    policy: float(values[members].mean()) for policy, values in slowdowns.items()
+                },
+            }
+            for title, members in groups
+        ]
+
+    def rows_by_size(self) -> list[dict[str, Any]]:
+        """Return a row for each class of job sizes."""
+        return self.rows_by_group(group_by_size(self.trace))
+
+    def rows_by_servers(self) -> list[dict[str, Any]]:
+        """Return a row for each class of servers asked for."""
+        return self.rows_by_group(group_by_servers(self.trace))
+
+    def rows_by_kind(self) -> list[dict[str, Any]]:
+        """Return a row for the malleable jobs and one for the rigid ones, if there are both."""
+        return self.rows_by_group(group_by_kind(self.is_malleable))
+
+    def rows_by_user(self) -> list[dict[str, Any]]:
+        """Return rows for the users with the most server-hours, and one for all others."""
+        return self.rows_by_group(group_by_user(self.trace))
+
+    def fairness(self) -> dict[str, dict[str, float]]:
+        """Return how evenly each policy treats users; empty if the trace has no users.
+
+        "jain_index" is that of the users' mean slowdowns. "worse_off" is the fraction of users
+        whose mean flow time is longer than under the rigid policy that others are compared with.
+        """
+        numbered = number_users(self.trace)
+        if numbered is None:
+            return {}
+        _, user_of_job = numbered
+        base = choose_headline(self.runs).base
+        means = {
+            policy: average_by_user(run.flow_times, user_of_job)
+            for policy, run in self.runs.items()
+        }
+        rows = {}
+        for policy, values in means.items():
+            rows[policy] = {
+                "jain_index": jain_index(average_by_user(self.slowdowns(policy), user_of_job))
+            }
+            if base is not None:
+                # Rounding alone makes nobody worse off.
+                rows[policy]["worse_off"] = float(np.mean(values > means[base] * (1 + 1e-9)))
+        return rows
+
+    @property
+    def conclusion(self) -> str:
+        """The result in a sentence, without an initial capital or a full stop."""
+        which = "malleable jobs"
+        if not self.malleability.is_everything:
+            which = f"{measure_parts(self.trace, self.is_malleable)[0]:.0%} of the jobs malleable"
+        return describe_result(self.runs, f"with {which} and {self.assumption.text}")
+
+    @property
+    def headline_policy(self) -> str | None:
+        """The policy that the conclusion is about: the best malleable one."""
+        return choose_headline(self.runs).best
+
+    @property
+    def caveats(self) -> list[str]:
+        """Sentences on what the conclusion rests on, about the policy that it names."""
+        best = self.headline_policy
+        if best is None:
+            return []
+        sentences = describe_moldable(best, self.runs)
+        if self.extrapolation is not None:
+            sentences += self.extrapolation.describe(best)
+        row = next(row for row in self.rows() if row["policy"] == best)
+        if row["resizes_per_job"] is not None:
+            lost = f", and {row['server_time_lost']:.1%} of server time was lost to it"
+            sentences.append(
+                f"under {get_title(best)}, a job was resized {row['resizes_per_job']:.1f} times on "
+                f"average{lost if self.resize_cost > 0 else ', at no cost'}"
+            )
+        return sentences
+
+    @property
+    def distance(self) -> str | None:
+        """How far the policy of the conclusion is from the bound, as a sentence like that."""
+        if self.bound is None:
+            return None
+        policy = self.headline_policy or min(
+            self.runs, key=lambda policy: self.runs[policy].mean_flow_time
+        )
+        percentage = ceil(100 * self.bound.gap(self.runs[policy]))
+        return (
+            f"{get_title(policy)} is at most {percentage}% above what any scheduler could reach on "
+            f"this log, a mean flow time of {format_duration(self.bound.mean)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the study as JSON values."""
+        return {
+            "hesrpt": __version__,
+            "trace": self.trace.source,
+            "jobs": len(self.trace),
+            "jobs_read": self.trace.jobs_read,
+            "dropped": dict(self.trace.dropped),
+            "servers": self.servers,
+            "load": self.load if np.isfinite(self.load) else None,
+            "assumption": self.assumption.text,
+            "malleable_jobs": int(self.is_malleable.sum()),
+            "notes": list(self.notes),
+            "conclusion": self.conclusion,
+            "best": self.headline_policy,
+            "caveats": self.caveats,
+            "extrapolation": None if self.extrapolation is None else asdict(self.extrapolation),
+            "lower_bound": None if self.bound is None else self.bound.mean,
+            "proof": None if self.bound is None else self.bound.proof,
+            "policies": self.rows(),
+            "groups": {
+                "size": self.rows_by_size(),
+                "servers": self.rows_by_servers(),
+                "kind": self.rows_by_kind(),
+                "user": self.rows_by_user(),
+            },
+            "fairness": self.fairness(),
+        }
+
+
+def _summarise_tally(run: Simulation) -> dict[str, float | None]:
+    """Return the mean number of resizes of a job, and the server time that they cost."""
+    tally = run.tally
+    if tally is None:
+        return {"resizes_per_job": None, "server_hours_lost": None, "server_time_lost": None}
+    lost = float(tally.server_seconds_lost.sum())
+    return {
+        "resizes_per_job": float(tally.resizes.mean()),
+        "server_hours_lost": lost / HOUR,
+        "server_time_lost": lost / float(tally.server_seconds.sum()),
+    }
+
+
+def _none_if_nan(value: float) -> float | None:
+    return value if isfinite(value) else None
