@@ -28,6 +28,7 @@ from hesrpt.cli.options import (
 from hesrpt.cli.output_files import check_output_files, print_locations
 from hesrpt.cli.terminal import show_progress
 from hesrpt.errors import InputError
+from hesrpt.files import write_csv
 
 if TYPE_CHECKING:
     from hesrpt.whatif import Study, Variations
@@ -288,7 +289,13 @@ def whatif(
                 **options,
             )
             variations = replace(variations, fractions=counted)
-    _write_files(studies[0], variations, csv, plot, report, sensitivity, fractions)
+    if csv is not None:
+        write_csv(csv, studies[0].rows())
+    _write_figures(studies[0], variations, plot, sensitivity, fractions)
+    if report is not None:
+        from hesrpt.whatif.report import write_report
+
+        write_report(studies[0], report, variations)
     if as_json:
         print(json.dumps(_as_json(studies, variations), indent=2, allow_nan=False))
     else:
@@ -318,40 +325,27 @@ def _parse_columns(text: str) -> dict[str, str]:
     return columns
 
 
-def _write_files(
+def _write_figures(
     study: Study,
     variations: Variations,
-    csv: Path | None,
     plot: Path | None,
-    report: Path | None,
-    sensitivity_chart: Path | None,
-    fraction_chart: Path | None,
+    sensitivity: Path | None,
+    fractions: Path | None,
 ) -> None:
-    if csv is not None:
-        from hesrpt.files import write_csv
+    """Write the figures that were asked for."""
+    if not any((plot, sensitivity, fractions)):
+        return
+    from hesrpt.plotting import fraction_figures, save_figure, whatif_figures
 
-        write_csv(csv, study.rows())
+    about = study.conclusion
     if plot is not None:
-        from hesrpt.plotting import save_figure
-        from hesrpt.plotting.whatif_figures import draw_overview
-
-        save_figure(draw_overview(study), plot, description=study.conclusion)
-    if sensitivity_chart is not None and variations.sensitivity is not None:
-        from hesrpt.plotting import save_figure
-        from hesrpt.plotting.whatif_figures import draw_sensitivity
-
-        figure = draw_sensitivity(variations.sensitivity)
-        save_figure(figure, sensitivity_chart, description=study.conclusion)
-    if fraction_chart is not None and variations.fractions is not None:
-        from hesrpt.plotting import save_figure
-        from hesrpt.plotting.fraction_figures import draw_fractions
-
-        figure = draw_fractions(variations.fractions)
-        save_figure(figure, fraction_chart, description=study.conclusion)
-    if report is not None:
-        from hesrpt.whatif.report import write_report
-
-        write_report(study, report, variations)
+        save_figure(whatif_figures.draw_overview(study), plot, description=about)
+    if sensitivity is not None and variations.sensitivity is not None:
+        drawn = whatif_figures.draw_sensitivity(variations.sensitivity)
+        save_figure(drawn, sensitivity, description=about)
+    if fractions is not None and variations.fractions is not None:
+        drawn = fraction_figures.draw_fractions(variations.fractions)
+        save_figure(drawn, fractions, description=about)
 
 
 def _as_json(studies: list[Study], variations: Variations) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import (
     FULL_WIDTH,
     REFERENCE_COLOUR,
