@@ -53,7 +53,7 @@ class Bash:
             'printf "%s\\n" "${COMPREPLY[@]}"\n',
             "hesrpt",
             *words,
-        ).split()
+        ).splitlines()
 
 
 def test_jobs_are_completed_once_even_if_they_were_only_submitted(tmp_path: Path) -> None:
@@ -77,21 +77,22 @@ def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(
         '[[job]]\nname = "count"\nitems = [1]\ncommand = "true"\n'
         '[[job]]\nname = "letters"\nitems = [1]\ncommand = "true"\n'
+        '[[job]]\nname = "letters (2)"\nitems = [1]\ncommand = "true"\n'
     )
     assert run("run", "jobs.toml", "--state", "s", cwd=tmp_path).returncode == 0
     bash = Bash(tmp_path)
     for words, expected in (
         (["s"], ["simulate", "submit", "status"]),
         (["re"], ["report", "resume", "retry"]),
-        (["pause", "s", ""], ["count", "letters"]),
-        (["cancel", "s", "count", ""], ["letters"]),
-        (["weight", "s", "l"], ["letters"]),
+        (["pause", "s", ""], ["count", "letters", r"letters\ \(2\)"]),
+        (["cancel", "s", "count", r"letters\ \(2\)", ""], ["letters"]),
+        (["weight", "s", '"letters ('], ["letters (2)"]),
         (["plan", "--ser"], ["--servers"]),
         (["simulate", "--policy", ""], list(POLICIES)),
         (["run", "--policy", ""], list_malleable_policies()),
         (["compare", "--policies", "equi,kn"], ["equi,knee"]),
         (["run", "--on-change", "ke"], ["keep"]),
-        (["logs", "s", "le"], ["letters"]),
+        (["logs", "s", "c"], ["count"]),
     ):
         assert bash.complete(*words) == expected, words
 

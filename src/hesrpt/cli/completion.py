@@ -5,6 +5,8 @@ These functions run at every press of the Tab key, so they import the library on
 
 from __future__ import annotations
 
+import os
+import re
 from typing import get_args
 
 import typer
@@ -71,9 +73,19 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     names = dict.fromkeys([*recorded, *(spec.name for spec in status.submitted)])
     typed = ctx.params.get("jobs") or ()
     return [
-        name
+        _escape_in_bash(name)
         for name in names
         if name.startswith(incomplete)
         and name not in typed
         and name.isprintable()  # shells cannot complete the others
     ]
+
+
+def _escape_in_bash(name: str) -> str:
+    """Return a name as bash must insert it, which does not escape spaces and brackets itself."""
+    words = os.environ.get("COMP_WORDS", "").split("\n")  # only bash sets it
+    position = int(os.environ.get("COMP_CWORD") or 0)
+    is_quoted = len(words) > position and words[position].startswith(("'", '"'))
+    if words == [""] or is_quoted:
+        return name
+    return re.sub(r"[^\w./@%+,:=-]", r"\\\g<0>", name)
