@@ -41,7 +41,7 @@ def test_commands_are_shown_as_they_would_run(tmp_path: Path) -> None:
     done = call("run", "jobs.toml", "--state", "s", "--dry-run", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "nothing was started" in done.stdout
-    assert "\n  … and 95 more\n" in done.stdout
+    assert "\n  … and 95 more, which --json lists\n" in done.stdout
     assert "  echo --frame=4 'it'\"'\"'s'\n" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["jobs.toml"]  # nothing was created
     result = json.loads(call("run", "jobs.toml", "--dry-run", "--json", cwd=tmp_path).stdout)

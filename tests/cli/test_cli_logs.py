@@ -50,6 +50,18 @@ def test_follow_prints_items_and_attempts_until_the_job_ends(tmp_path: Path) -> 
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "s" / "logs").iterdir()} == {0o600}
 
 
+def test_log_of_a_function_has_its_output_and_its_traceback_alone(tmp_path: Path) -> None:
+    def fail(x: int) -> None:
+        print("before")
+        raise ValueError(x)
+
+    with Pool(1, state=tmp_path / "s") as pool:
+        job = pool.map(fail, [7], retries=0)
+    printed = call("logs", "s", "fail", "0", cwd=tmp_path).stdout
+    assert printed == f"before\n{job.failures[0].traceback}"
+    assert printed.count("File ") == 1  # no frame of the worker
+
+
 def test_follower_reads_only_what_is_new_and_notices_cuts(tmp_path: Path) -> None:
     with Pool(1, state=tmp_path / "s") as pool:
         add_job(pool, tmp_path, "echo one")

@@ -57,9 +57,10 @@ def print_preview(preview: RunPreview, options: RunOptions, *, as_json: bool) ->
                 literal(f"  {_describe_directory(command)}{command.text}"), soft_wrap=True
             )
         if (more := len(job.left) - _MAX_COMMANDS) > 0:
-            console.print(f"  … and {more:,} more")
+            console.print(f"  … and {more:,} more, which --json lists")
     console.print()
-    note = f"{options.policy} on {preview.servers} servers; nothing was started"
+    plural = "" if preview.servers == 1 else "s"
+    note = f"{options.policy} on {preview.servers} server{plural}; nothing was started"
     if any(_describe_end(job) == "?" for job in preview.jobs):
         note += '; "?": give the size of the job, or run it once to learn it'
     if any(_waits_for_servers(job) for job in preview.jobs if job.left):

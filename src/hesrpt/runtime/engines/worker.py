@@ -22,7 +22,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -294,12 +293,13 @@ def _report_error(
     error: BaseException, started: float, is_logged: bool, describe_item: Callable[[], str]
 ) -> CallReport[Any]:
     seconds = _read_clock() - started
-    if is_logged:
-        traceback.print_exception(error)
     item = ""
     with contextlib.suppress(BaseException):  # this runs the user's code
         item = describe_item()
-    return CallReport(seconds, None, *report_exception(error, item))
+    report = report_exception(error, item)
+    if is_logged:
+        print(report.details.traceback, end="", file=sys.stderr)
+    return CallReport(seconds, None, *report)
 
 
 def _report_unwritable_output(error: OSError) -> CallReport[Any]:
