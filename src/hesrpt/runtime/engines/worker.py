@@ -298,7 +298,7 @@ def _report_error(
         item = describe_item()
     report = report_exception(error, item)
     if is_logged:
-        print(report.details.traceback, end="", file=sys.stderr)
+        sys.stderr.write(report.details.traceback)
     return CallReport(seconds, None, *report)
 
 
