@@ -340,7 +340,7 @@ class LiveRun:
         if request.kind == "retry" and job.can_retry(state):
             return self._retry(job)
         if request.kind == "retry":
-            self.recorder.update_job(replace(job, ended=None, error=None).to_record())
+            self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
         return self._steer(job)
 
     def _check_capacity(self) -> list[Event]:

@@ -25,7 +25,8 @@ from hesrpt.runtime.reports.counterfactuals import (
 )
 from hesrpt.runtime.reports.inspection import read_report
 from hesrpt.runtime.reports.run_history import RunHistory
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.requests import request_change, submit_jobs
+from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
 
 SECONDS = {"large": 5.0, "medium": 4.0, "small": 3.0}
 ITEMS = {"large": 24, "medium": 12, "small": 6}
@@ -180,6 +181,7 @@ def change_spec(**changes: object) -> Callable[[JobRecord], JobRecord]:
         (lambda record: replace(record, error="no"), "job 'small' has failed"),
         (lambda record: replace(record, failures=1), "job 'small' had items that failed and ran"),
         (change_spec(was_reopened=True), "job 'small' had ended before, and was continued"),
+        (change_spec(retried=1), "job 'small' had ended before, and was continued"),
         (change_spec(was_paused=True), "job 'small' was paused"),
         (change_spec(given_weight=2.0), "job 'small' was given another weight while it ran"),
         (change_spec(is_executor=True), "job 'small' was given its calls while it ran"),
@@ -211,6 +213,21 @@ def test_job_that_is_given_more_items_is_not_compared(tmp_path: Path) -> None:
     run(state=tmp_path / "s")
     with Pool(engine=FakeEngine(4, take_seconds), state=tmp_path / "s", resume=True) as pool:
         pool.add_jobs([create_job("large"), create_job("medium"), create_job("small", 9)])
+    assert pool.compare_policies().reason == "job 'small' had ended before, and was continued"
+
+
+def test_job_that_was_cancelled_and_retried_between_two_runs_is_not_compared(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "s"
+    Pool(engine=FakeEngine(1), state=state).close()
+    submit_jobs(state, [create_job("small").spec])
+    kinds: tuple[RequestKind, ...] = ("cancel", "retry")
+    for kind in kinds:
+        request_change(state, kind, ["small"])
+        with Pool(engine=FakeEngine(1), state=state, resume=True) as pool:
+            pool.add_jobs([LiveJob.from_record(record) for record in pool.earlier_jobs])
+    assert pool.jobs[0].state == "done"
     assert pool.compare_policies().reason == "job 'small' had ended before, and was continued"
 
 

@@ -151,7 +151,7 @@ def _describe_obstacle(record: JobRecord) -> str | None:
         return "has failed"
     if record.failures:
         return "had items that failed and ran again"
-    if spec.was_reopened:
+    if spec.was_reopened or spec.retried:
         return "had ended before, and was continued"
     if spec.was_paused:
         return "was paused"

@@ -138,7 +138,7 @@ class Journal:
         retries = [request for request in first.values() if request.kind == "retry"]
         found = [record for record in records if any(each.is_about(record) for each in retries)]
         ended = [record for record in found if record.has_ended and record.state != "done"]
-        reopened = [replace(record, ended=None, error=None) for record in ended]
+        reopened = [record.reopen() for record in ended]
         answers = [Answer(request.number, False, "runs again") for request in retries]
         self.write(Changes(jobs=reopened, answers=answers))
 

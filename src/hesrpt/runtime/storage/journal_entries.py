@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.runtime.decisions.kinds import LearnedRun
@@ -60,6 +60,11 @@ class JobRecord:
     def flow_time(self) -> float | None:
         """The time from the job's arrival to its end; None if it has not ended."""
         return None if self.ended is None else self.ended - self.arrived
+
+    def reopen(self) -> JobRecord:
+        """Return the record of a job that goes on after its end."""
+        spec = replace(self.spec, was_reopened=True)
+        return replace(self, spec=spec, ended=None, error=None)
 
 
 class FinishedItem(NamedTuple):

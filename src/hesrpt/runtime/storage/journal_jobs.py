@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_database import Database
@@ -70,7 +69,7 @@ class JobTable:
 
     def reopen(self, connection: sqlite3.Connection, number: int) -> None:
         """Let the next resume continue a job that has ended."""
-        self.write(connection, [replace(self.read_record(number), ended=None, error=None)])
+        self.write(connection, [self.read_record(number).reopen()])
 
     def discard_damaged(self) -> None:
         """If the entries of jobs are damaged, remove them with all that belongs to the jobs.
