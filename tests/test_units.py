@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hesrpt.units import format_duration, format_number, parse_duration
+from hesrpt.units import format_count, format_duration, format_number, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,11 @@ def test_numbers_are_printed_to_three_digits() -> None:
         "100",
         "1,543",
     ]
+
+
+@given(st.integers(0, 10**9), st.sampled_from(["job", "policy", "measured curve"]))
+def test_only_one_thing_is_singular(number: int, noun: str) -> None:
+    text = format_count(number, noun)
+    assert text.startswith(f"{number:,} ")
+    assert text.endswith(noun) == (number == 1)
+    assert format_count(float(number), noun) == text

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from hesrpt.errors import InputError
 from hesrpt.files import describe_source, read_csv
 from hesrpt.speedups import Measured, PowerLaw, Speedup, as_speedup
+from hesrpt.units import format_count
 from hesrpt.validation import is_number
 from hesrpt.workload import SpeedupLike, Workload
 
@@ -185,7 +186,7 @@ def _read_table(
     for line, cells in rows if has_header else chain([first], rows):
         if len(cells) != len(header):
             raise InputError(
-                f"{source}:{line}: expected {_count_values(len(header))} "
+                f"{source}:{line}: expected {format_count(len(header), 'value')} "
                 f"({', '.join(header)}), got {len(cells)}"
             )
         table.lines.append(line)
@@ -197,10 +198,6 @@ def _read_table(
     if not table.lines:
         raise InputError(f"{source}: has a header but no rows")
     return table
-
-
-def _count_values(number: int) -> str:
-    return "1 value" if number == 1 else f"{number} values"
 
 
 def _check_header(header: list[str], parsers: _Parsers, required: str, source: str) -> None:

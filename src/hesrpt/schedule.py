@@ -17,6 +17,7 @@ import numpy as np
 
 from hesrpt import files
 from hesrpt.arrays import FloatArray
+from hesrpt.units import format_count
 from hesrpt.validation import check_at_least
 from hesrpt.workload import Workload
 
@@ -106,10 +107,9 @@ class Schedule:
     @property
     def summary(self) -> str:
         """The schedule in one line."""
-        jobs = "1 job" if len(self.workload) == 1 else f"{len(self.workload):,} jobs"
         return (
-            f"{jobs} on {self.servers:g} servers, mean flow time {self.mean_flow_time:.5g}, "
-            f"makespan {self.makespan:.5g}"
+            f"{format_count(len(self.workload), 'job')} on {format_count(self.servers, 'server')}, "
+            f"mean flow time {self.mean_flow_time:.5g}, makespan {self.makespan:.5g}"
         )
 
     @cached_property

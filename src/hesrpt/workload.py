@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups import Speedup, SpeedupVector, as_speedup
+from hesrpt.units import format_count
 from hesrpt.validation import (
     check_non_negative_vector,
     check_positive,
@@ -163,7 +164,7 @@ class Workload:
 
         >>> from hesrpt import PowerLaw, Workload
         >>> Workload.poisson(rate=30, jobs=1000, seed=2, speedup=PowerLaw(0.5))
-        <Workload of 1000 jobs, sizes 0.00112 to 7.84, PowerLaw(p=0.5), arriving until 30.9>
+        <Workload of 1,000 jobs, sizes 0.00112 to 7.84, PowerLaw(p=0.5), arriving until 30.9>
         """
         rng, jobs = np.random.default_rng(seed), check_whole_number("jobs", jobs, minimum=1)
         arrivals = np.cumsum(rng.exponential(1 / check_positive("rate", rate), jobs))
@@ -205,7 +206,7 @@ class Workload:
 
     def __repr__(self) -> str:
         speedup = self.speedups.shared or "different speedups"
-        jobs = "1 job" if len(self) == 1 else f"{len(self)} jobs"
+        jobs = format_count(len(self), "job")
         sizes = f"sizes {self.sizes.min():g} to {self.sizes.max():g}"
         last = 0.0 if self.arrivals is None else float(self.arrivals.max())
         until = f", arriving until {last:g}" if last > 0 else ""

@@ -171,7 +171,7 @@ def test_help_and_version(folder: Path) -> None:
 def test_only_a_part_of_a_large_plan_is_printed(folder: Path) -> None:
     (folder / "many.csv").write_text("\n".join(str(1 + i) for i in range(3000)))
     done = call("plan", "many.csv", "--servers", "64", "--p", "0.7", cwd=folder)
-    assert "… and 2980 jobs that end later" in done.stdout
+    assert "… and 2,980 jobs that end later" in done.stdout
     printed = json.loads(
         call("plan", "many.csv", "--servers", "64", "--p", "0.7", "--json", cwd=folder).stdout
     )

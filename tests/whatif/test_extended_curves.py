@@ -94,6 +94,6 @@ def test_bad_fits_are_noted(tmp_path: Path) -> None:
         trace, assumption=assume_speedup(curves=tmp_path / "curves.csv"), policies=["easy"]
     )
     assert study.notes[-1].startswith(
-        "a power law fits 1 of 2 measured curves badly, so their extension is uncertain; of b: "
+        "a power law fits 1 of 2 measured curves badly, so that extending it is uncertain; of b: "
         "the speedup hardly grows with the servers"
     )

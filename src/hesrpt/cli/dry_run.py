@@ -16,7 +16,7 @@ from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.runtime.batch_run import RunOptions
 from hesrpt.runtime.reports.run_preview import PreviewedCommand, PreviewedJob, RunPreview
-from hesrpt.units import format_duration
+from hesrpt.units import format_count, format_duration
 
 # How many commands of a job to print.
 _MAX_COMMANDS = 5
@@ -59,8 +59,7 @@ def print_preview(preview: RunPreview, options: RunOptions, *, as_json: bool) ->
         if (more := len(job.left) - _MAX_COMMANDS) > 0:
             console.print(f"  … and {more:,} more, which --json lists")
     console.print()
-    plural = "" if preview.servers == 1 else "s"
-    note = f"{options.policy} on {preview.servers} server{plural}; nothing was started"
+    note = f"{options.policy} on {format_count(preview.servers, 'server')}; nothing was started"
     if any(_describe_end(job) == "?" for job in preview.jobs):
         note += '; "?": give the size of the job, or run it once to learn it'
     if any(_waits_for_servers(job) for job in preview.jobs if job.left):

@@ -17,7 +17,7 @@ from hesrpt.policies.registry import get_title
 from hesrpt.runtime.reports.counterfactuals import RunComparison
 from hesrpt.runtime.reports.inspection import RunStatus
 from hesrpt.runtime.storage.journal_entries import JobRecord
-from hesrpt.units import format_duration, format_duration_with_margin
+from hesrpt.units import format_count, format_duration, format_duration_with_margin
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
@@ -109,13 +109,12 @@ def print_outcome(
 def _build_comparison(comparison: RunComparison, servers: int) -> Table:
     """Return the mean flow time as measured, and as simulated under each policy."""
     table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
-    plural = "" if servers == 1 else "s"
     title = get_title(comparison.policy)
     table.add_row(
         "mean flow time",
         format_duration(comparison.mean_flow_time),
         "measured",
-        literal(f"{title} on {servers} server{plural}"),
+        literal(f"{title} on {format_count(servers, 'server')}"),
     )
     for each in comparison.simulated:
         mean = format_duration_with_margin(each.mean_flow_time, each.margin)

@@ -12,6 +12,7 @@ from hesrpt.display.console import create_console, literal
 from hesrpt.objectives import COSTS
 from hesrpt.optimal.planner import Plan
 from hesrpt.simulator import Comparison, Simulation
+from hesrpt.units import format_count
 
 _MAX_ROWS = 20
 _MAX_NAME_WIDTH = 24
@@ -24,7 +25,8 @@ def print_plan(plan: Plan, verified_gap: float | None = None) -> None:
     print_table(console, _build_plan_table(plan, console.width))
     omitted = len(plan.workload) - _MAX_ROWS
     if omitted > 0:
-        console.print(f"… and {omitted} jobs that end later; --json lists all.")
+        end = "ends" if omitted == 1 else "end"
+        console.print(f"… and {format_count(omitted, 'job')} that {end} later; --json lists all.")
     console.print()
     console.print(f"mean flow time  [bold]{plan.mean_flow_time:.6g}[/]")
     console.print(f"mean slowdown   {plan.mean_slowdown:.6g}")
@@ -94,13 +96,12 @@ _METRICS = {
 def print_simulation(simulation: Simulation) -> None:
     """Print the metrics of one policy."""
     console = create_console(soft_wrap=True)
-    jobs = len(simulation.workload)
-    console.print(
-        literal(
-            f"{simulation.policy} on {simulation.servers:g} servers, {jobs:,} jobs, "
-            f"{simulation.events:,} events"
-        )
-    )
+    counts = [
+        f"{simulation.policy} on {format_count(simulation.servers, 'server')}",
+        format_count(len(simulation.workload), "job"),
+        format_count(simulation.events, "event"),
+    ]
+    console.print(literal(", ".join(counts)))
     console.print()
     metrics = simulation.metrics()
     table = Table(box=None, pad_edge=False)
@@ -125,7 +126,8 @@ def print_comparison(comparison: Comparison) -> None:
     first = comparison[next(iter(comparison))]
     jobs, replications = len(first.workload), comparison.replications
     note = f", {replications} replications" if replications > 1 else ""
-    console.print(f"{jobs:,} jobs on {first.servers:g} servers{note}\n")
+    servers = format_count(first.servers, "server")
+    console.print(f"{format_count(jobs, 'job')} on {servers}{note}\n")
     best = comparison.interval(comparison.best, "mean_flow_time").mean
     columns: list[tuple[str, list[str]]] = [("mean flow time", []), ("vs best", [])]
     for policy in comparison:

@@ -11,7 +11,7 @@ from rich.table import Table
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
 from hesrpt.policies.registry import get_title
-from hesrpt.units import format_duration, format_number
+from hesrpt.units import format_count, format_duration, format_number
 from hesrpt.whatif import Study, Variations
 
 _STATISTICS = ("mean", "median", "p95", "p99")
@@ -22,7 +22,8 @@ def print_studies(studies: Sequence[Study], variations: Variations) -> None:
     console = create_console(soft_wrap=True)
     first = studies[0]
     load = "all jobs at once" if first.load == inf else f"load {first.load:.2f}"
-    console.print(literal(f"{first.trace.summary}; {first.servers:,} servers, {load}"))
+    servers = format_count(first.servers, "server")
+    console.print(literal(f"{first.trace.summary}; {servers}, {load}"))
     console.print()
     for study in studies:
         columns = ["makespan", "utilisation", "resizes"]

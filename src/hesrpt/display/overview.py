@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hesrpt.units import format_duration
+from hesrpt.units import format_count, format_duration
 
 # The states in which a job has ended, and all states in the order in which they are counted.
 _ENDED = ("done", "failed", "cancelled")
@@ -64,9 +64,9 @@ class JobOverview:
     def describe(self) -> str:
         """Return the state of the job in words."""
         if self.items is None:
-            items = f"{_count(self.done, 'item')} done"
+            items = f"{format_count(self.done, 'item')} done"
         else:
-            items = f"{self.done:,} of {_count(self.items, 'item')}"
+            items = f"{self.done:,} of {format_count(self.items, 'item')}"
         words = [self.state, items]
         if self.has_ended:
             words[1] += f" in {format_duration(self.flow_time or 0.0)}"
@@ -77,7 +77,7 @@ class JobOverview:
                 words[1] += f": {error}"
             return ", ".join(words)
         if self.servers:
-            words.append(_count(self.servers, "server"))
+            words.append(format_count(self.servers, "server"))
         if left := self.describe_left():
             words.append(f"{left} left")
         return ", ".join(words)
@@ -110,7 +110,11 @@ class RunOverview:
 
     def describe(self) -> str:
         """Return what the run has and does in one line, such as ``4 servers, policy equi``."""
-        words = [_count(self.servers, "server"), f"policy {self.policy}", count_states(self.jobs)]
+        words = [
+            format_count(self.servers, "server"),
+            f"policy {self.policy}",
+            count_states(self.jobs),
+        ]
         return ", ".join(word for word in (self.note, *words) if word)
 
     def select(self, most: int) -> tuple[list[JobOverview], str]:
@@ -137,7 +141,3 @@ def count_states(jobs: Sequence[JobOverview]) -> str:
     """Return how many jobs are in each state, such as ``2 running, 1 done``."""
     counts = Counter(job.state for job in jobs)
     return ", ".join(f"{counts[state]} {state}" for state in _STATES if counts[state]) or "no jobs"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -20,6 +20,7 @@ from hesrpt.objectives import weight_of_each_job
 from hesrpt.optimal.certificate import verify
 from hesrpt.optimal.earnings import TOLERANCE
 from hesrpt.optimal.proven_costs import ROUNDING, bound_job_costs, total_bound
+from hesrpt.units import format_count
 
 if TYPE_CHECKING:
     from hesrpt.optimal.bounds import LowerBound
@@ -60,7 +61,9 @@ def _prove_by_prices(bound: LowerBound) -> float:
     if not np.all((prices >= 0) & np.isfinite(prices)):
         raise CertificateError("each price must be finite and at least 0")
     if len(bound.job_costs) != jobs or not np.all(bound.job_costs >= 0):
-        raise CertificateError(f"there must be a cost of at least 0 for each of the {jobs} jobs")
+        raise CertificateError(
+            f"there must be a cost of at least 0 for each of {format_count(jobs, 'job')}"
+        )
     costs = bound_job_costs(
         bound.workload, bound.servers, bound.whole, bound.weights, times, prices, bound.job_costs
     )

@@ -22,6 +22,7 @@ from hesrpt.optimal.ordering import find_proven_order
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.optimal.proven_costs import bound_job_costs, total_bound
 from hesrpt.schedule import Schedule
+from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
 
@@ -71,16 +72,17 @@ class LowerBound:
     @property
     def proof(self) -> str:
         """What the bound follows from, in words."""
+        jobs = format_count(len(self.workload), "job")
         if self.plan is not None:
-            return f"the certificate of an optimal plan for all {len(self.workload):,} jobs"
+            return f"the certificate of an optimal plan for {jobs}"
         if self.windows:
             return (
-                f"the sum of the bounds of {len(self.windows)} windows, each of them for its jobs "
-                f"without the others, {len(self.workload):,} jobs in all"
+                f"the sum of the bounds of {format_count(len(self.windows), 'window')}, each of "
+                f"them for its jobs without the others, {jobs} in all"
             )
         return (
-            f"one path of prices of a server over {len(self.prices):,} intervals, for all "
-            f"{len(self.workload):,} jobs together"
+            f"one path of prices of a server over {format_count(len(self.prices), 'interval')}, "
+            f"for {jobs} together"
         )
 
     def gap(self, schedule: Schedule) -> float:

@@ -28,6 +28,7 @@ from hesrpt.optimal.earnings import (
 from hesrpt.optimal.ordering import find_proven_order
 from hesrpt.optimal.replay import check_timeline
 from hesrpt.speedups import PowerLaw
+from hesrpt.units import format_count
 
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan
@@ -90,7 +91,8 @@ def _check_claim(plan: Plan) -> None:
         raise CertificateError(f"unknown objective {plan.objective!r}")
     if len(plan.completion_times) != jobs or len(certificate.values_in_order) != jobs:
         raise CertificateError(
-            f"the plan must have a completion time and a value for each of its {jobs} jobs"
+            "the plan must have a completion time and a value for each of its "
+            f"{format_count(jobs, 'job')}"
         )
     if (
         len(order) != jobs
@@ -127,8 +129,8 @@ def _check_tables(plan: Plan) -> None:
         if is_wrong.any():
             at = int(np.argmax(is_wrong))
             raise CertificateError(
-                f"the speedup on {servers[at]:.6g} servers is {float(true[at])!r}, but the plan "
-                f"assumes {float(table[at])!r}"
+                f"the speedup on {format_count(float(servers[at]), 'server')} is "
+                f"{float(true[at])!r}, but the plan assumes {float(table[at])!r}"
             )
 
 
@@ -151,8 +153,8 @@ def _check_values(plan: Plan) -> None:
     weights = np.ones(len(present)) if plan.weights is None else plan.weights[present]
     cost = np.cumsum(weights)
     problems = (
-        f"with {jobs} jobs present the servers can earn {float(earned)!r} per second, which is "
-        f"more than the cost of {float(cost[jobs - 1])!r}"
+        f"with {format_count(jobs, 'job')} present the servers can earn {float(earned)!r} per "
+        f"second, which is more than the cost of {float(cost[jobs - 1])!r}"
         for jobs, earned in _bound_each_phase(plan, present, cost * (1 + TOLERANCE))
         if earned > cost[jobs - 1] * (1 + TOLERANCE)
     )

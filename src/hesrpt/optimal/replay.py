@@ -13,6 +13,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import CertificateError
 from hesrpt.optimal.earnings import TOLERANCE
 from hesrpt.speedups import PowerLaw
+from hesrpt.units import format_count
 
 if TYPE_CHECKING:
     from hesrpt.optimal.planner import Plan
@@ -74,7 +75,10 @@ def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
     """
     order = plan.certificate.first_to_last
     if len(lengths) != len(order):
-        raise CertificateError(f"{len(order)} jobs need as many phases, got {len(lengths)}")
+        raise CertificateError(
+            f"there must be one phase for each of {format_count(len(order), 'job')}, "
+            f"got {len(lengths)}"
+        )
     weights = np.ones(len(order)) if plan.weights is None else plan.weights[order]
     present = np.cumsum(weights[::-1])[::-1]
     c = 1 / (1 - p)

@@ -14,7 +14,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.plotting.saving import Figure
 from hesrpt.plotting.style import FULL_WIDTH, escape_text, with_house_style
 from hesrpt.schedule import Schedule
-from hesrpt.units import choose_time_unit, format_duration
+from hesrpt.units import choose_time_unit, format_count, format_duration
 
 # More jobs than this are stacked instead of drawn as lines.
 _MAX_LINES = 6
@@ -143,8 +143,8 @@ def _sum_groups(values: FloatArray, groups: list[IntArray]) -> list[float]:
 def _describe(schedule: Schedule, in_seconds: bool) -> str:
     if not in_seconds:
         return schedule.summary
-    jobs = "1 job" if len(schedule.workload) == 1 else f"{len(schedule.workload):,} jobs"
+    jobs = format_count(len(schedule.workload), "job")
     return (
-        f"{jobs} on {schedule.servers:g} servers, mean flow time "
+        f"{jobs} on {format_count(schedule.servers, 'server')}, mean flow time "
         f"{format_duration(schedule.mean_flow_time)}, makespan {format_duration(schedule.makespan)}"
     )

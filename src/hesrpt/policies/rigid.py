@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from hesrpt.errors import InputError
+from hesrpt.units import format_count
 
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
@@ -36,7 +37,8 @@ class RigidDiscipline:
         if requested.max() > facts.servers:
             job = int(np.argmax(requested))
             raise InputError(
-                f"job {facts.names[job]} requests {requested[job]:g} servers, but there are only "
+                f"job {facts.names[job]} requests "
+                f"{format_count(float(requested[job]), 'server')}, but there are only "
                 f"{facts.servers:g}: it would never start"
             )
         return self

@@ -33,7 +33,7 @@ from hesrpt.runtime.decisions.events import (
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.units import format_duration
+from hesrpt.units import format_count, format_duration
 
 # How many jobs a reason names.
 _MAX_NAMES = 3
@@ -116,11 +116,11 @@ class _DecisionLog:
         match event:
             case JobArrived():
                 spec = event.spec
-                items = "items" if spec.items is None else _count_items(spec.items)
+                items = "items" if spec.items is None else format_count(spec.items, "item")
                 self._tell(spec.name, f"arrived, {items if spec.is_bag else 'one command'}")
                 self._add_reason(_ARRIVED, spec.name)
             case CapacityChanged() if event.servers != self._before.servers:
-                text = f"{event.servers} servers instead of {self._before.servers}"
+                text = f"{format_count(event.servers, 'server')} instead of {self._before.servers}"
                 _LOG.info("%s", text)
                 self._reasons[_Reason(text, text)] = []
             case JobPaused() | JobContinued():
@@ -168,7 +168,9 @@ class _DecisionLog:
         state = get_job_state(self._run.now, command.error)
         seconds = format_duration(self._run.now - (job.arrived or 0.0))
         error = f": {_shorten(command.error or '')}" if state == "failed" else ""
-        self._tell(command.job, f"{state} after {seconds}, {_count_items(job.done)} done{error}")
+        self._tell(
+            command.job, f"{state} after {seconds}, {format_count(job.done, 'item')} done{error}"
+        )
         self._add_reason(_ENDS[state], command.job)
 
     def tell_plan(self) -> None:
@@ -183,8 +185,7 @@ class _DecisionLog:
             known = self._before.jobs.get(name)
             planned = 0 if known is None else known.planned
             if job.planned != planned:
-                plural = "" if job.planned == 1 else "s"
-                text = f"{planned} → {job.planned} server{plural}"
+                text = f"{planned} → {format_count(job.planned, 'server')}"
                 self._tell(name, f"{text}, {reason}", level)
 
     def _tell_once(self, job: str, text: str, reason: _Reason) -> None:
@@ -204,13 +205,8 @@ class _DecisionLog:
 
 def _list_names(names: Sequence[str]) -> str:
     if (others := len(names) - _MAX_NAMES) > 0:
-        plural = "" if others == 1 else "s"
-        return f"{', '.join(names[:_MAX_NAMES])} and {others} other{plural}"
+        return f"{', '.join(names[:_MAX_NAMES])} and {format_count(others, 'other')}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def _count_items(items: int) -> str:
-    return f"{items:,} {'item' if items == 1 else 'items'}"
 
 
 def _shorten(error: str) -> str:

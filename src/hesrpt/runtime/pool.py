@@ -52,6 +52,7 @@ from hesrpt.runtime.waiting import (
     wait_for_all_jobs,
 )
 from hesrpt.schedule import Schedule
+from hesrpt.units import format_count
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
@@ -479,4 +480,6 @@ def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     most = engine.max_capacity()
     if spec.min_servers <= most:
         return None
-    return f"it needs at least {spec.min_servers} servers, but there are only {most:g}"
+    return (
+        f"it needs at least {format_count(spec.min_servers, 'server')}, but there are only {most:g}"
+    )

@@ -6,6 +6,7 @@ import logging
 from math import inf
 
 from hesrpt.runtime.decisions.core import Core
+from hesrpt.units import format_count
 
 # How long jobs may wait before a warning, in seconds.
 _WARNING_SECONDS = 3.0
@@ -42,8 +43,9 @@ def _list_reasons(core: Core) -> list[str]:
     if core.jobs and all(job.is_paused and not job.observed for job in core.jobs.values()):
         return ["all remaining jobs are paused; the run waits until one is resumed or cancelled"]
     return [
-        f"job {job.name!r} is waiting, because it needs at least {job.min_servers} servers on one "
-        f"node, and there are at most {core.max_width}"
+        f"job {job.name!r} is waiting, because it needs at least "
+        f"{format_count(job.min_servers, 'server')} on one node, and there are at "
+        f"most {core.max_width}"
         for job in core.jobs.values()
         if not job.is_bag and not job.is_paused and job.min_servers > core.max_width
     ]

@@ -24,6 +24,7 @@ from hesrpt.simulator.intervals import (
 from hesrpt.simulator.overload import warn_of_overload
 from hesrpt.simulator.replications import Replication, run_with_bounds
 from hesrpt.simulator.simulation import Simulation
+from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_number
 from hesrpt.workload import Workload
 
@@ -162,7 +163,7 @@ class Comparison(Mapping[str, Simulation]):
             if (above := self.above_bound(policy)) is not None:
                 line += f", {above:.1%} above the bound"
             lines.append(line)
-        policies = "1 policy" if len(self) == 1 else f"{len(self)} policies"
+        policies = format_count(len(self), "policy")
         return "\n".join([f"<Comparison of {policies}{note}:", *lines]) + ">"
 
 

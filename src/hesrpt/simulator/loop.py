@@ -24,6 +24,7 @@ from hesrpt.simulator.ranked_loop import create_ranked_loop
 from hesrpt.simulator.row_table import RowTable
 from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run, find_arrival_order
 from hesrpt.simulator.tally import TallyCounter
+from hesrpt.units import format_count
 
 # Sums of servers may exceed N by this fraction, for rounding.
 _ROUNDING = 1e-9
@@ -257,7 +258,7 @@ class _Loop:
         if held.shape != remaining.shape:
             raise self._error(
                 f"returned an array of shape {held.shape}, but must return one number for each of "
-                f"the {present} jobs"
+                f"the {format_count(present, 'job')}"
             )
         self._check(held)
         if not held.sum() <= servers * (1 + _ROUNDING):

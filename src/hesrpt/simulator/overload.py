@@ -10,6 +10,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import OverloadWarning
+from hesrpt.units import format_count
 from hesrpt.workload import Workload
 
 # With fewer jobs than this, growth cannot be told from chance.
@@ -50,7 +51,8 @@ def detect_overload(workload: Workload, servers: float, completion_times: FloatA
 def warn_of_overload(policies: Iterable[str], servers: float, stacklevel: int) -> None:
     """Issue a warning that names the overloaded policies."""
     warnings.warn(
-        f"jobs arrive faster than {servers:g} servers can serve them under {', '.join(policies)}: "
+        f"jobs arrive faster than {format_count(servers, 'server')} can serve them under "
+        f"{', '.join(policies)}: "
         "the queue keeps growing, and averages depend on the number of jobs",
         OverloadWarning,
         stacklevel=stacklevel + 1,

@@ -12,6 +12,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
 from hesrpt.speedups.measured import Tabulated
 from hesrpt.speedups.speedup import Speedup
+from hesrpt.units import format_count
 
 # The step of difference quotients, relative to the servers.
 _STEP = 1e-6
@@ -80,7 +81,7 @@ class Custom(Speedup):
         if not is_finite.all():
             at = float(grid[np.argmin(is_finite)])
             raise InputError(
-                f"a speedup function must be finite, but it is not at {at:.6g} servers"
+                f"a speedup function must be finite, but it is not at {format_count(at, 'server')}"
             )
         if slopes[0] <= 0:
             raise InputError("a speedup function must grow from 0, but it does not")

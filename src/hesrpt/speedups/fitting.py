@@ -13,6 +13,7 @@ from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import FitError, FitWarning
 from hesrpt.speedups.families import Amdahl, PowerLaw
 from hesrpt.speedups.fit_quality import MIN_R_SQUARED, Fit
+from hesrpt.units import format_count
 from hesrpt.validation import check_positive_vector
 
 # The greatest p of a power law: nearly linear.
@@ -188,7 +189,7 @@ def _select_rising(points: _Points) -> BoolArray:
     if peak == 0:
         raise FitError(
             "the speedups do not grow with the servers, so the fit fails: the greatest of "
-            f"{len(points.speedups)} points is the first, {points.speedups[0]:.6g}"
+            f"{format_count(len(points.speedups), 'point')} is the first, {points.speedups[0]:.6g}"
         )
     return group <= peak
 
@@ -215,7 +216,7 @@ def _minimise(
     if parameter <= 1e-6:
         raise FitError(
             "the speedups do not grow with the servers, so the fit fails: the greatest of "
-            f"{len(target)} points is {np.exp(target.max()):.6g}"
+            f"{format_count(len(target), 'point')} is {np.exp(target.max()):.6g}"
         )
     return parameter
 
@@ -251,7 +252,8 @@ def _describe_problem(k: FloatArray, target: FloatArray, fitted: FloatArray) -> 
     worst = int(np.argmax(deviation))
     with np.errstate(over="ignore"):  # relative to a tiny base, a speedup may exceed all floats
         given, measured = np.exp(fitted[worst]), np.exp(target[worst])
-    where = f"it gives {given:.3g} on {k[worst]:g} servers, where {measured:.3g} was measured"
+    on_servers = format_count(float(k[worst]), "server")
+    where = f"it gives {given:.3g} on {on_servers}, where {measured:.3g} was measured"
     others = np.arange(len(k)) != worst
     if (
         len(k) > 3

@@ -13,6 +13,7 @@ from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.speedups.elementwise import Elementwise
 from hesrpt.speedups.speedup import Speedup
+from hesrpt.units import format_count
 from hesrpt.validation import check_non_negative_vector, check_positive_vector
 
 _MAX_STACKED_CORNERS = 64
@@ -93,7 +94,10 @@ class Tabulated(PiecewiseLinear):
         return self.at, self.height
 
     def __repr__(self) -> str:
-        return f"Tabulated({len(self.at)} corners up to {self.at[-1]:g} servers)"
+        return (
+            f"Tabulated({format_count(len(self.at), 'corner')} up to "
+            f"{format_count(float(self.at[-1]), 'server')})"
+        )
 
 
 @dataclass(frozen=True)

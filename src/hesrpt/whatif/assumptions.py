@@ -13,6 +13,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.errors import InputError
 from hesrpt.readers import read_curves
 from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.units import format_count
 from hesrpt.whatif.extended_curves import MAX_P, MIN_P, ExtendedCurve, extend_curve
 from hesrpt.whatif.request_limits import DEFAULT_LIMIT, ServerLimit, parse_limit
 
@@ -101,7 +102,7 @@ def assume_speedup(
         mean_p = round(float(np.mean(powers)), 6)
     elif p is None and curves is not None:
         extended = tuple(extend_curve(curve) for curve in read_curves(curves))
-        count = "1 measured curve" if len(extended) == 1 else f"{len(extended)} measured curves"
+        count = format_count(len(extended), "measured curve")
         text = f"speedups drawn from {count}" if len(extended) > 1 else f"the speedup of {count}"
         speedups = tuple(curve.speedup for curve in extended)
         mean_p = round(float(np.mean([curve.p for curve in extended])), 3)

@@ -9,8 +9,8 @@ import numpy as np
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.traces import Trace
-from hesrpt.units import format_duration
-from hesrpt.whatif.request_limits import ServerLimit, count_servers
+from hesrpt.units import format_count, format_duration
+from hesrpt.whatif.request_limits import ServerLimit
 from hesrpt.whatif.study_jobs import StudyJobs
 
 #: Other limits to try: each job's own request, and the largest request of the trace.
@@ -49,9 +49,9 @@ class Extrapolation:
             else f"where the largest request was {largest:,.0f}"
         )
         sentences = [
-            f"under {get_title(policy)}, a job got up to {count_servers(most)}, {compared}; "
-            f"{self.beyond_request[policy]:.0%} of server time was on servers beyond what "
-            "the jobs had asked for"
+            f"under {get_title(policy)}, a job got up to {format_count(most, 'server')}, "
+            f"{compared}; {self.beyond_request[policy]:.0%} of server time was on servers beyond "
+            "what the jobs had asked for"
         ]
         for other in self.other_limits:
             means = " and ".join(

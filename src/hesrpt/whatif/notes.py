@@ -6,20 +6,12 @@ import numpy as np
 
 from hesrpt.arrays import BoolArray
 from hesrpt.traces import Trace
+from hesrpt.units import format_count
 from hesrpt.whatif.selection import compute_offered_load
 from hesrpt.whatif.study_jobs import StudyJobs
 
 # With fewer jobs than this, the offered load is meaningless.
 _MIN_JOBS_FOR_LOAD = 200
-
-
-def count_jobs(number: int) -> str:
-    """Return a number of jobs in words.
-
-    >>> count_jobs(1), count_jobs(1200)
-    ('1 job', '1,200 jobs')
-    """
-    return "1 job" if number == 1 else f"{number:,} jobs"
 
 
 def describe_options(
@@ -46,7 +38,7 @@ def describe_estimates(trace: Trace, sizes: str) -> list[str]:
         return []
     overruns = int(np.count_nonzero(trace.runtimes[known] > trace.estimates[known]))
     ratio = float(np.median(trace.estimates[known] / trace.runtimes[known]))
-    unforeseen = f", and does not foresee that {count_jobs(overruns)} ran longer"
+    unforeseen = f", and does not foresee that {format_count(overruns, 'job')} ran longer"
     notes = [
         f"users' estimates are {ratio:.3g} times the run time in the median; EASY takes them as "
         f"they are{unforeseen if overruns else ''}"
@@ -58,7 +50,9 @@ def describe_estimates(trace: Trace, sizes: str) -> list[str]:
         )
     missing = len(trace) - int(np.count_nonzero(known))
     if missing:
-        notes.append(f"the run times of {count_jobs(missing)} without an estimate count as known")
+        notes.append(
+            f"the run times of {format_count(missing, 'job')} without an estimate count as known"
+        )
     return notes
 
 
@@ -68,9 +62,9 @@ def describe_overload(trace: Trace, servers: int) -> list[str]:
     if len(trace) < _MIN_JOBS_FOR_LOAD or not 1 < load < np.inf:
         return []
     return [
-        f"users asked for {load:.2f} times the capacity of {servers:,} servers while jobs were "
-        "submitted: under rigid policies the queue keeps growing, and averages depend on the "
-        "length of the trace"
+        f"users asked for {load:.2f} times the capacity of {format_count(servers, 'server')} while "
+        "jobs were submitted: under rigid policies the queue keeps growing, and averages depend on "
+        "the length of the trace"
     ]
 
 
@@ -90,8 +84,8 @@ def describe_curves(jobs: StudyJobs) -> list[str]:
         worst = bad[0]
         name = f" {worst.application}" if worst.application else ""
         notes.append(
-            f"a power law fits {len(bad)} of {len(curves)} measured curves badly, so their "
-            f"extension is uncertain; of{name}: {worst.problem}"
+            f"a power law fits {len(bad)} of {format_count(len(curves), 'measured curve')} badly, "
+            f"so that extending it is uncertain; of{name}: {worst.problem}"
         )
     return notes
 
@@ -104,7 +98,7 @@ def _describe_beyond(trace: Trace, is_beyond: BoolArray, which: str) -> list[str
     part = float(used[is_beyond].sum() / used.sum())
     hours = float(used[is_beyond].sum()) / 3600
     return [
-        f"{count_jobs(number)} with {part:.0%} of the server-hours ({hours:,.0f}) ran on {which} "
-        "servers than their curve was measured on; there, the curve is extended by the power law "
-        "that fits it"
+        f"{format_count(number, 'job')} with {part:.0%} of the server-hours ({hours:,.0f}) ran on "
+        f"{which} servers than their curve was measured on; there, the curve is extended by the "
+        "power law that fits it"
     ]

@@ -8,7 +8,7 @@ from hesrpt.arrays import FloatArray
 from hesrpt.simulator.simulation import Simulation, record_unresized_jobs
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
-from hesrpt.whatif.notes import count_jobs
+from hesrpt.units import format_count
 from hesrpt.workload import Workload
 
 # If a larger part of the jobs has no recorded start, the recorded schedule is not shown.
@@ -31,7 +31,7 @@ def describe_recorded(trace: Trace, is_part: bool) -> list[str]:
     missing = int(np.count_nonzero(np.isnan(trace.start_times)))
     if missing == len(trace):
         return []
-    have = f"{count_jobs(missing)} {'has' if missing == 1 else 'have'} no recorded start"
+    have = f"{format_count(missing, 'job')} {'has' if missing == 1 else 'have'} no recorded start"
     if not _has_enough_starts(trace):
         return [f"the recorded schedule is not shown: {have}"]
     notes = []

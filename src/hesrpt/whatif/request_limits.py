@@ -15,6 +15,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
+from hesrpt.units import format_count
 
 _FACTOR = re.compile(r"(\d+\.?\d*|\.\d+)\s*x")
 _NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
@@ -53,7 +54,7 @@ class ServerLimit:
         """The limit in words, such as "on at most 32 servers"; empty if there is none."""
         parts = []
         if self.servers is not None:
-            parts.append(count_servers(self.servers))
+            parts.append(format_count(self.servers, "server"))
         if self.factor == 1:
             parts.append("what the job asked for")
         elif self.factor is not None:
@@ -102,12 +103,3 @@ def parse_limit(limit: float | str | ServerLimit | None) -> ServerLimit:
                 argument="max_servers",
             )
     return ServerLimit(servers=servers, factor=factor, largest=largest)
-
-
-def count_servers(number: float) -> str:
-    """Return a number of servers in words.
-
-    >>> count_servers(1), count_servers(1200)
-    ('1 server', '1,200 servers')
-    """
-    return "1 server" if number == 1 else f"{number:,g} servers"

@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.errors import InputError
 from hesrpt.traces import Trace
-from hesrpt.units import parse_duration
+from hesrpt.units import format_count, parse_duration
 from hesrpt.validation import check_at_least, check_between
 
 
@@ -32,10 +32,10 @@ def select_jobs(
     if strict and not fits.all():
         job = int(np.argmin(fits))
         raise InputError(
-            f"{trace.source}: job {trace.names[job]} asked for {trace.servers[job]:g} servers, "
-            f"but the machine has {servers}"
+            f"{trace.source}: job {trace.names[job]} asked for "
+            f"{format_count(trace.servers[job], 'server')}, but the machine has {servers}"
         )
-    trace = trace.select(fits, f"asked for more than {servers} servers")
+    trace = trace.select(fits, f"asked for more than {format_count(servers, 'server')}")
     first = trace.submit_times[0]
     trace = replace(
         trace, submit_times=trace.submit_times - first, start_times=trace.start_times - first

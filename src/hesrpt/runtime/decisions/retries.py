@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.events import ItemFailed, ItemLost
+from hesrpt.units import format_count
 
 # An item that has lost its server more often than this is assumed to be the cause.
 _MAX_LOSSES = 10
@@ -17,7 +18,7 @@ def try_again(event: ItemFailed | ItemLost, job: ActiveJob) -> str | None:
     if isinstance(event, ItemLost):
         losses = job.losses[event.item] = job.losses.get(event.item, 0) + event.was_started
         gives_up = losses > _MAX_LOSSES
-        error = f"item {event.item}: its server was lost {losses} times"
+        error = f"item {event.item}: its server was lost {format_count(losses, 'time')}"
     else:
         failures = job.failures[event.item] = job.failures.get(event.item, 0) + 1
         gives_up, error = failures > job.spec.retries, event.error
@@ -35,7 +36,9 @@ def describe_failed_items(job: ActiveJob) -> str | None:
     if not job.is_bag or job.spec.on_error == "raise":
         return error
     first = "" if count == 1 else "; the first"
-    return f"{count:,} of {job.items:,} items failed{first}: {error}"
+    # A job whose items are still being read does not know how many there are.
+    items = f"{count:,} of {format_count(job.items, 'item')}" if job.items is not None else None
+    return f"{items or format_count(count, 'item')} failed{first}: {error}"
 
 
 def set_aside(job: ActiveJob) -> None:
