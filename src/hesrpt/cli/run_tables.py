@@ -100,7 +100,13 @@ def print_outcome(
             "was interrupted and done again counts everywhere",
             soft_wrap=True,
         )
-    if (wait := first_start - min(record.arrived for record in records)) > _SLOW_START:
+    # Of a command that was suspended or restarted, it is not known when it first started.
+    is_start_known = all(
+        record.spec.is_bag or not (record.spec.was_paused or record.spec.resize == "restart")
+        for record in records
+    )
+    wait = first_start - min(record.arrived for record in records)
+    if is_start_known and wait > _SLOW_START:
         console.print(
             f"all flow times include {format_duration(wait)} until the first server was ready"
         )

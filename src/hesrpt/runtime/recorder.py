@@ -58,8 +58,8 @@ class Recorder:
             self._changes.values["servers"] = servers
 
     def record_start(self, time: float) -> None:
-        """Record when an item started; only the first call counts."""
-        if self.first_start is None:
+        """Record when an item started: the first to end need not be the first that started."""
+        if self.first_start is None or time < self.first_start:
             self.first_start = time
             self._changes.values["first_start"] = time
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
 from hesrpt.runtime import live_run
@@ -89,6 +90,21 @@ def test_run_of_real_items_of_known_length() -> None:
     start = pool.first_start
     ratio = (means["fifo"] - start) / (means["adaptive"] - start)
     assert ratio == pytest.approx((3 + 5 + 6) / (1 + 3 + 6), rel=0.15)
+
+
+def test_first_start_is_not_that_of_the_first_item_to_end(tmp_path: Path) -> None:
+    begun, released = tmp_path / "begun", tmp_path / "released"
+
+    def wait(item: int) -> None:
+        begun.touch()
+        wait_until(released.exists)
+
+    with Pool(2) as pool:
+        pool.map(wait, [1], name="long")
+        wait_until(begun.exists)
+        pool.map(abs, [1], name="short").results()
+        released.touch()
+    assert pool.first_start < pool.records[1].arrived
 
 
 @pytest.mark.parametrize("servers", [1, 3, 4])
