@@ -158,7 +158,7 @@ def test_tampered_large_plan_is_rejected() -> None:
 
 
 class WrongDemand(Amdahl):
-    """A speedup with a wrong demand, which leads to job values that prove nothing."""
+    """A speedup with a wrong demand. Plans do not use it, but proofs look for prices with it."""
 
     def demand(self, price: FloatArray, max_servers: float) -> FloatArray:
         return np.where(price > 0, 0.7, 1.0) * super().demand(price, max_servers)

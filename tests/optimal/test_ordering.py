@@ -84,7 +84,7 @@ def draw_jobs(jobs: int, seed: int) -> Workload:
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
     from hesrpt.optimal.ordering_kernel import find_cost
-    from hesrpt.optimal.ordering_kernel_data import COLUMNS, Batch
+    from hesrpt.optimal.recursion_kernel_data import COLUMNS, Batch
 
     jobs = draw_jobs(40, seed=3)
     speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
@@ -93,7 +93,7 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
     values = compute_job_values(speedups.take(order), 10.0, jobs.weights[order]).values
     shapes = speedups.shapes(10.0)
     batch = Batch(
-        shapes.records, shapes.corners, shapes.of_job, jobs.sizes, jobs.weights, servers=10.0
+        shapes.records, shapes.corners, shapes.of_job, jobs.sizes, jobs.weights, 10.0, False, np.inf
     )
     cost = find_cost(batch, order, np.empty((len(jobs), COLUMNS)))
     assert cost == pytest.approx(values @ jobs.sizes[order], rel=1e-9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from support.oracles import (
@@ -127,3 +127,26 @@ def test_limits_below_one_server_are_time_shared() -> None:
     ):
         for objective in ("flow", "makespan"):
             assert verify(plan(Workload([1], speedup), 3, objective=objective)) < 1e-9
+
+
+@given(
+    st.floats(0.05, 0.999),
+    st.sampled_from([1.0, 7.5, 64.0, 5000.0]),
+    st.sampled_from([1e300, 20.0]),
+    st.integers(0, 100),
+)
+@settings(max_examples=20)
+def test_sums_over_many_jobs_agree_with_loops(
+    fraction: float, servers: float, limit: float, seed: int
+) -> None:
+    """Jobs with one Amdahl's law are evaluated together, and all others one by one."""
+    sizes = np.random.default_rng(seed).pareto(1.5, 60) + 1
+    summed = plan(Workload(sizes, Amdahl(fraction).limited(limit)), servers)
+    # The planner does not see that the last speedup equals the others.
+    speedups = [Amdahl(fraction).limited(limit)] * 59
+    mixed = Workload(sizes, [*speedups, speedups[0].limited(1e299)])
+    looped = plan(mixed, servers, order=summed.certificate.first_to_last.tolist())
+    assert looped.total_flow_time == pytest.approx(summed.total_flow_time, rel=1e-11)
+    assert_allclose(looped.completion_times, summed.completion_times, rtol=1e-8)
+    assert_allclose(looped.certificate.job_values, summed.certificate.job_values, rtol=1e-8)
+    assert verify(summed) == pytest.approx(0.0, abs=1e-11)

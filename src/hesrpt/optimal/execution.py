@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.optimal.recursion import JobValues, compute_job_values
+from hesrpt.optimal.recursion import CLOSE, EXACT, JobValues, can_be_summed, compute_job_values
+from hesrpt.optimal.recursion_kernel_data import PRICE, SUMS, VALUE
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import SpeedupVector
-
-# Two completions this close, relative to the time since the start, are simultaneous.
-_SAME_TIME = 1e-12
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,7 @@ class _Change:
     phase: int
     place: int
     values: FloatArray
-    low_prices: FloatArray
-    high_prices: FloatArray
+    prices: FloatArray
 
 
 class ExecutionTimeline(Timeline):
@@ -37,16 +34,15 @@ class ExecutionTimeline(Timeline):
     def __init__(
         self,
         first_values: JobValues,
-        weights: FloatArray,
         last_to_first: IntArray,
-        ended: list[int],
+        first_to_last: IntArray,
         ends: FloatArray,
         changes: list[_Change],
     ) -> None:
-        self.first_values, self.weights, self.ends = first_values, weights, ends
+        self.first_values, self.ends = first_values, ends
         self.last_to_first, self.changes = last_to_first, changes
-        phase_of_end = np.empty(len(ended), dtype=np.int64)
-        phase_of_end[ended] = np.arange(len(ended))
+        phase_of_end = np.empty(len(ends), dtype=np.int64)
+        phase_of_end[first_to_last] = np.arange(len(ends))
         self.last_phases = phase_of_end[last_to_first]
         self._applied = 0
         self._apply(0)
@@ -64,22 +60,19 @@ class ExecutionTimeline(Timeline):
         if due == 0:
             return self.first_values
         self._apply(due)
-        weights = self.weights[self.last_to_first[places]]
-        speedups = self.first_values.speedups.take(places)
-        values, low, high = self._changed
-        known = replace(self.first_values, values=values, low_prices=low, high_prices=high)
-        return compute_job_values(speedups, known.servers, weights, known, len(places))
+        first = self.first_values
+        speedups, weights = first.speedups.take(places), first.batch.weights[places]
+        known = replace(first, line=self._changed)
+        return compute_job_values(speedups, first.batch.servers, weights, known, len(places))
 
     def _apply(self, due: int) -> None:
         """Apply the first ``due`` changes, except those that have been applied already."""
         if due == 0 or due < self._applied:
-            first = self.first_values
-            self._changed = first.values.copy(), first.low_prices.copy(), first.high_prices.copy()
+            self._changed = self.first_values.line.copy()
             self._applied = 0
         for change in self.changes[self._applied : due]:
-            tails = change.values, change.low_prices, change.high_prices
-            for array, tail in zip(self._changed, tails, strict=True):
-                array[change.place : change.place + len(tail)] = tail
+            changed = self._changed[change.place : change.place + len(change.values)]
+            changed[:, VALUE], changed[:, PRICE] = change.values, change.prices
         self._applied = due
 
 
@@ -107,52 +100,34 @@ def execute(
     that this is certain. Otherwise, whenever a job ends before its turn, the values from its place
     on are computed again.
     """
-    present = first_to_last[::-1]
-    values = first_values = compute_job_values(speedups.take(present), servers, weights[present])
-    remaining, now = sizes.copy(), 0.0
-    completion = np.empty(len(sizes))
-    ended: list[int] = []
-    ends: list[float] = []
+    from hesrpt.optimal.execution_kernel import run_phases, run_phases_together
+    from hesrpt.optimal.recursion_kernel import value_places
+
+    listed = np.ascontiguousarray(first_to_last[::-1])
+    first_values = compute_job_values(speedups.take(listed), servers, weights[listed])
+    batch, line, places = first_values.batch, first_values.line, first_values.places
+    jobs = present = len(listed)
+    remaining = sizes[listed]
+    ended, ends = np.empty(jobs, dtype=np.int64), np.empty(jobs)  # by place
     changes: list[_Change] = []
-    while len(present):
-        start, held = values.allocate(len(present))
-        rates = values.speedups.entries(slice(start, len(present))).rate(held)
-        remaining_here = remaining[present[start:]]
-        place, until_end = _find_next_end(remaining_here, rates, now, ends_in_order)
-        remaining[present[start:]] = np.maximum(remaining_here - rates * until_end, 0.0)
-
-        now += until_end
-        place += start
-        completion[present[place]] = now
-        ended.append(int(present[place]))
-        ends.append(now)
-        if place < len(present) - 1:
-            present = np.delete(present, place)
-            values = compute_job_values(
-                speedups.take(present), servers, weights[present], values, known=place
-            )
-            arrays = values.values, values.low_prices, values.high_prices
-            changes.append(_Change(len(ended), place, *(array[place:].copy() for array in arrays)))
-        else:
-            present = present[:-1]
-    timeline = ExecutionTimeline(
-        first_values, weights, first_to_last[::-1], ended, np.array(ends), changes
-    )
-    return Execution(completion, np.array(ended), timeline, first_values)
-
-
-def _find_next_end(
-    remaining: FloatArray, rates: FloatArray, now: float, ends_in_order: bool
-) -> tuple[int, float]:
-    """Return the job that ends next, the last of the list if tied, and the time until then."""
-    last = len(remaining) - 1
-    if rates[last] > 0:
-        until_end = float(remaining[last] / rates[last])
-        # Compare work rather than times: a job may hold no servers, or have no work remaining.
-        earlier = until_end - _SAME_TIME * (now + until_end)
-        if ends_in_order or not np.any(rates * earlier > remaining):
-            return last, until_end
-    with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.where(remaining > 0, remaining / rates, 0.0)
-    first = int(np.argmin(times))
-    return first, float(times[first])
+    if ends_in_order and can_be_summed(batch):
+        run_phases_together(line, remaining, ended, ends)
+        present = 0
+    now, no_sums = 0.0, np.empty((0, SUMS))
+    while present:
+        present, place, now = run_phases(
+            batch, line, places, present, now, ends_in_order, remaining, ended, ends
+        )
+        if place < 0:
+            break
+        present -= 1
+        places, remaining = np.delete(places[: present + 1], place), np.delete(remaining, place)
+        line = np.delete(line[: present + 1], place, axis=0)
+        value_places(batch, line, places, place, present, False, CLOSE, EXACT, no_sums)
+        values, prices = line[place:, VALUE].copy(), line[place:, PRICE].copy()
+        changes.append(_Change(jobs - present, place, values, prices))
+    completed = listed[ended]
+    completion = np.empty(jobs)
+    completion[completed] = ends
+    timeline = ExecutionTimeline(first_values, listed, completed, ends, changes)
+    return Execution(completion, completed, timeline, first_values)

@@ -22,9 +22,9 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
-from hesrpt.optimal.ordering_kernel_data import COLUMNS
-from hesrpt.optimal.ordering_kernel_data import Batch as BatchData
 from hesrpt.optimal.recursion import JobValues, compute_job_values
+from hesrpt.optimal.recursion_kernel_data import COLUMNS
+from hesrpt.optimal.recursion_kernel_data import Batch as BatchData
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _FEW_JOBS = 5
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SWEEPS = 40, 12
+# Up to this many jobs, exchanges of neighbours are tried at last with the values of all jobs.
+_MAX_EXACT = 100
 # With more jobs than this, only the best of the initial orders is improved …
 _MANY_JOBS = 300
 # … and improvements end after about this many steps: about a third of a minute.
@@ -113,7 +115,7 @@ class _Search:
     ) -> None:
         shapes = speedups.shapes(servers)
         self.batch = BatchData(
-            shapes.records, shapes.corners, shapes.of_job, sizes, weights, servers
+            shapes.records, shapes.corners, shapes.of_job, sizes, weights, servers, False, np.inf
         )
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
@@ -131,7 +133,11 @@ class _Search:
             found = [min(found, key=lambda each: each[0])]
         else:
             found.append((np.inf, starts[0]))
-        return min((self.improve(order) for _, order in found), key=lambda each: each[0])[1]
+        best = min((self.improve(order) for _, order in found), key=lambda each: each[0])[1]
+        if jobs <= _MAX_EXACT:
+            self.reach, self.horizon = 1, jobs
+            best = self.improve(best)[1]
+        return best
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
         """Sort jobs by their ends several times; return the least cost and its order."""

@@ -8,7 +8,6 @@ from math import exp, inf, log, sqrt
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.recursion import serve_first_to_end
 
 # The search for a price ends when its bounds are this close, or the demand is this exact.
 _SAME_PRICE = 1e-14
@@ -51,6 +50,19 @@ def allocate_at_price(
         else:
             high, above = price, held
     return serve_first_to_end(servers, above, below)
+
+
+def serve_first_to_end(servers: float, sure: FloatArray, demand: FloatArray) -> FloatArray:
+    """Give each job its ``sure`` servers, and the rest to tied jobs up to their ``demand``.
+
+    Jobs that end first are served first. If the ``sure`` servers add up to more than there are,
+    the jobs that end last get fewer.
+    """
+    is_over = sure.sum() > servers
+    base = np.zeros_like(sure) if is_over else sure
+    room = np.maximum((sure if is_over else demand) - base, 0.0)[::-1]
+    remaining = servers - float(base.sum())
+    return base + np.clip(remaining - (np.cumsum(room) - room), 0.0, room)[::-1]
 
 
 def _between(

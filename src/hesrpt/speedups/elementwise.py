@@ -17,10 +17,6 @@ from hesrpt.arrays import FloatArray, IntArray
 class Elementwise(ABC):
     """Concave speedup functions, evaluated entry by entry. Nothing is validated here."""
 
-    #: The relative precision to which the planner must find the price of a server. Job values have
-    #: a minimum at the right price, so their error is about the square of this where s is smooth.
-    precision = 1e-8
-
     @abstractmethod
     def rate(self, servers: FloatArray) -> FloatArray:
         """Return s(k)."""

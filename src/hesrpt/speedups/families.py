@@ -24,8 +24,6 @@ class PowerLawFormula(Elementwise):
 
     p: float | FloatArray
 
-    precision = 1e-7
-
     def rate(self, servers: FloatArray) -> FloatArray:
         return servers**self.p
 
@@ -92,8 +90,6 @@ class AmdahlFormula(Elementwise):
     """s(k) = 1 / (1 − f + f/k), for one f or an array with one f for each entry."""
 
     parallel_fraction: float | FloatArray
-
-    precision = 1e-7
 
     def rate(self, servers: FloatArray) -> FloatArray:
         f = self.parallel_fraction

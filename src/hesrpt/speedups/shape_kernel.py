@@ -140,7 +140,14 @@ def find_demand(shape: Shape, corners: Corners, price: float) -> float:
     servers = _find_demand_of_formula(shape, price)
     if shape.is_whole:
         # By concavity the last worthwhile server is the one below or above the continuous demand.
-        servers = float(np.floor(servers))
+        part = servers - float(np.floor(servers))
+        servers -= part
+        if shape.family == POWER and 4 <= servers < shape.high - 1:
+            # The gain of one more server is the slope half a server further, or slightly more.
+            if part >= 0.5:
+                return servers + 1
+            if 1e-3 < part < 0.5 - 1 / servers:
+                return servers
         if find_gain(shape, corners, servers) > price:
             servers += 1
         elif servers > 0 and find_gain(shape, corners, servers - 1) <= price:

@@ -172,10 +172,6 @@ class SpeedupVector(Elementwise):
         """The number of vector passes that an evaluation takes: one for each family."""
         return len(self._groups.groups) if self.shared is None else 1
 
-    @property
-    def precision(self) -> float:  # type: ignore[override]
-        return self._functions.precision
-
     def rate(self, servers: FloatArray) -> FloatArray:
         return self._functions.rate(servers)
 
@@ -255,9 +251,6 @@ class _Groups(Elementwise):
 
     def __init__(self, groups: list[_Group]) -> None:
         self.groups = groups
-        self.precision = max(
-            (group.functions.precision for group in groups), default=Elementwise.precision
-        )
 
     def cut(self, start: int, stop: int) -> _Groups:
         """Return the groups of the jobs from ``start`` to ``stop``."""

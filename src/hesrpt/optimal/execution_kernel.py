@@ -1,0 +1,258 @@
+"""From job values to servers, and from servers to completion times, compiled.
+
+Jobs are listed from the last to end to the first, as in :mod:`hesrpt.optimal.recursion_kernel`.
+"""
+
+from __future__ import annotations
+
+from math import inf, log, sqrt
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import compiled
+from hesrpt.optimal.recursion_kernel import is_negligible
+from hesrpt.optimal.recursion_kernel_data import (
+    CORNERS,
+    FIRST,
+    HIGH,
+    HIGH_RATE,
+    KIND,
+    LOW,
+    OFFSET,
+    PRICE,
+    SECOND,
+    VALUE,
+    Batch,
+)
+from hesrpt.optimal.response_kernel import find_first_above, respond
+from hesrpt.speedups.shape_kernel import find_demand, find_rate
+
+# Prices this close are the same: jobs whose demand changes between them are tied for servers.
+_TIED = 1e-9
+# The total demand at a price may exceed the servers by this fraction, from rounding.
+_ROUNDING = 1e-6
+# Two completions this close, relative to the time since the start, are simultaneous.
+_SAME_TIME = 1e-12
+
+
+@compiled
+def allocate(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    present: int,
+    held: FloatArray,
+    rates: FloatArray,
+) -> int:
+    """Set the servers and rates of the first jobs while no others are present.
+
+    Return the first place that holds servers. Nothing is set before it.
+    """
+    shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
+    last = present - 1
+    while last > 0 and is_negligible(batch, line, order, last):
+        held[last] = rates[last] = 0.0
+        last -= 1
+    price = line[last, PRICE]
+    log_price = log(price) if price > 0 else -inf
+    start = 0
+    if batch.max_slope < inf:
+        start = find_first_above(line, last, price / batch.max_slope * (1 - _TIED))
+    rest, tied = batch.servers, 0.0
+    for place in range(start, last + 1):
+        value, kind = line[place, VALUE], line[place, KIND]
+        if kind < CORNERS and not _is_tied_at_one(value, price):
+            servers, profit, _ = respond(
+                kind,
+                value,
+                line[place, OFFSET],
+                line[place, FIRST],
+                line[place, SECOND],
+                line[place, LOW],
+                line[place, HIGH],
+                line[place, HIGH_RATE],
+                price,
+                log_price,
+            )
+            held[place] = servers
+            rates[place] = (profit + price * servers) / value if servers > 0 else 0.0
+        elif value > 0:
+            shape = shapes[shape_of_job[order[place]]]
+            held[place] = find_demand(shape, corners, price * (1 + _TIED) / value)
+            rates[place] = find_rate(shape, corners, held[place])
+            tied += find_demand(shape, corners, price * (1 - _TIED) / value) - held[place]
+        else:
+            held[place] = rates[place] = 0.0
+        rest -= held[place]
+    _settle(batch, line, order, start, last, rest, tied, held, rates)
+    if batch.is_rising and last > start and held[last] < held[last - 1]:
+        # Tied by rounding: a job that ends earlier must not hold less.
+        held[start : last + 1] = np.sort(held[start : last + 1])
+        rates[start : last + 1] = np.sort(rates[start : last + 1])
+    return start
+
+
+@compiled
+def _is_tied_at_one(value: float, price: float) -> bool:
+    """Whether a formula that is linear up to one server is tied for that server."""
+    return abs(value - price) <= _TIED * price
+
+
+@compiled
+def _settle(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    start: int,
+    last: int,
+    rest: float,
+    tied: float,
+    held: FloatArray,
+    rates: FloatArray,
+) -> None:
+    """Give the servers that are left to tied jobs, or take back those that are too many.
+
+    Of tied jobs, those that end first are served first. Up to rounding, the price leaves the last
+    place of the list exactly what it demands.
+    """
+    shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
+    price = line[last, PRICE]
+    if tied > 0 and rest > 0:
+        for place in range(last, start - 1, -1):
+            value = line[place, VALUE]
+            if value > 0 and (line[place, KIND] >= CORNERS or _is_tied_at_one(value, price)):
+                shape = shapes[shape_of_job[order[place]]]
+                room = find_demand(shape, corners, price * (1 - _TIED) / value) - held[place]
+                extra = min(max(room, 0.0), rest)
+                if extra > 0:
+                    held[place] += extra
+                    rates[place] = find_rate(shape, corners, held[place])
+                    rest -= extra
+                if rest <= 0:
+                    break
+    if rest > 0 or -rest <= _ROUNDING * held[last]:
+        before = held[last]
+        held[last] = min(max(before + rest, 0.0), line[last, HIGH])
+        rest -= held[last] - before
+        rates[last] = find_rate(shapes[shape_of_job[order[last]]], corners, held[last])
+    place = start
+    while rest < 0 and place <= last:
+        taken = min(held[place], -rest)
+        if taken > 0:
+            held[place] -= taken
+            rest += taken
+            rates[place] = find_rate(shapes[shape_of_job[order[place]]], corners, held[place])
+        place += 1
+
+
+@compiled
+def run_phases(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    present: int,
+    now: float,
+    ends_in_order: bool,
+    remaining: FloatArray,
+    ended: IntArray,
+    ends: FloatArray,
+) -> tuple[int, int, float]:
+    """Run phase after phase until a job ends before its turn, or until all jobs have ended.
+
+    ``remaining`` is indexed by place. The jobs that end and their ends are appended to ``ended``
+    and ``ends``, of which the last ``present`` entries are free. Return how many jobs are present,
+    the place of the one that ended before its turn (it is still counted; −1 if there is none), and
+    the time.
+    """
+    held, rates = np.zeros(present), np.zeros(present)
+    while present > 0:
+        start = allocate(batch, line, order, present, held, rates)
+        last = present - 1
+        place, until_end = last, inf
+        if rates[last] > 0:
+            until_end = remaining[last] / rates[last]
+        if not (ends_in_order and until_end < inf):
+            # Compare work rather than times: a job may hold no servers, or have no work remaining.
+            earlier = until_end - _SAME_TIME * (now + until_end)
+            is_last = until_end < inf
+            if is_last:
+                for other in range(start, last):
+                    if rates[other] * earlier > remaining[other]:
+                        is_last = False
+                        break
+            if not is_last:
+                until_end = inf
+                for other in range(start, present):
+                    time = 0.0
+                    if remaining[other] > 0:
+                        time = remaining[other] / rates[other] if rates[other] > 0 else inf
+                    if time < until_end:
+                        place, until_end = other, time
+        for other in range(start, present):
+            remaining[other] = max(remaining[other] - rates[other] * until_end, 0.0)
+        now += until_end
+        ended[ended.size - present] = order[place]
+        ends[ends.size - present] = now
+        if place < last:
+            return present, place, now
+        present -= 1
+    return 0, -1, now
+
+
+@compiled
+def run_phases_together(
+    line: FloatArray, sizes: FloatArray, ended: IntArray, ends: FloatArray
+) -> None:
+    """Do the same for jobs that share one Amdahl's law, have rising values, and end in order.
+
+    At the price λ, a job with value v is as fast as (1 − √(f λ/v)) / (1 − f). Prices rise with the
+    number of jobs. So what a job has done before its own phase follows from sums over the phases in
+    which it held servers.
+    """
+    jobs = sizes.size
+    f, serial = line[0, FIRST], line[0, SECOND]
+    high, high_rate = line[0, HIGH], line[0, HIGH_RATE]
+    at_high = (serial * high + f) ** 2 / f  # the price at which a job with this value demands all
+    # From the start of the schedule to the start of the phase with k jobs, at k.
+    times, root_times = np.zeros(jobs + 1), np.zeros(jobs + 1)
+    prices = line[:, PRICE]
+    for last in range(jobs - 1, -1, -1):
+        value, size = line[last, VALUE], sizes[last]
+        # With more jobs than this, it holds no servers, and with more than that not all it can use.
+        after = last + 1
+        idle = max(_count_prices_below(prices, last, jobs, value / f), after)
+        capped = max(_count_prices_below(prices, last, jobs, value / at_high), after)
+        time, root_time = times[capped] - times[idle], root_times[capped] - root_times[idle]
+        done = (time - sqrt(f / value) * root_time) / serial
+        done += high_rate * (times[after] - times[capped])
+        price = prices[last]
+        servers, profit, _ = respond(
+            line[last, KIND],
+            value,
+            line[last, OFFSET],
+            f,
+            serial,
+            0.0,
+            high,
+            high_rate,
+            price,
+            log(price) if price > 0 else -inf,
+        )
+        rate = (profit + price * servers) / value
+        length = max(size - done, 0.0) / rate
+        times[last] = times[after] + length
+        root_times[last] = root_times[after] + length * sqrt(price)
+        ended[jobs - after], ends[jobs - after] = last, times[last]
+
+
+@compiled
+def _count_prices_below(prices: FloatArray, first: int, end: int, price: float) -> int:
+    """Return up to how many jobs the price is below this one, if prices rise."""
+    while first < end:
+        middle = (first + end) // 2
+        if prices[middle] < price:
+            first = middle + 1
+        else:
+            end = middle
+    return first

@@ -1,0 +1,222 @@
+"""The recursion that gives each job its value, compiled.
+
+The recursion of :mod:`hesrpt.optimal.recursion` gives job k a value for which phase k exactly pays
+its cost. By duality, with a price λ of a server,
+
+    v_k = max over λ of min over n of (g(λ) + λ n) / s_k(n),
+    g(λ) = W_k − λ N − Σ over i < k of π_i(λ),   π_i(λ) = max over n of v_i s_i(n) − λ n.
+
+The function of λ is concave, so an error of the price has only a second-order effect on the value,
+and every price gives a value that is at most the right one: no phase earns more than it costs.
+
+Jobs are listed from the last to end to the first. A row of ``line`` belongs to a place in the list.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, log, sqrt
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import compiled
+from hesrpt.optimal.recursion_kernel_data import (
+    CORNERS,
+    FORMULA_POWER,
+    HIGH,
+    HIGH_RATE,
+    KIND,
+    LOW,
+    PRICE,
+    VALUE,
+    WEIGHT,
+    Batch,
+)
+from hesrpt.optimal.response_kernel import (
+    add_to_sums,
+    place_job,
+    respond_all,
+    respond_together,
+    set_value,
+)
+from hesrpt.speedups.shape_kernel import find_cheapest, find_slope_before
+
+# A job with a weight below this fraction of the total weight up to it waits for another job to end.
+# Both its earnings and the cost of its waiting are below rounding errors.
+_NEGLIGIBLE = 1e-12
+_ROUNDING = 2.3e-16
+_MAX_OFFERS = 100
+
+
+@compiled
+def value_place(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    place: int,
+    guess: float,
+    close: float,
+    exact: float,
+    sums: FloatArray,
+) -> int:
+    """Set the value and the price of a place, given all rows before; return the steps it took.
+
+    A price is good enough if the demand at that price differs from the servers by at most the
+    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``.
+    """
+    job = order[place]
+    shape = batch.shapes[batch.shape_of_job[job]]
+    row = line[place]
+    before = line[place - 1, WEIGHT] if place > 0 else 0.0
+    cost = row[WEIGHT] = before + batch.weights[job]
+    if place == 0:
+        value = cost / row[HIGH_RATE]
+        marginal = find_slope_before(shape, batch.corners, batch.servers)
+        row[PRICE] = 0.0 if row[HIGH] < batch.servers else value * marginal
+        set_value(batch, line, place, job, value)
+        return 1
+    if is_negligible(batch, line, order, place):
+        # This value is always feasible: even all servers would earn no more than the weight.
+        row[PRICE] = line[place - 1, PRICE]
+        set_value(batch, line, place, job, batch.weights[job] / row[HIGH_RATE])
+        return 1
+    low, high = 0.0, cost / batch.servers
+    low_value = high_value = low_slope = high_slope = 0.0  # tangents, where slopes are not 0
+    price = guess
+    if not 0 < price < high:
+        price = _guess_price(line, place)
+        if not price < high:
+            price = 0.99 * high
+    best, best_price, factor = 0.0, price, 1.02
+    offers = 0
+    while offers < _MAX_OFFERS:
+        offers += 1
+        if sums.shape[0] > 0 and price > 0:
+            demand, profit, growth = respond_together(line, sums, place, price)
+        else:
+            log_price = log(price) if price > 0 else -inf
+            demand, profit, growth = respond_all(batch, line, order, place, price, log_price)
+        spare = cost - price * batch.servers - profit
+        step, noise = 0.0, 0.0
+        if spare <= 0:
+            is_low = demand >= batch.servers
+        else:
+            value, servers, rate = find_cheapest(shape, batch.corners, spare, price)
+            noise = 4 * _ROUNDING * cost / rate
+            if value > best:
+                best, best_price = value, price
+            excess = demand + servers - batch.servers
+            is_low = excess > 0
+            if servers < row[HIGH] and servers > row[LOW] and row[KIND] < CORNERS:
+                own = servers * (1 + price * (batch.servers - demand) / spare)
+                growth += own if row[KIND] == FORMULA_POWER else 0.5 * own
+            change = min(max(excess / growth, -3.0), 3.0) if growth > 0 else 3.0
+            if growth > 0 and offers < 12:
+                step = price * exp(change)
+            # The value is then exact. To be worth as much, the allocation needs the right price.
+            is_close = abs(excess) <= close * batch.servers
+            if is_close and abs(excess * change) <= close * close * batch.servers:
+                best_price = step if step > 0 else price
+                break
+            if price == 0 and not is_low:
+                best_price = 0.0
+                break
+            if is_low:
+                low_value, low_slope = value, excess / rate
+            else:
+                high_value, high_slope = value, excess / rate
+        if is_low:
+            low = price
+            low_slope = low_slope if spare > 0 else 0.0
+        else:
+            high = price
+            high_slope = high_slope if spare > 0 else 0.0
+        if low_slope > 0 and high_slope < 0:
+            width = high - low
+            along = (high_value - low_value - high_slope * width) / (low_slope - high_slope)
+            along = min(max(along, 0.0), width)
+            if low_value + low_slope * along - best <= exact * best + noise:
+                best_price = low + along
+                break
+            if not low < step < high:
+                step = low + along
+        if not low < step < high:
+            if low == 0:
+                step = high / factor if high > 1e-9 * cost / batch.servers else 0.0
+            elif high_slope == 0 and high == cost / batch.servers:
+                step = min(low * factor, 0.5 * (low + high))
+            else:
+                step = sqrt(low) * sqrt(high)
+            factor = min(factor * factor, 1e3)
+        if high - low <= 1e-15 * high or (not low < step < high and step > 0):
+            break
+        price = step
+    row[PRICE] = best_price
+    if batch.is_rising:
+        best = max(best, line[place - 1, VALUE])  # rounding must not undo that values rise
+    set_value(batch, line, place, job, best)
+    return offers * (place + 1)
+
+
+@compiled
+def _guess_price(line: FloatArray, place: int) -> float:
+    """Guess the price from up to three previous ones, whose logarithms change smoothly."""
+    price = line[place - 1, PRICE]
+    if place > 1 and line[place - 2, PRICE] > 0:
+        growth = price / line[place - 2, PRICE]
+        if place > 2 and growth < 2 and line[place - 3, PRICE] > 0:
+            growth *= growth * line[place - 3, PRICE] / line[place - 2, PRICE]
+        price *= min(growth, 2.0)
+    return float(price)
+
+
+@compiled
+def is_negligible(batch: Batch, line: FloatArray, order: IntArray, place: int) -> bool:
+    """Whether the weight of a place is negligible beside those before it."""
+    return bool(batch.weights[order[place]] < _NEGLIGIBLE * line[place, WEIGHT])
+
+
+@compiled
+def value_places(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    first: int,
+    end: int,
+    is_new: bool,
+    close: float,
+    exact: float,
+    sums: FloatArray,
+) -> int:
+    """Set the values of some places, given all before; return the steps it took.
+
+    If the line is not new, the prices that it has are good guesses. ``sums`` may be empty: it is
+    for jobs that share one Amdahl's law and whose values rise.
+    """
+    steps = 0
+    for place in range(first, end):
+        guess = 0.0 if is_new else line[place, PRICE]
+        if is_new:
+            place_job(batch, line, place, order[place])
+        steps += value_place(batch, line, order, place, guess, close, exact, sums)
+        if sums.shape[0] > 0:
+            add_to_sums(sums, place, line[place, VALUE])
+    return steps
+
+
+@compiled
+def copy_values(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    values: FloatArray,
+    prices: FloatArray,
+    sums: FloatArray,
+) -> None:
+    """Fill the first rows of a line, and of prefix sums, with values and prices that are known."""
+    total = 0.0
+    for place in range(values.size):
+        place_job(batch, line, place, order[place])
+        total += batch.weights[order[place]]
+        line[place, WEIGHT], line[place, PRICE] = total, prices[place]
+        set_value(batch, line, place, order[place], values[place])
+        if sums.shape[0] > 0:
+            add_to_sums(sums, place, values[place])
