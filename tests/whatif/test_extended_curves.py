@@ -97,3 +97,26 @@ def test_bad_fits_are_noted(tmp_path: Path) -> None:
         "a power law fits 1 of 2 measured curves badly, so that extending it is uncertain; of b: "
         "the speedup hardly grows with the servers"
     )
+
+
+def test_curves_that_say_nothing_about_few_servers_are_refused() -> None:
+    falling = Curve("train", (1.0, 2.0, 4.0), (1.0, 0.9, 0.7), base=128.0)
+    with pytest.raises(InputError, match="the curve of train starts at 128 servers and says noth"):
+        extend_curve(falling)
+    assert extend_curve(Curve("train", (1.0, 2.0, 4.0), (1.0, 0.9, 0.7))).stays_flat
+
+
+def test_notes_say_how_curves_are_extended(tmp_path: Path) -> None:
+    trace = make_trace([0, 0], [64.0, 16.0], [3600.0, 3600.0], machine_servers=64)
+    rising, fallen = "1,1\n4,3\n16,9\n", "1,1\n4,3\n16,2\n"
+    for points, extension in (
+        (rising, "it is extended by the power law that fits it"),
+        (fallen, "it stays flat, because it has passed its peak"),
+    ):
+        (tmp_path / "curve.csv").write_text(f"servers,speedup\n{points}")
+        assumption = assume_speedup(curves=tmp_path / "curve.csv")
+        study = run_study(trace, assumption=assumption, policies=["easy"])
+        assert study.notes[0] == (
+            "1 job with 80% of the server-hours (64) ran on more servers than their curve was "
+            f"measured on; there, {extension}"
+        )

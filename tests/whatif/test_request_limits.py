@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from support.trace_samples import make_trace
 
 from hesrpt import InputError
-from hesrpt.traces import Trace
+from hesrpt.traces import Trace, read_trace
 from hesrpt.whatif import assume_speedup, run_study
 from hesrpt.whatif.request_limits import DEFAULT_LIMIT, ServerLimit, parse_limit
 from hesrpt.whatif.study_jobs import build_jobs
@@ -140,3 +142,42 @@ def test_study_says_how_far_it_goes_beyond_requests() -> None:
     )
     assert unlimited.as_json()["extrapolation"]["most_servers"] == {"equi": 64}
     assert run_study(trace, policies=["easy"]).caveats == []
+
+
+def test_each_job_can_have_its_own_multiple(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("submit,run,gpus,Grow\n0,100,4,2x\n0,100,4,0.5\n0,100,4,\n0,100,16,1\n")
+    trace = read_trace(path, labels=["Grow"])
+    limit = parse_limit("per-job=Grow")
+    assert limit.labels == ("Grow",)
+    assert limit.compute_for(trace, 64.0).tolist() == [8, 2, 16, 16]  # nothing stands for 4x
+    assert parse_limit("PER-JOB = Grow, largest, 12").compute_for(trace, 64.0).tolist() == [
+        *(8, 2, 12, 12)
+    ]
+    study = run_study(trace, 64, assume_speedup(0.5, max_servers="per-job=Grow"), policies=["equi"])
+    assert study.assumption.text == (
+        "s(k) = k^0.5, on at most the multiple of what the job asked for in column 'Grow'"
+    )
+    # Alone on their servers: times (requested / limit)^0.5.
+    expected = 100 * np.sqrt([4 / 8, 4 / 2, 4 / 16, 16 / 16])
+    np.testing.assert_allclose(study.runs["equi"].flow_times, expected)
+
+
+def test_multiples_of_jobs_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("submit,run,gpus,grow,id\n0,100,4,2x,a\n0,100,4,many,b\n")
+    limit = parse_limit("per-job=grow")
+    with pytest.raises(InputError, match="max_servers names the column 'grow', which was not read"):
+        limit.compute_for(read_trace(path), 64.0)
+    with pytest.raises(InputError, match=r"such as 2 or 2x, or nothing for 4x; job b .* 'many'"):
+        limit.compute_for(read_trace(path, labels=["grow"]), 64.0)
+
+
+def test_result_without_extrapolation_is_shown_for_any_policy() -> None:
+    trace = make_trace([0, 0, 1], [1.0, 1.0, 16.0], [10.0, 10.0, 10.0], machine_servers=32)
+    study = run_study(trace, assumption=0.5, policies=["easy", "srpt"])
+    assert study.extrapolation is not None
+    assert [list(other.flow_times) for other in study.extrapolation.other_limits] == [["srpt"]] * 2
+    usual = run_study(trace, assumption=0.5, policies=["srpt", "equi"]).extrapolation
+    assert usual is not None
+    assert [list(other.flow_times) for other in usual.other_limits] == [["equi"]] * 2

@@ -86,8 +86,8 @@ def whatif(
             metavar="LIMIT",
             rich_help_panel=SPEEDUP_PANEL,
             help="The most servers that a malleable job gets: a number (32), a multiple of what it "
-            "asked for (2x), the largest request in the trace (largest), several of these, or "
-            "none. Sizes do not depend on it.",
+            "asked for (2x), the largest request in the trace (largest), a column with a multiple "
+            "for each job (per-job=COLUMN), several of these, or none. Sizes do not depend on it.",
             show_default="4x,largest",
         ),
     ] = None,
@@ -238,7 +238,7 @@ def whatif(
             trace,
             format=format,
             columns=None if columns is None else _parse_columns(columns),
-            labels=chosen.labels,
+            labels=list(dict.fromkeys((*chosen.labels, *assumptions[0].limit.labels))),
             strict=strict,
             progress=lambda lines: progress(lines, 0),
         )

@@ -7,7 +7,8 @@ may have run on either, so a study needs an extension, and says how much of the 
   exponent is the fitted p, or the exponent at the end of the curve if that is less.
 - A curve that has passed its peak stays flat: more servers were measured not to help.
 - Below the first point, the curve is a power law through that point, whose exponent is the fitted
-  p, or the exponent at the start of the curve if that is greater.
+  p, or the exponent at the start of the curve if that is greater. If no power law can be fitted,
+  the curve is refused.
 
 So the whole is concave, and agrees with the concave hull of the points where these were measured.
 """
@@ -42,6 +43,7 @@ class ExtendedCurve:
     first: float  # the fewest servers that were measured …
     last: float  # … and the most
     p: float  # of the power law closest to it
+    stays_flat: bool  # beyond its last point, because more servers did not help
     problem: str = ""  # why no power law fits it well; empty if one does
 
 
@@ -58,6 +60,11 @@ def extend_curve(curve: Curve) -> ExtendedCurve:
     if not height.any():
         raise InputError(f"the curve of {curve.application} has no speedup greater than 0")
     p, problem = _fit(at, height)
+    if p is None and at[0] > 1:
+        raise InputError(
+            f"the curve of {curve.application or 'the jobs'} starts at {at[0]:g} servers and says "
+            f"nothing about fewer: {problem}; leave it out, or measure it on 1 server"
+        )
     corners, heights = concave_hull(at.tolist(), height.tolist())
     fewer, more = np.empty(0), np.empty(0)
     below = beyond = 0.0
@@ -84,6 +91,7 @@ def extend_curve(curve: Curve) -> ExtendedCurve:
         first=float(at[0]),
         last=float(at[-1]),
         p=_approximate(speedup, at),
+        stays_flat=not len(more),
         problem=problem,
     )
 

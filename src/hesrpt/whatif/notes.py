@@ -75,9 +75,14 @@ def describe_curves(jobs: StudyJobs) -> list[str]:
         return []
     first = np.array([curve.first for curve in curves])[jobs.drawn]
     last = np.array([curve.last for curve in curves])[jobs.drawn]
+    is_flat = np.array([curve.stays_flat for curve in curves])[jobs.drawn]
+    is_beyond, law = trace.servers > last, "it is extended by the power law that fits it"
     notes = [
-        *_describe_beyond(trace, trace.servers > last, "more"),
-        *_describe_beyond(trace, trace.servers < first, "fewer"),
+        *_describe_beyond(trace, is_beyond & ~is_flat, "more", law),
+        *_describe_beyond(
+            trace, is_beyond & is_flat, "more", "it stays flat, because it has passed its peak"
+        ),
+        *_describe_beyond(trace, trace.servers < first, "fewer", law),
     ]
     bad = [curve for curve in curves if curve.problem]
     if bad:
@@ -90,7 +95,7 @@ def describe_curves(jobs: StudyJobs) -> list[str]:
     return notes
 
 
-def _describe_beyond(trace: Trace, is_beyond: BoolArray, which: str) -> list[str]:
+def _describe_beyond(trace: Trace, is_beyond: BoolArray, which: str, extension: str) -> list[str]:
     number = int(np.count_nonzero(is_beyond))
     if not number:
         return []
@@ -99,6 +104,5 @@ def _describe_beyond(trace: Trace, is_beyond: BoolArray, which: str) -> list[str
     hours = float(used[is_beyond].sum()) / 3600
     return [
         f"{format_count(number, 'job')} with {part:.0%} of the server-hours ({hours:,.0f}) ran on "
-        f"{which} servers than their curve was measured on; there, the curve is extended by the "
-        "power law that fits it"
+        f"{which} servers than their curve was measured on; there, {extension}"
     ]

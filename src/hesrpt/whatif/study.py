@@ -168,9 +168,8 @@ def run_study(
     }
     for limit in list_other_limits(jobs) if other_limits else ():
         limited = jobs.build_malleable(limit)
-        for policy in _COMPARED_UNDER_OTHER_LIMITS:
-            if policy in policies:
-                replications[policy, limit] = replicate(policy, limited)
+        for policy in _choose_compared(policies):
+            replications[policy, limit] = replicate(policy, limited)
     simulations, bounds = run_with_bounds(
         replications,
         [jobs.build_least_limited()] if check_flag("bound", bound) else [],
@@ -210,6 +209,14 @@ def run_study(
             tuple(OtherLimit(OTHER_LIMITS[limit], means) for limit, means in others.items()),
         ),
     )
+
+
+def _choose_compared(policies: Sequence[str]) -> list[str]:
+    """Return the policies to replay under other limits: the usual ones, or else all malleable."""
+    usual = [policy for policy in _COMPARED_UNDER_OTHER_LIMITS if policy in policies]
+    if usual:
+        return usual
+    return [name for name in policies if not isinstance(get_policy(name), RigidDiscipline)]
 
 
 def _relate_estimates(trace: Trace) -> FloatArray:

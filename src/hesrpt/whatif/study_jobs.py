@@ -33,7 +33,7 @@ class StudyJobs:
     @property
     def limits(self) -> FloatArray:
         """The most servers that each job gets."""
-        return self.assumption.limit.compute(self.trace.servers, float(self.machine))
+        return self.assumption.limit.compute_for(self.trace, float(self.machine))
 
     def build_rigid(self) -> Workload:
         """Return the jobs for disciplines that give all of them what they asked for."""
@@ -41,8 +41,7 @@ class StudyJobs:
 
     def build_malleable(self, limit: ServerLimit | None = None) -> Workload:
         """Return the jobs for malleable policies, with the limit of the study or another one."""
-        machine = float(self.machine)
-        limits = (limit or self.assumption.limit).compute(self.trace.servers, machine)
+        limits = (limit or self.assumption.limit).compute_for(self.trace, float(self.machine))
         # Rigid jobs run on what they asked for.
         limits = np.where(self.is_malleable, limits, np.maximum(limits, self.trace.servers))
         return self._build_limited(limits, rigid=~self.is_malleable)
