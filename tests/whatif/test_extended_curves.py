@@ -69,7 +69,7 @@ def test_requests_beyond_a_curve_keep_their_work(tmp_path: Path) -> None:
     assert study.runs["easy"].flow_times.tolist() == pytest.approx([100, 100])
     assert study.runs["equi"].flow_times.tolist() == pytest.approx([200, 50], rel=0.01)
     assert study.notes[0] == (
-        "1 job with 94% of the server-hours (2) ran on more servers than their curve was measured "
+        "1 job with 94% of the server-hours (2) ran on more servers than its curve was measured "
         "on; there, the curve is extended by the power law that fits it"
     )
 
@@ -110,13 +110,13 @@ def test_notes_say_how_curves_are_extended(tmp_path: Path) -> None:
     trace = make_trace([0, 0], [64.0, 16.0], [3600.0, 3600.0], machine_servers=64)
     rising, fallen = "1,1\n4,3\n16,9\n", "1,1\n4,3\n16,2\n"
     for points, extension in (
-        (rising, "it is extended by the power law that fits it"),
-        (fallen, "it stays flat, because it has passed its peak"),
+        (rising, "the curve is extended by the power law that fits it"),
+        (fallen, "the curve stays flat: it has passed its peak"),
     ):
         (tmp_path / "curve.csv").write_text(f"servers,speedup\n{points}")
         assumption = assume_speedup(curves=tmp_path / "curve.csv")
         study = run_study(trace, assumption=assumption, policies=["easy"])
         assert study.notes[0] == (
-            "1 job with 80% of the server-hours (64) ran on more servers than their curve was "
+            "1 job with 80% of the server-hours (64) ran on more servers than its curve was "
             f"measured on; there, {extension}"
         )

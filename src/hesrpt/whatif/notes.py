@@ -76,11 +76,11 @@ def describe_curves(jobs: StudyJobs) -> list[str]:
     first = np.array([curve.first for curve in curves])[jobs.drawn]
     last = np.array([curve.last for curve in curves])[jobs.drawn]
     is_flat = np.array([curve.stays_flat for curve in curves])[jobs.drawn]
-    is_beyond, law = trace.servers > last, "it is extended by the power law that fits it"
+    is_beyond, law = trace.servers > last, "the curve is extended by the power law that fits it"
     notes = [
         *_describe_beyond(trace, is_beyond & ~is_flat, "more", law),
         *_describe_beyond(
-            trace, is_beyond & is_flat, "more", "it stays flat, because it has passed its peak"
+            trace, is_beyond & is_flat, "more", "the curve stays flat: it has passed its peak"
         ),
         *_describe_beyond(trace, trace.servers < first, "fewer", law),
     ]
@@ -104,5 +104,6 @@ def _describe_beyond(trace: Trace, is_beyond: BoolArray, which: str, extension: 
     hours = float(used[is_beyond].sum()) / 3600
     return [
         f"{format_count(number, 'job')} with {part:.0%} of the server-hours ({hours:,.0f}) ran on "
-        f"{which} servers than their curve was measured on; there, {extension}"
+        f"{which} servers than {'its' if number == 1 else 'their'} curve was measured on; there, "
+        f"{extension}"
     ]
