@@ -47,7 +47,8 @@ ALLOWED = {
         "hesrpt.simulator.comparison",
         "hesrpt.plotting",
     ): "comparison.plot() is a shortcut, and loads it on demand",
-    ("hesrpt.plotting.fraction_figures", "hesrpt.whatif"): "only to annotate arguments",
+    ("hesrpt.plotting.sensitivity_figures", "hesrpt.whatif"): "only to annotate arguments",
+    ("hesrpt.plotting.whatif_panels", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.whatif_figures", "hesrpt.whatif"): "only to annotate arguments",
     ("hesrpt.plotting.paper_figures", "hesrpt.paper.evaluation"): "only to annotate arguments",
     (

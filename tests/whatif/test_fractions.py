@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hesrpt.plotting.fraction_figures import draw_fractions
+from hesrpt.plotting.sensitivity_figures import draw_fractions
 from hesrpt.traces import Trace
 from hesrpt.whatif import FractionSweep, run_fractions, run_study
 

@@ -53,9 +53,10 @@ def group_by_servers(trace: Trace) -> list[JobGroup]:
     groups = [JobGroup("1 server", trace.servers == 1)]
     low, largest = 2, int(trace.servers.max())
     while low <= largest:
-        high = (low - 1) * 8
+        high = min((low - 1) * 8, largest)
         members = (trace.servers >= low) & (trace.servers <= high)
-        groups.append(JobGroup(f"{low:,} to {high:,} servers", members))
+        title = f"{low:,} servers" if low == high else f"{low:,} to {high:,} servers"
+        groups.append(JobGroup(title, members))
         low = high + 1
     return _drop_empty(groups)
 

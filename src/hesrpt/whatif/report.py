@@ -1,41 +1,39 @@
 """A study as one self-contained HTML file, without scripts or requests to other sites.
 
-The page itself is the template ``report.html``.
+The page is made from ``templates/``: ``report.html`` includes one template for each section.
 """
 
 from __future__ import annotations
 
-import io
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
 from hesrpt._version import __version__
 from hesrpt.files import write_text
-from hesrpt.plotting import whatif_figures
 from hesrpt.policies.registry import get_title
 from hesrpt.units import format_duration, format_number
+from hesrpt.whatif.conditions import OMISSIONS, list_conditions
+from hesrpt.whatif.headline import choose_headline
+from hesrpt.whatif.report_figures import embed_figures
 from hesrpt.whatif.study_results import Study
 from hesrpt.whatif.variations import Variations
 
 _STATISTICS = ("mean", "median", "p95", "p99")
-# Matplotlib would write web addresses into this metadata.
-_OMITTED_METADATA = ("Date", "Creator", "Format", "Type")
 
 
 def write_report(study: Study, path: str | Path, variations: Variations | None = None) -> None:
-    """Write the report of a study atomically."""
+    """Write the report of a study atomically, with the variations that were asked for."""
     write_text(path, render_report(study, variations))
 
 
 def render_report(study: Study, variations: Variations | None = None) -> str:
     """Return the report of a study as HTML."""
+    variations = variations or Variations()
     environment = Environment(
-        loader=PackageLoader("hesrpt", "whatif"),
+        loader=PackageLoader("hesrpt", "whatif/templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -46,32 +44,38 @@ def render_report(study: Study, variations: Variations | None = None) -> str:
         "duration": format_duration,
         "number": format_number,
         "percent": "{:.0%}".format,
-        "sentence": lambda text: f"{text[0].upper()}{text[1:]}.",
+        "sentence": _write_sentence,
         "title_of": get_title,
     }
     return environment.get_template("report.html").render(
         study=study,
+        variations=variations,
         name=Path(study.trace.source).name,
+        dates=_list_dates(study),
         overloaded=[policy for policy, run in study.runs.items() if run.is_overloaded],
         statistics=_STATISTICS,
-        figures={
-            "flow_times": _embed(whatif_figures.draw_flow_times(study), "Flow times by policy"),
-            "size_classes": _embed(whatif_figures.draw_size_classes(study), "Flow times by size"),
-            "jobs": _embed(whatif_figures.draw_jobs_over_time(study), "Jobs over time"),
-            "servers": _embed(whatif_figures.draw_servers_over_time(study), "Servers over time"),
-        },
+        by_kind=study.rows_by_kind(),
+        by_user=study.rows_by_user(),
+        fairness=study.fairness(),
+        base=choose_headline(study.runs).base,
+        conditions=list_conditions(study),
+        omissions=OMISSIONS,
+        figures=embed_figures(study, variations),
         infinity=inf,
         version=__version__,
     )
 
 
-def _embed(figure: Figure, title: str) -> Markup:
-    """Return a figure as an SVG element."""
-    text = io.StringIO()
-    # The salt keeps the ids of the figures in one page apart.
-    with rc_context({"svg.hashsalt": title, "svg.fonttype": "path"}):
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(_OMITTED_METADATA))
-    svg = text.getvalue()
-    return Markup('<figure role="img" aria-label="{}">{}</figure>').format(
-        title, Markup(svg[svg.index("<svg") :])
-    )
+def _write_sentence(text: str) -> str:
+    """Return a text with an initial capital and a full stop; heSRPT stays as it is."""
+    first_word = text.partition(" ")[0]
+    return f"{text if first_word != first_word.lower() else text[0].upper() + text[1:]}."
+
+
+def _list_dates(study: Study) -> list[str]:
+    """Return the dates of the first and the last submission, if they are known."""
+    first = study.trace.start_date
+    if first is None:
+        return []
+    last = first + timedelta(seconds=float(study.trace.submit_times[-1]))
+    return [f"{date.day} {date:%B %Y}" for date in (first, last)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -36,9 +36,13 @@ def select_jobs(
             f"{format_count(trace.servers[job], 'server')}, but the machine has {servers}"
         )
     trace = trace.select(fits, f"asked for more than {format_count(servers, 'server')}")
-    first = trace.submit_times[0]
+    first = float(trace.submit_times[0])
+    date = trace.start_date
     trace = replace(
-        trace, submit_times=trace.submit_times - first, start_times=trace.start_times - first
+        trace,
+        submit_times=trace.submit_times - first,
+        start_times=trace.start_times - first,
+        start_date=None if date is None else date + timedelta(seconds=first),
     )
     return trace if load is None else _scale_load(trace, servers, load)
 
@@ -55,9 +59,13 @@ def _scale_load(trace: Trace, servers: int, load: float) -> Trace:
     stretch = compute_offered_load(trace, servers) / load
     if not 0 < stretch < np.inf:
         raise InputError("cannot be scaled: all jobs were submitted at once", argument="load")
-    # The recorded waits do not apply at another load.
-    unknown = np.full(len(trace), np.nan)
-    return replace(trace, submit_times=trace.submit_times * stretch, start_times=unknown)
+    # Neither the recorded waits nor the dates apply at another load.
+    return replace(
+        trace,
+        submit_times=trace.submit_times * stretch,
+        start_times=np.full(len(trace), np.nan),
+        start_date=None,
+    )
 
 
 def _select_window(trace: Trace, window: str) -> Trace:

@@ -200,6 +200,8 @@ def run_study(
         runs=runs,
         is_malleable=is_malleable,
         malleability=chosen_jobs,
+        sizes=sizes,
+        size_error=float(size_error),
         resize_cost=float(resize_cost),
         notes=tuple(notes),
         bound=bounds[0] if bounds else None,

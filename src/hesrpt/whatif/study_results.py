@@ -17,10 +17,17 @@ from hesrpt.policies.registry import get_title
 from hesrpt.schedule import summarise
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.traces import Trace
+from hesrpt.traces.trace import RECORDED
 from hesrpt.units import HOUR, format_duration
 from hesrpt.whatif.assumptions import Assumption
 from hesrpt.whatif.extrapolation import Extrapolation
-from hesrpt.whatif.headline import choose_headline, describe_moldable, describe_result, half_width
+from hesrpt.whatif.headline import (
+    MOLDABLE,
+    choose_headline,
+    describe_moldable,
+    describe_result,
+    half_width,
+)
 from hesrpt.whatif.job_groups import (
     JobGroup,
     average_by_user,
@@ -34,6 +41,8 @@ from hesrpt.whatif.job_groups import (
 from hesrpt.whatif.malleability import Malleability, measure_parts
 from hesrpt.whatif.selection import compute_offered_load
 
+_MAX_SHOWN = 5
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Study:
@@ -45,6 +54,8 @@ class Study:
     runs: dict[str, Simulation]  # by policy
     is_malleable: BoolArray  # the other jobs are rigid
     malleability: Malleability = field(default_factory=Malleability)
+    sizes: str = "exact"  # what malleable policies know of sizes
+    size_error: float = 0.0
     resize_cost: float = 0.0  # seconds for which a resized job pauses
     notes: tuple[str, ...] = ()  # sentences on options and on the trace
     bound: LowerBound | None = None  # on the flow time of all schedules, if it was asked for
@@ -116,7 +127,8 @@ class Study:
         """Return how evenly each policy treats users; empty if the trace has no users.
 
         "jain_index" is that of the users' mean slowdowns. "worse_off" is the fraction of users
-        whose mean flow time is longer than under the rigid policy that others are compared with.
+        whose mean flow time is more than 1% longer than under the rigid policy that others are
+        compared with.
         """
         numbered = number_users(self.trace)
         if numbered is None:
@@ -133,8 +145,7 @@ class Study:
                 "jain_index": jain_index(average_by_user(self.slowdowns(policy), user_of_job))
             }
             if base is not None:
-                # Rounding alone makes nobody worse off.
-                rows[policy]["worse_off"] = float(np.mean(values > means[base] * (1 + 1e-9)))
+                rows[policy]["worse_off"] = float(np.mean(values > 1.01 * means[base]))
         return rows
 
     @property
@@ -149,6 +160,15 @@ class Study:
     def headline_policy(self) -> str | None:
         """The policy that the conclusion is about: the best malleable one."""
         return choose_headline(self.runs).best
+
+    @property
+    def shown_policies(self) -> list[str]:
+        """The policies that figures and tables of groups show: more could not be told apart."""
+        base, best, malleable = choose_headline(self.runs)
+        ranked = sorted(malleable, key=lambda policy: self.runs[policy].mean_flow_time)
+        wanted = dict.fromkeys([RECORDED, base, MOLDABLE, "equi", best, *ranked, *self.runs])
+        chosen = [policy for policy in wanted if policy in self.runs][:_MAX_SHOWN]
+        return [policy for policy in self.runs if policy in chosen]
 
     @property
     def caveats(self) -> list[str]:
