@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from hesrpt._version import __version__
 from hesrpt.files import write_text
 from hesrpt.policies.registry import get_title
-from hesrpt.units import format_duration, format_number
+from hesrpt.units import format_count, format_duration, format_number
 from hesrpt.whatif.conditions import OMISSIONS, list_conditions
 from hesrpt.whatif.headline import choose_headline
 from hesrpt.whatif.report_figures import embed_figures
@@ -41,6 +41,7 @@ def render_report(study: Study, variations: Variations | None = None) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {
+        "count": format_count,
         "duration": format_duration,
         "number": format_number,
         "percent": "{:.0%}".format,
