@@ -8,6 +8,7 @@ This module runs in processes that must start quickly, so it imports nothing els
 
 from __future__ import annotations
 
+import errno
 import marshal
 import os
 import socket
@@ -36,7 +37,7 @@ class Message(NamedTuple):
 
     head: tuple[Any, ...]
     body: bytes
-    fds: list[int]
+    fds: list[int]  # empty if this process had too many open files to receive them
 
 
 class Channel:
@@ -46,10 +47,11 @@ class Channel:
         self.connection, self.has_fds = connection, has_fds
         self.is_closed = False  # whether the other end was closed
         self.is_garbled = False  # whether something else than messages has arrived
+        self.has_lost_files = False  # whether there were too many open files to receive some
         self._outgoing: deque[tuple[bytes | memoryview, Sequence[int]]] = deque()
         self._incoming = bytearray()
         self._needed = 1  # how many bytes make the next step possible
-        self._fds: list[int] = []
+        self._fds: deque[list[int]] = deque()  # of each message that carries some
 
     def fileno(self) -> int:
         return self.connection.fileno()
@@ -67,7 +69,7 @@ class Channel:
     def add(
         self,
         head: tuple[Any, ...],
-        body: bytes | Sequence[bytes] = b"",
+        body: bytes | Sequence[bytes | memoryview] = b"",
         fds: Sequence[int] = (),
     ) -> None:
         """Add a message, which the next :meth:`flush` sends. The body may come in pieces.
@@ -87,7 +89,7 @@ class Channel:
     def send(
         self,
         head: tuple[Any, ...],
-        body: bytes | Sequence[bytes] = b"",
+        body: bytes | Sequence[bytes | memoryview] = b"",
         fds: Sequence[int] = (),
     ) -> None:
         """Send a message; if the socket does not block, as much of it as there is room for."""
@@ -151,12 +153,13 @@ class Channel:
         """Read what has arrived, or a part of it; return whether there was anything."""
         try:
             if self.has_fds:
-                data, extras, _, _ = self.connection.recvmsg(_CHUNK, _FDS_BYTES)
-                for _, _, packed in extras:
-                    fds = array("i", packed)
-                    for fd in fds:
-                        os.set_inheritable(fd, False)
-                    self._fds += fds
+                # File descriptors end what is received at once, so these are of one message.
+                data, extras, flags, _ = self.connection.recvmsg(_CHUNK, _FDS_BYTES)
+                fds = [fd for _, _, packed in extras for fd in array("i", packed)]
+                for fd in fds:
+                    os.set_inheritable(fd, False)
+                if fds or flags & socket.MSG_CTRUNC:
+                    self._fds.append(fds)
             else:
                 data = self.connection.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):
@@ -188,7 +191,10 @@ class Channel:
                 self._needed = end - start
                 break
             head = marshal.loads(incoming[head_start:body_start])
-            fds, self._fds = self._fds[:fd_count], self._fds[fd_count:]
+            fds = self._fds.popleft() if fd_count and self._fds else []
+            if len(fds) < fd_count:
+                close_all(fds)
+                fds, self.has_lost_files = [], True
             messages.append(Message(head, bytes(incoming[body_start:end]), fds))
             start = end
         incoming.release()
@@ -200,8 +206,26 @@ class Channel:
         for _, fds in self._outgoing:
             close_all(fds)
         self._outgoing.clear()
-        close_all(self._fds)
+        for fds in self._fds:
+            close_all(fds)
+        self._fds.clear()
         self.connection.close()
+
+
+def is_about_open_files(error: OSError) -> bool:
+    """Return whether an error says that there are too many open files."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def duplicate_all(fds: Sequence[int]) -> list[int]:
+    """Return copies of file descriptors."""
+    copies: list[int] = []
+    try:
+        copies.extend(map(os.dup, fds))
+    except OSError:  # there are too many open files
+        close_all(copies)
+        raise
+    return copies
 
 
 def close_all(fds: Sequence[int]) -> None:

@@ -8,7 +8,6 @@ worker is a new program that imports nothing of the script.
 
 from __future__ import annotations
 
-import errno
 import time
 import weakref
 from collections import deque
@@ -17,13 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.runtime.engines.attempts import Attempt
-from hesrpt.runtime.engines.channel import close_all
+from hesrpt.runtime.engines.channel import close_all, is_about_open_files
 from hesrpt.runtime.engines.command_process import CommandStartError
 from hesrpt.runtime.engines.engine import (
     CommandTask,
     FinishedItems,
     Outcome,
-    PackedFunction,
     PythonTasks,
     Task,
     read_steady_clock,
@@ -32,8 +30,7 @@ from hesrpt.runtime.engines.event_loop import EventLoop
 from hesrpt.runtime.engines.item_groups import ItemGroup, divide
 from hesrpt.runtime.engines.process_table import Process, ProcessTable
 from hesrpt.runtime.engines.processes import create_mark, derive_mark, kill_leftovers
-from hesrpt.runtime.engines.shared_files import LARGE_BYTES, write_shared_file
-from hesrpt.runtime.engines.shared_objects import pickle_for_many, pickle_for_one
+from hesrpt.runtime.engines.shared_objects import pack_for_many, pickle_for_one
 from hesrpt.runtime.engines.supervisor import GoneReport
 from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
 
@@ -87,11 +84,7 @@ class LocalEngine:
         """Do nothing: a machine cannot grow."""
 
     def pack_function(self, function: Any) -> Any:
-        pieces, fds = pickle_for_many(function)
-        if sum(map(len, pieces)) > LARGE_BYTES:
-            packed = PackedFunction(b"", fds=fds, file=write_shared_file(pieces))
-        else:
-            packed = PackedFunction(b"".join(pieces), fds=fds)
+        packed = pack_for_many(function)
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
         weakref.finalize(packed, close_all, packed.all_fds).atexit = False
         return packed
@@ -171,7 +164,7 @@ class LocalEngine:
                     self._give(worker, batch)
                 is_idle = False
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not processes:
+                if not is_about_open_files(error) or not processes:
                     raise
                 # There are too many open files: wait until a process has ended.
                 self._waiting.appendleft(batch)
@@ -199,7 +192,12 @@ class LocalEngine:
             batch = self._waiting[0] if self._waiting else None
             if not isinstance(batch, _WaitingItems) or self._is_held_back(batch):
                 return
-            self._give(worker, batch)
+            try:
+                self._give(worker, batch)
+            except OSError as error:
+                if not is_about_open_files(error):
+                    raise
+                return  # wait until a worker has nothing else to do
             self._waiting.popleft()
 
     def _give(self, worker: WorkerProcess, batch: _WaitingItems) -> None:

@@ -7,8 +7,10 @@ This module runs in workers, which must start quickly, so it imports nothing els
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import resource
 import tempfile
 import weakref
 from collections.abc import Iterable
@@ -18,8 +20,9 @@ from typing import TypeAlias
 Pickled: TypeAlias = bytes | memoryview
 #: Values that are larger than this are shared in files, in bytes.
 LARGE_BYTES = 2**20
-# A mapped file stays open. This many may be, before others are copied.
-_MAX_MAPPED = 200
+# A mapped file stays open. So many may be, and this fraction of all files that may be open, before
+# others are copied.
+_MAX_MAPPED, _MAPPED_FRACTION = 200, 1 / 4
 
 _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
@@ -27,7 +30,8 @@ _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 def create_shared_file(name: str) -> int:
     """Create a file without a path, to be shared with other processes; return its descriptor."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
+        with contextlib.suppress(OSError):  # some sandboxes forbid it
+            return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
@@ -49,13 +53,19 @@ def write_shared_file(pieces: Iterable[Pickled]) -> int:
 def read_shared_file(fd: int) -> Pickled:
     """Return the value in a file, and close the descriptor."""
     try:
-        size = os.fstat(fd).st_size
-        if len(_mapped) >= _MAX_MAPPED:
-            os.lseek(fd, 0, os.SEEK_SET)
-            with open(fd, "rb", closefd=False) as file:
-                return file.read()
-        content = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        if len(_mapped) < _count_mappable():
+            with contextlib.suppress(OSError):  # there are too many open files
+                content = mmap.mmap(fd, os.fstat(fd).st_size, access=mmap.ACCESS_READ)
+                _mapped.add(content)
+                return memoryview(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read()
     finally:
         os.close(fd)
-    _mapped.add(content)
-    return memoryview(content)
+
+
+def _count_mappable() -> float:
+    """Return how many files may be mapped at a time."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_MAPPED if limit < 0 else min(_MAX_MAPPED, limit * _MAPPED_FRACTION)

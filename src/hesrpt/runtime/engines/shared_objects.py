@@ -12,25 +12,18 @@ import sys
 from _multiprocessing import SemLock  # type: ignore[import-not-found]
 from collections import ChainMap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_sharer
 from multiprocessing.context import get_spawning_popen, set_spawning_popen
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import cloudpickle
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.channel import MAX_FDS
-from hesrpt.runtime.engines.engine import pickle_in_pieces, pickle_value
-from hesrpt.runtime.engines.shared_files import Pickled
-
-
-class PickledObject(NamedTuple):
-    """A pickled object, and copies of the files that it needs."""
-
-    pieces: list[Pickled]
-    fds: list[int]
+from hesrpt.runtime.engines.channel import MAX_FDS, duplicate_all
+from hesrpt.runtime.engines.engine import PackedFunction, pickle_in_pieces, pickle_value
+from hesrpt.runtime.engines.shared_files import LARGE_BYTES, write_shared_file
 
 
 def pickle_for_one(value: Any) -> bytes:
@@ -38,8 +31,8 @@ def pickle_for_one(value: Any) -> bytes:
     return pickle_value(value, _OneProcessPickler)
 
 
-def pickle_for_many(value: Any) -> PickledObject:
-    """Pickle a value for several processes. Each must receive copies of the files."""
+def pack_for_many(value: Any) -> PackedFunction:
+    """Pack a function for several processes. Each must receive copies of the files."""
     processes = _SeveralProcesses()
     with _pretend_to_start(processes):
         pieces = pickle_in_pieces(value, _Pickler)
@@ -48,7 +41,11 @@ def pickle_for_many(value: Any) -> PickledObject:
             f"{value!r} cannot be sent to another process: it needs {len(processes.fds)} files, "
             f"and at most {MAX_FDS} can be sent"
         )
-    return PickledObject(pieces, [os.dup(fd) for fd in processes.fds])
+    fds, file = duplicate_all(processes.fds), None
+    if sum(map(len, pieces)) > LARGE_BYTES and len(fds) < MAX_FDS:
+        with suppress(OSError):  # then it goes through the connection
+            file = write_shared_file(pieces)
+    return PackedFunction(b"".join(pieces) if file is None else b"", fds=fds, file=file)
 
 
 def _reduce_semaphore(semaphore: SemLock) -> tuple[Any, ...]:

@@ -109,6 +109,8 @@ class Worker:
                     if self._take_token(token):
                         self._run_items(number, logs, array("Q", sizes), body)
                 elif kind == "function":
+                    if self.channel.has_lost_files:  # items have opened too many
+                        sys.exit("hesrpt: too many open files")
                     number, sys.path[:], is_in_file = values
                     pickled = read_shared_file(fds.pop()) if is_in_file else body
                     self.functions[number] = _PickledFunction(pickled, fds)
@@ -221,7 +223,7 @@ class Worker:
         if sum(map(len, pieces)) > LARGE_BYTES:
             self._send_results()
             self._check_files()
-            self.channel.send(("large", seconds, is_last), fds=[write_shared_file(pieces)])
+            self._send_large_result(seconds, pieces, is_last)
         else:
             result = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             if not self.board.add(seconds, result):
@@ -230,6 +232,13 @@ class Worker:
             if is_last or _read_clock() - self.sent_at > _GATHER_SECONDS:
                 self._send_results(is_last)
         self._end_if(is_last)
+
+    def _send_large_result(self, seconds: float, pieces: list[Pickled], is_last: bool) -> None:
+        """Send a result in a file, or through the connection if no file can be written."""
+        body, fds = pieces, []
+        with contextlib.suppress(OSError):
+            body, fds = [], [write_shared_file(pieces)]
+        self.channel.send(("large", seconds, is_last, bool(fds)), body, fds)
 
     def _send_results(self, is_last: bool = False) -> None:
         """Send the results that are on the board."""

@@ -16,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from hesrpt.runtime.engines.attempts import describe_end
-from hesrpt.runtime.engines.channel import Channel, close_all
+from hesrpt.runtime.engines.channel import Channel, close_all, duplicate_all
 from hesrpt.runtime.engines.engine import PackedFunction
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
 from hesrpt.runtime.engines.item_groups import ItemGroup
@@ -41,6 +41,8 @@ _PREFETCH_GROUPS = 4
 _START_SECONDS = 120.0
 # A worker that closes its connection usually ends. If it does not, it is killed after this long.
 _EXIT_SECONDS = 0.2
+
+_LOST_RESULT = "its result cannot be received: there are too many open files"
 
 
 class Reply(NamedTuple):
@@ -178,6 +180,15 @@ class WorkerProcess:
 
     def give(self, groups: Sequence[ItemGroup]) -> None:
         """Give the worker groups of items, to run one after another."""
+        functions: dict[int, PackedFunction] = {
+            group.tasks.function.number: group.tasks.function for group in groups
+        }
+        # First what may fail because there are too many open files.
+        copies = {
+            number: duplicate_all(function.all_fds)
+            for number, function in functions.items()
+            if number not in self._functions
+        }
         if not self.groups:
             self._busy_since = time.monotonic()
         token = bytes([self._generation])
@@ -188,7 +199,7 @@ class WorkerProcess:
             if function.number not in self._functions:
                 self._functions.add(function.number)
                 head = ("function", function.number, function.path, function.file is not None)
-                self.channel.add(head, function.pickled, [os.dup(fd) for fd in function.all_fds])
+                self.channel.add(head, function.pickled, copies[function.number])
             sizes = array("Q", map(len, tasks.arguments)).tobytes()
             start = ("items", token, function.number, tasks.list_logs(), sizes)
             is_one = len(tasks) == 1
@@ -237,8 +248,14 @@ class WorkerProcess:
                 replies += self._take(parse_results(body, count), self._read_early)
                 self._read_early = 0
             elif kind == "large":
-                seconds, self.has_to_end = values
-                replies += self._take(ItemResults((seconds,), (read_shared_file(fds[0]),)), 0)
+                seconds, self.has_to_end, is_in_file = values
+                result: Pickled = body
+                if is_in_file and fds:
+                    result = read_shared_file(fds[0])
+                ended = self._take(ItemResults((seconds,), (result,)), 0)
+                if is_in_file and not fds:
+                    ended = [each._replace(error=_LOST_RESULT) for each in ended]
+                replies += ended
             else:
                 seconds, (error, *details), self.has_to_end = values
                 if self.has_to_end:
