@@ -133,6 +133,7 @@ class Driver:
             if self._is_closing or self._is_draining:
                 raise InputError("the pool is closed")
             job.check_retriable()
+            self._run.retries += 1
             job.is_to_be_retried = True
             job.completions.remove_failed(job.failures)  # streams that start now wait for them
             job.reopen()
@@ -181,6 +182,10 @@ class Driver:
         """Remove a watch, unless it has been woken already."""
         with self.condition:
             self.watches.remove(watch)
+
+    def count_jobs(self) -> tuple[int, int]:
+        """Return how many jobs have been added, and how often ended ones were retried."""
+        return len(self.jobs), self._run.retries
 
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""

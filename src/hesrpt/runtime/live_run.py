@@ -93,6 +93,7 @@ class LiveRun:
         self.core, self.engine, self.journal = core, engine, journal
         self.recorder = Recorder(journal, core.servers)
         self.jobs: dict[str, LiveJob] = {}
+        self.retries = 0  # grows when a job goes on after its end
         self._send = send  # how the sources of jobs send messages to the driver's thread
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
@@ -311,6 +312,7 @@ class LiveRun:
 
     def _retry(self, job: LiveJob) -> list[Event]:
         """Return the events that let failed items run again, or a job that was cancelled go on."""
+        self.retries += 1
         if self.core.can_retry(job.name) or job.source.is_closed:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
         job.reopen()  # it was cancelled in an earlier run

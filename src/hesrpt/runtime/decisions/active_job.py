@@ -66,6 +66,8 @@ class ActiveJob:
     in_flight: dict[int, BatchInFlight] = field(default_factory=dict)  # by item
     batches: set[BatchInFlight] = field(default_factory=set)  # in flight
     durations: ItemDurations = field(init=False)
+    name: str = field(init=False)
+    is_bag: bool = field(init=False)  # a bag of items, rather than one command on several servers
     planned: int = 0  # servers that the policy gives it
     denied: int = 0  # servers that the policy would give it, but that are too few for it
     waited_work: float = 0.0  # what it would have done on them, in seconds on one server
@@ -79,16 +81,7 @@ class ActiveJob:
 
     def __post_init__(self) -> None:
         self.durations = ItemDurations(prior=self.spec.prior)
-
-    @property
-    def name(self) -> str:
-        """The job's name."""
-        return self.spec.name
-
-    @property
-    def is_bag(self) -> bool:
-        """Whether the job is a bag of items, rather than one command on several servers."""
-        return self.spec.resize is None
+        self.name, self.is_bag = self.spec.name, self.spec.resize is None
 
     @property
     def is_paused(self) -> bool:
@@ -116,8 +109,7 @@ class ActiveJob:
     def is_size_known(self) -> bool:
         """Whether the size of the job, or of its items, is given or learned, not assumed."""
         spec = self.spec
-        is_learned = bool(self.durations.counts) or spec.prior.item_seconds is not None
-        return is_learned or spec.size is not None
+        return spec.size is not None or self.durations.is_anything_known
 
     @property
     def waiting_items(self) -> int:

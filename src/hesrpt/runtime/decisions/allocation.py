@@ -66,12 +66,11 @@ class Allocator:
         return (self._estimate_bag if job.is_bag else self._estimate_command)(job, time)
 
     def _estimate_bag(self, job: ActiveJob, time: float) -> float:
-        speedup = job.speedup
         item_seconds = self._estimate_item_seconds(job)
         items = float(job.remaining_items)
         for batch in job.batches:
             if batch.servers > 0:
-                rate = float(speedup(batch.width)) / batch.width
+                rate = float(job.speedup(batch.width)) / batch.width
                 finished = (time - batch.started) * rate / item_seconds
                 items -= min(finished, 1 - _MIN_REMAINING)
         remaining = items * item_seconds
@@ -92,7 +91,9 @@ class Allocator:
     def _estimate_item_seconds(self, job: ActiveJob) -> float:
         if job.spec.size is not None and job.items is not None:
             return job.spec.size / max(job.items, 1)
-        item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
+        item_seconds = None
+        if job.durations.is_anything_known:  # of most jobs that wait, nothing is
+            item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
         if item_seconds is None:
             item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
         return item_seconds or _DEFAULT_ITEM_SECONDS
@@ -100,7 +101,7 @@ class Allocator:
     def _estimate_done(self, job: ActiveJob, time: float) -> float:
         """Estimate the work that was done of a job, in seconds on one server."""
         if job.is_bag:
-            return job.done_count * self._estimate_item_seconds(job)
+            return job.done_count and job.done_count * self._estimate_item_seconds(job)
         return _measure_work_done(job, time)
 
     def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:

@@ -77,6 +77,11 @@ class ItemDurations:
         return sum(self.counts.values())
 
     @property
+    def is_anything_known(self) -> bool:
+        """Whether the duration of an item can be estimated."""
+        return bool(self.counts) or self.prior.item_seconds is not None
+
+    @property
     def p(self) -> float:
         """The fitted power of the speedup, rounded to two digits: more would be noise."""
         if self._fitted_p is None:

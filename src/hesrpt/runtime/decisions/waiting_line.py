@@ -30,7 +30,7 @@ _FEW_JOBS = 50
 # many, so that they need not be chosen after each end of a job.
 _SPARE = 4
 # The line is drawn up again when this fraction of the jobs has come or gone.
-_CHANGED = 1 / 16
+_CHANGED = 1 / 8
 # It also is after as many seconds as there are jobs, divided by this number: sizes are learned.
 _JOBS_PER_SECOND = 64
 
@@ -181,7 +181,9 @@ class WaitingLine:
 
 
 def _can_use_servers(job: ActiveJob) -> bool:
-    return bool(job.in_flight) or (not job.is_paused and job.max_servers > 0)
+    if job.in_flight or job.is_paused:
+        return bool(job.in_flight)
+    return (job.unstarted_items if job.is_bag else job.max_servers) > 0
 
 
 def _is_early(job: ActiveJob) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -11,6 +13,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
+from hesrpt.runtime.handles.watches import Watch
 from hesrpt.runtime.live_job import LiveJob
 
 
@@ -37,26 +40,76 @@ def _iterate(
     timeout: float | None,
     deadline: float | None,
 ) -> Iterator[Job[Any]]:
-    while True:
-        waiting = list(given) if given is not None else _list_unyielded(driver)
-        if not waiting:
-            return
-        remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        if not driver.wait(partial(_has_any_ended, waiting), remaining):
-            count = "1 job has" if len(waiting) == 1 else f"{len(waiting)} jobs have"
-            raise TimeoutError(f"{count} not ended after {timeout:g} s")
-        ended = [job for job in waiting if job.has_ended]
-        for job in sorted(ended, key=lambda job: job.ended or 0.0):
-            if given is not None:
-                yield given.pop(job)
-            elif job.has_ended and not job.is_yielded:  # it may be retried, or yielded elsewhere
-                job.is_yielded = True
-                yield handles.take(job)
+    with closing(_EndedJobs(driver, given)) as ended:
+        while ended.are_awaited:
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not driver.wait(ended.has_news, remaining):
+                awaited = len(ended.awaited)
+                count = "1 job has" if awaited == 1 else f"{awaited} jobs have"
+                raise TimeoutError(f"{count} not ended after {timeout:g} s")
+            for job in sorted(ended.take(), key=lambda job: job.ended or 0.0):
+                if given is not None:
+                    yield given[job]
+                elif job.has_ended and not job.is_yielded:  # or yielded elsewhere
+                    job.is_yielded = True
+                    yield handles.take(job)
 
 
-def _list_unyielded(driver: Driver) -> list[LiveJob]:
-    return [job for job in list(driver.jobs.values()) if not job.is_yielded]
+class _EndedJobs:
+    """Collects jobs as they end, without looking at all jobs each time.
+
+    Without given jobs, these are all that nobody has yielded, including those that are added or
+    retried meanwhile.
+    """
+
+    def __init__(self, driver: Driver, given: Iterable[LiveJob] | None) -> None:
+        self._driver, self._takes_all = driver, given is None
+        self._ended: deque[LiveJob] = deque()  # may have been retried since
+        self._known = (0, 0)  # how many jobs had been added and retried
+        self.awaited: dict[LiveJob, Watch] = {}
+        self._add(given or ())
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether there are jobs that have not been taken."""
+        self._find_others()
+        return bool(self.awaited)
+
+    def has_news(self) -> bool:
+        """Return whether a job has ended, or there are others."""
+        return bool(self._ended) or (self._takes_all and self._known != self._driver.count_jobs())
+
+    def take(self) -> Iterator[LiveJob]:
+        """Yield the jobs that have ended since the last time."""
+        self._find_others()
+        while self._ended:
+            job = self._ended.popleft()
+            if (watch := self.awaited.pop(job, None)) is not None:
+                self._driver.unwatch(watch)
+                if job.has_ended:
+                    yield job
+                else:  # it was retried
+                    self._add((job,))
+
+    def _find_others(self) -> None:
+        """Await jobs that were added or retried since the last time."""
+        if self._takes_all and self._known != (count := self._driver.count_jobs()):
+            self._known = count
+            self._add(job for job in list(self._driver.jobs.values()) if not job.is_yielded)
+
+    def _add(self, jobs: Iterable[LiveJob]) -> None:
+        for job in jobs:
+            if job not in self.awaited:
+                wake = partial(self._ended.append, job)
+                watch = self.awaited[job] = Watch(job, partial(_has_ended, job), wake)
+                if not self._driver.watch(watch) and job.has_ended:  # else the scheduler has failed
+                    wake()
+
+    def close(self) -> None:
+        """Await no more jobs."""
+        for watch in self.awaited.values():
+            self._driver.unwatch(watch)
 
 
-def _has_any_ended(jobs: list[LiveJob]) -> bool:
-    return any(job.has_ended for job in jobs)
+def _has_ended(job: LiveJob) -> bool:
+    return job.has_ended
