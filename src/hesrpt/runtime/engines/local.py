@@ -28,6 +28,7 @@ from hesrpt.runtime.engines.engine import (
 )
 from hesrpt.runtime.engines.event_loop import EventLoop
 from hesrpt.runtime.engines.item_groups import ItemGroup, divide
+from hesrpt.runtime.engines.pickling import is_short_and_plain
 from hesrpt.runtime.engines.process_table import Process, ProcessTable
 from hesrpt.runtime.engines.processes import create_mark, derive_mark, kill_leftovers
 from hesrpt.runtime.engines.shared_objects import pack_for_many, pickle_for_one
@@ -90,7 +91,7 @@ class LocalEngine:
         return packed
 
     def pack_argument(self, argument: Any) -> Any:
-        return pickle_for_one(argument)
+        return argument if is_short_and_plain(argument) else pickle_for_one(argument)
 
     def fetch(self, reference: Any) -> Any:
         return reference  # results are on this machine already

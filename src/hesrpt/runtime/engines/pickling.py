@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
 
-_PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
+_NUMBERS = frozenset({int, float, bool})
+_PLAIN = _NUMBERS | {str, bytes, type(None)}
 # Those that may be large, and how long they must be to be worth the cost of a pickler.
 _SIZED, _LONG = frozenset({str, bytes}), 2**16
 # Classes of the standard library whose instances can be unpickled without running other code.
@@ -20,6 +22,16 @@ _HARMLESS = {
     "datetime": {"date", "datetime", "timedelta"},
     "pathlib": {"PosixPath", "PurePosixPath"},
 }
+
+
+def is_short_and_plain(value: Any) -> bool:
+    """Return whether pickling a value together with others is as good, and much quicker.
+
+    Nobody can tell whether two such values are one object, and they take up little memory. Bytes
+    are not among them, so they can stand for pickled values.
+    """
+    kind = type(value)
+    return kind in _NUMBERS or value is None or (kind is str and len(value) < _LONG)
 
 
 def dump(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
@@ -39,6 +51,17 @@ def dump_pieces(
     pieces = _Pieces()
     pickler(pieces).dump(value)
     return pieces.pieces
+
+
+def dump_arguments(packed: Sequence[Any]) -> bytes:
+    """Return the arguments of items for a worker; each is pickled, or short and plain.
+
+    That is a pickled list. But if there is only one, it is the pickled argument.
+    """
+    if len(packed) > 1:
+        return pickle.dumps(packed, pickle.HIGHEST_PROTOCOL)
+    (argument,) = packed
+    return argument if type(argument) is bytes else dump(argument)
 
 
 class _Pieces:

@@ -18,11 +18,11 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import pickle
 import socket
 import sys
 import threading
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.context import set_spawning_popen
@@ -40,7 +40,7 @@ from hesrpt.runtime.engines.error_details import (
 )
 from hesrpt.runtime.engines.output import OutputCapture, flush_output, redirect_output
 from hesrpt.runtime.engines.processes import list_children, set_process_name
-from hesrpt.runtime.engines.result_board import ResultBoard, split
+from hesrpt.runtime.engines.result_board import ResultBoard
 from hesrpt.runtime.engines.shared_files import (
     LARGE_BYTES,
     Pickled,
@@ -96,6 +96,7 @@ class Worker:
         self.board = ResultBoard(BOARD_FD)
         self.pid, self.files = os.getpid(), _identify_files()
         self.functions: dict[int, Any] = {}  # pickled until the first call
+        self.counting: set[int] = set()  # the numbers of those that may need a new worker
         self.token = b""  # taken from the pipe, but of a group that is still to come
         self.sent_at = 0.0  # when results were sent last
 
@@ -105,9 +106,10 @@ class Worker:
         while not self.channel.is_closed:
             for (kind, *values), body, fds in self.channel.receive():
                 if kind == "items":
-                    token, number, logs, sizes = values
+                    token, number, logs, is_one = values
                     if self._take_token(token):
-                        self._run_items(number, logs, array("Q", sizes), body)
+                        arguments = [body] if is_one else pickle.loads(body)
+                        self._run_items(number, logs, arguments)
                 elif kind == "function":
                     if self.channel.has_lost_files:  # items have opened too many
                         sys.exit("hesrpt: too many open files")
@@ -121,6 +123,7 @@ class Worker:
             self._send_results()
 
     def _forget(self, number: int) -> None:
+        self.counting.discard(number)
         function = self.functions.pop(number)
         if isinstance(function, _PickledFunction):
             close_all(function.fds)
@@ -138,18 +141,21 @@ class Worker:
     # --- running items --------------------------------------------------------------------------
 
     def _run_items(
-        self, number: int, logs: tuple[str, ...] | None, sizes: Sequence[int], body: bytes
+        self, number: int, logs: tuple[str, ...] | None, arguments: Sequence[Any]
     ) -> None:
-        """Run the items of a group, with the output of each in its log, if they have logs."""
-        arguments = [body] if len(sizes) == 1 else split(body, sizes)
+        """Run the items of a group, with the output of each in its log, if they have logs.
+
+        An argument is pickled if it is bytes.
+        """
         if logs is None:
             for argument in arguments:
                 self._run_item(number, argument)
                 flush_output()
         elif len(arguments) == 1:
+            (argument,) = arguments
             self.board.start(_read_clock())
-            work, describe = partial(self._call, number, body), partial(_describe, body)
-            self._report(number, body, run_and_report(work, logs[0], describe))
+            work, describe = partial(self._call, number, argument), partial(_describe, argument)
+            self._report(number, run_and_report(work, logs[0], describe))
         else:
             with OutputCapture(CAPTURE_FD) as output:
                 for argument, log in zip(arguments, logs, strict=True):
@@ -157,7 +163,7 @@ class Worker:
         self._check_files()
 
     def _run_item(
-        self, number: int, argument: bytes, log: str = "", output: OutputCapture | None = None
+        self, number: int, argument: Any, log: str = "", output: OutputCapture | None = None
     ) -> None:
         self.board.start(started := _read_clock())
         try:
@@ -168,20 +174,22 @@ class Worker:
             if output is not None:
                 with contextlib.suppress(OSError):
                     output.save(log)
-            self._report(number, argument, report)
+            self._report(number, report)
             return
         if output is not None:
             try:
                 output.save(log)
             except OSError as error:
-                self._report(number, argument, _report_unwritable_output(error))
+                self._report(number, _report_unwritable_output(error))
                 return
         self._add_result(number, seconds, result)
 
-    def _call(self, number: int, argument: bytes) -> list[Pickled]:
+    def _call(self, number: int, argument: Any) -> list[Pickled]:
         """Return the pickled result of an item, in pieces."""
         try:
-            return dump_result_pieces(self._get_function(number)(cloudpickle.loads(argument)))
+            function = self._get_function(number)
+            value = pickle.loads(argument) if type(argument) is bytes else argument
+            return dump_result_pieces(function(value))
         finally:
             if os.getpid() != self.pid:
                 os._exit(0)  # the item forked, and this is the child
@@ -197,11 +205,14 @@ class Worker:
             finally:
                 set_spawning_popen(None)
             close_all(fds)
+            # Ask its class, because objects of others may do anything when they are asked.
+            if hasattr(type(function), "needs_new_worker"):
+                self.counting.add(number)
         return function  # type: ignore[no-any-return]
 
     # --- replies --------------------------------------------------------------------------------
 
-    def _report(self, number: int, argument: bytes, report: CallReport[list[Pickled]]) -> None:
+    def _report(self, number: int, report: CallReport[list[Pickled]]) -> None:
         if report.error is None:
             self._add_result(number, report.seconds, report.result or [])
             return
@@ -215,9 +226,7 @@ class Worker:
 
     def _add_result(self, number: int, seconds: float, pieces: list[Pickled]) -> None:
         """Send a result, now or together with those of the next items if these are short."""
-        called = self.functions[number]
-        # Ask its class, because objects of others may do anything when they are asked.
-        is_last = hasattr(type(called), "needs_new_worker") and called.needs_new_worker
+        is_last = number in self.counting and self.functions[number].needs_new_worker
         if is_last:
             _run_exit_functions()  # before the reply, so that they are done when it arrives
         if sum(map(len, pieces)) > LARGE_BYTES:
@@ -315,5 +324,5 @@ def _report_unwritable_output(error: OSError) -> CallReport[Any]:
     return CallReport(0.0, None, f"its output cannot be written: {error}")
 
 
-def _describe(argument: bytes) -> str:
-    return describe_value(cloudpickle.loads(argument))
+def _describe(argument: Any) -> str:
+    return describe_value(pickle.loads(argument) if type(argument) is bytes else argument)

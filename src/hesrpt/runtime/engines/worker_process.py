@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import time
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from math import inf
@@ -22,6 +21,7 @@ from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, creat
 from hesrpt.runtime.engines.item_groups import ItemGroup
 from hesrpt.runtime.engines.launching import build_python_command
 from hesrpt.runtime.engines.output import create_capture_file, move_output
+from hesrpt.runtime.engines.pickling import dump_arguments
 from hesrpt.runtime.engines.result_board import (
     BoardView,
     ItemResults,
@@ -200,10 +200,8 @@ class WorkerProcess:
                 self._functions.add(function.number)
                 head = ("function", function.number, function.path, function.file is not None)
                 self.channel.add(head, function.pickled, copies[function.number])
-            sizes = array("Q", map(len, tasks.arguments)).tobytes()
-            start = ("items", token, function.number, tasks.list_logs(), sizes)
-            is_one = len(tasks) == 1
-            self.channel.add(start, tasks.arguments if is_one else b"".join(tasks.arguments))
+            start = ("items", token, function.number, tasks.list_logs(), len(tasks) == 1)
+            self.channel.add(start, dump_arguments(tasks.arguments))
         self.groups.extend(groups)
         self.channel.flush()
 

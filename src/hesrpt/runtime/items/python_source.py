@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
@@ -24,6 +24,9 @@ _MAX_READ_AHEAD_BYTES = 32 * 2**20
 # Items that are in memory already are read in chunks of at most so many items, and of not much more
 # than so many bytes. Others are taken one by one, because the next one may be long in coming.
 _CHUNK_ITEMS, _CHUNK_BYTES = 256, 2**16
+_NUMBERS = frozenset({int, float, bool})
+# The types of packed arguments that may be large.
+_SIZED = frozenset({bytes, str})
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
 
@@ -89,10 +92,23 @@ class PythonSource:
         ).start()
 
     def _read(self, listener: SourceListener) -> None:
-        chunk = _Chunk(_CHUNK_ITEMS if isinstance(self.arguments, list | tuple | range) else 1)
-        items = startable = 0
+        is_at_hand = isinstance(self.arguments, list | tuple | range)
+        chunk = _Chunk(_CHUNK_ITEMS if is_at_hand else 1)
         try:
-            for argument in self.arguments:
+            arguments = iter(self.arguments)
+            rest: Sequence[Any] = ()
+            items = startable = 0
+            while is_at_hand and not self.has_journal:  # numbers need no care: this is quicker
+                rest = tuple(islice(arguments, _CHUNK_ITEMS))
+                if not rest or not _NUMBERS.issuperset(map(type, rest)):
+                    break
+                chunk.add_all(items, list(map(self.pack_argument, rest)))
+                if not self._add(chunk):
+                    return
+                items = startable = items + len(rest)
+                listener.report_items(startable)
+                chunk.clear()
+            for argument in chain(rest, arguments):
                 if not self._skip(items):
                     fingerprint = fingerprint_item(argument) if self.has_journal else b""
                     if (match := self.earlier.match(fingerprint, items)) is not None:
@@ -179,7 +195,7 @@ class PythonSource:
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
-            self._remove(map(self.unfinished.pop, items, repeat(b"")))
+            self._remove(list(map(self.unfinished.pop, items, repeat(b""))))
             for table in (self.fingerprints, self.values):
                 if table:
                     deque(map(table.pop, items, repeat(None)), maxlen=0)
@@ -189,16 +205,16 @@ class PythonSource:
             self.failed[item] = failed = self.unfinished.pop(item)
             self._remove((failed,))
 
-    def _remove(self, packed: Iterable[Any]) -> None:
+    def _remove(self, packed: Sequence[Any]) -> None:
         """Make room for other items in place of those that were removed."""
-        self.unfinished_bytes -= sum(map(_count_bytes, packed))
+        self.unfinished_bytes -= _sum_bytes(packed)
         if self.is_waiting and self._has_room():
             self.changed.notify()
 
     def retry_items(self) -> None:
         with self.changed:
             self.unfinished |= self.failed
-            self.unfinished_bytes += sum(map(_count_bytes, self.failed.values()))
+            self.unfinished_bytes += _sum_bytes(list(self.failed.values()))
             self.failed = {}
 
     def close(self, reason: str = "") -> None:
@@ -226,12 +242,18 @@ class _Chunk:
         self.packed[item] = packed
         if fingerprint:
             self.fingerprints[item] = fingerprint
-        self.bytes += _count_bytes(packed)
+        self.bytes += _sum_bytes((packed,))
+
+    def add_all(self, start: int, packed: Sequence[Any]) -> None:
+        """Add consecutive items without fingerprints."""
+        self.packed.update(enumerate(packed, start))
+        self.bytes += _sum_bytes(packed)
 
     @property
     def is_full(self) -> bool:
         return len(self.packed) >= self.max_items or self.bytes >= _CHUNK_BYTES
 
 
-def _count_bytes(packed: Any) -> int:
-    return len(packed) if isinstance(packed, bytes) else 0
+def _sum_bytes(packed: Sequence[Any]) -> int:
+    """Return how much memory arguments take up that may take up much."""
+    return sum(map(len, [each for each in packed if type(each) in _SIZED]))
