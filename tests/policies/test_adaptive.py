@@ -115,6 +115,26 @@ def test_unknown_sizes_get_equal_shares(whole: bool) -> None:
     np.testing.assert_array_equal(times[0], times[1])
 
 
+@pytest.mark.parametrize(
+    "speedups",
+    [
+        SpeedupVector.repeat(PowerLaw(0.5), 2),
+        SpeedupVector.create([PowerLaw(0.5), PowerLaw(0.5).limited(7)]),
+    ],
+    ids=["shared", "own"],
+)
+def test_unknown_sizes_get_shares_in_proportion_to_weights(speedups: SpeedupVector) -> None:
+    state = replace(
+        create_state([5.0, 2.0], [0, 1]), weights=np.array([1.0, 3.0]), speedups=speedups
+    )
+    held = Adaptive(objective="weighted", sizes="unknown")(state)
+    np.testing.assert_allclose(held, [2.0, 6.0], rtol=1e-6)
+    assert Adaptive(objective="weighted", sizes="unknown").order(state).tolist() == [1, 0]
+    equal = Adaptive(objective="slowdown", sizes="unknown")
+    assert equal(state).tolist() == [4.0, 4.0]
+    assert equal.order(state).tolist() == [0, 1]
+
+
 def test_jobs_with_different_speedups_share_servers_in_proportion_to_their_gains() -> None:
     """At one price for all, k^p wants p/(1 − p) servers for each unit of money."""
     state = replace(

@@ -44,7 +44,8 @@ class Adaptive(RankedPolicy):
     (:mod:`hesrpt.policies.calibration`): f stays 1 for a batch, and falls as the load rises.
 
     With ``objective`` "slowdown" or "weighted", sums of weights take the place of i and m. If
-    ``sizes`` is "unknown", sizes are ignored, and shares are equal.
+    ``sizes`` is "unknown", sizes are ignored. Then shares are equal, or in proportion to weights if
+    the ``objective`` is "weighted".
     """
 
     focus: float | None = None
@@ -112,9 +113,17 @@ class Adaptive(RankedPolicy):
         return calibration.take(np.argsort(listed))
 
     def _weigh(self, state: State) -> FloatArray:
-        return weight_of_each_job(self.objective, state.sizes, state.weights)
+        objective = "flow" if self._is_equi else self.objective
+        return weight_of_each_job(objective, state.sizes, state.weights)
+
+    @property
+    def _is_equi(self) -> bool:
+        """Whether the policy shares servers equally: without sizes, only weights could differ."""
+        return self.sizes == "unknown" and self.objective != "weighted"
 
     def _get_focus(self, state: State) -> float:
+        if self.sizes == "unknown":
+            return 0.0
         if self.focus is not None:
             return self.focus
         return 1.0 if state.calibration is None else state.calibration.focus
@@ -123,7 +132,7 @@ class Adaptive(RankedPolicy):
 
     @property
     def is_ranked(self) -> bool:
-        return self.objective == "flow" or self.sizes == "unknown"
+        return self.objective == "flow" or self._is_equi
 
     def ranks_by_size(self, whole: bool) -> bool:
         return self.sizes == "known" or Equi().ranks_by_size(whole)
@@ -141,7 +150,7 @@ class Adaptive(RankedPolicy):
         return fixed
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
-        if self.sizes == "unknown":
+        if self._is_equi:
             return Equi().row(jobs, servers, speedup, whole)
         focus = 1.0 if self.focus is None else self.focus
         if isinstance(speedup, PowerLaw) and not whole:
@@ -171,7 +180,7 @@ class Adaptive(RankedPolicy):
     def rank_rates(
         self, jobs: int, most: int, servers: float, speedup: Speedup
     ) -> RankRates | None:
-        if self.sizes == "unknown":
+        if self._is_equi:
             return Equi().rank_rates(jobs, most, servers, speedup)
         if not isinstance(speedup, PowerLaw):
             return None
@@ -182,7 +191,7 @@ class Adaptive(RankedPolicy):
     # --- any jobs -------------------------------------------------------------------------------
 
     def __call__(self, state: State) -> FloatArray:
-        if self.sizes == "unknown":
+        if self._is_equi:
             return Equi()(state)
         focus = self._get_focus(state)
         shared = state.speedups.shared
@@ -205,8 +214,6 @@ class Adaptive(RankedPolicy):
         return share_by_price(state, self._list_jobs(state, weights), weights, focus)
 
     def order(self, state: State) -> IntArray:
-        if self.sizes == "unknown":
-            return np.arange(len(state))
         if self._get_focus(state) == 1:
             return self._batch.order(state)
         return self._list_jobs(state, self._weigh(state))[::-1]
@@ -214,7 +221,9 @@ class Adaptive(RankedPolicy):
     def _list_jobs(self, state: State, weights: FloatArray) -> IntArray:
         """Return the jobs from the last expected to end to the first."""
         times = state.remaining
-        if state.speedups.shared is None:
+        if self.sizes == "unknown":
+            times = np.ones(len(state))
+        elif state.speedups.shared is None:
             gains = estimate_gains(state.speedups)
             servers = state.servers or 1.0  # rigid jobs may have left none for now
             times = times / state.speedups.rate(servers * gains / gains.sum())

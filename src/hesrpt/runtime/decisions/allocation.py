@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -11,7 +12,6 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, weight_of_each_job
 from hesrpt.policies import (
     Adaptive,
-    Equi,
     HeSrpt,
     Policy,
     PolicyBinder,
@@ -196,8 +196,7 @@ class Allocator:
         state.calibration = self.calibrator.calibration
         policy = self._bind_policy(state)
         if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
-            is_weighted = policy.objective == "weighted"
-            policy = Adaptive(focus=0.0, objective="weighted") if is_weighted else Equi()
+            policy = replace(policy, sizes="unknown")
         decision = policy(state)
         rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
         return rounded.astype(np.int64)
