@@ -47,10 +47,6 @@ SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0
 #: If more jobs end in a row without an arrival than this, times the mean number of jobs that arrive
 #: together, jobs have stopped arriving, and f rises towards 1. It is 1 after twice as many.
 PATIENCE = 10.0
-#: While most of the jobs seen are still there, they are a batch so far: f rises towards 1 by the
-#: fraction that is still there, times the first number. After as many jobs as the second number,
-#: this counts half.
-BATCH_FACTOR, BATCH_JOBS = 3.0, 200.0
 # Forgetting stops here, so that sums never underflow.
 _MIN_DENOMINATOR = 1e-9
 
@@ -148,9 +144,8 @@ class Calibration:
         # Evidence beyond the ends of the range must not have to be undone later.
         numerator = min(max(numerator, focus_of_level(MIN_LEVEL) * denominator), denominator)
         focus = numerator / denominator
-        present = len(self.jobs) + len(jobs)
-        batch = BATCH_FACTOR * present / seen * BATCH_JOBS / (BATCH_JOBS + seen)
-        focus += (1 - focus) * min(batch, 1.0)
+        # The jobs seen so far are a batch to the extent that they are still there.
+        focus += (1 - focus) * min((len(self.jobs) + len(jobs)) / seen, 1.0)
         arrival_times = self.arrival_times + 1
         none = np.zeros(len(jobs))
         return replace(

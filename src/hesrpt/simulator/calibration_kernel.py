@@ -130,9 +130,8 @@ def update_focus(
     least = settings.min_focus * sums.denominator
     sums.numerator = min(max(sums.numerator, least), sums.denominator)
     focus = sums.numerator / sums.denominator
-    batch = settings.batch_factor * (present + new) / arrived
-    batch *= settings.batch_jobs / (settings.batch_jobs + arrived)
-    sums.focus_at_arrival = focus + (1.0 - focus) * min(batch, 1.0)
+    # The jobs seen so far are a batch to the extent that they are still there.
+    sums.focus_at_arrival = focus + (1.0 - focus) * min((present + new) / arrived, 1.0)
     sums.arrival_times += 1
     memory = min(float(sums.arrival_times), settings.usual_memory)
     sums.usual += (log(float(present + new)) - sums.usual) / memory

@@ -18,8 +18,6 @@ class CalibrationSettings(Protocol):
     min_focus: float
     memory: float
     usual_memory: float
-    batch_factor: float
-    batch_jobs: float
     patience: float
     prior_focus: float
     prior_weight: float
@@ -83,8 +81,6 @@ def create_calibration(jobs: int, room: int) -> CalibrationData:
             min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
             memory=calibration.MEMORY,
             usual_memory=calibration.USUAL_MEMORY,
-            batch_factor=calibration.BATCH_FACTOR,
-            batch_jobs=calibration.BATCH_JOBS,
             patience=calibration.PATIENCE,
             prior_focus=calibration.PRIOR_FOCUS,
             prior_weight=calibration.PRIOR_WEIGHT,
