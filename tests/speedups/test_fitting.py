@@ -75,7 +75,7 @@ def test_curve_that_starts_above_one_server_is_fitted_relative_to_its_base(
 ) -> None:
     servers = base * SERVERS
     throughput = unit * SERVERS**p
-    if 1 < unit <= 1.5 * base:
+    if base <= 8 and 1 < unit <= 1.5 * base:
         throughput = throughput / unit  # these would count as speedups over one server
     fit = fit_power_law(servers, throughput)
     assert fit.p == pytest.approx(p, abs=1e-6)
@@ -84,6 +84,18 @@ def test_curve_that_starts_above_one_server_is_fitted_relative_to_its_base(
     amdahl = Amdahl(0.99)(servers)
     fraction = fit_amdahl(servers, amdahl / amdahl[0]).parallel_fraction  # type: ignore[index]
     assert fraction == pytest.approx(0.99, abs=1e-4)
+
+
+def test_values_that_are_no_speedups_over_one_server_are_recognised() -> None:
+    # On 128 servers, a throughput of 130 is as likely as any other.
+    assert fit_power_law([128, 256, 512], [130, 260 / 2**0.3, 520 / 4**0.3]).p == pytest.approx(0.7)
+    # Over one server, these would not follow a power law; relative to 4 servers, they do.
+    steep = fit_power_law([4, 8, 16, 32], [2, 2.3, 2.6, 3.0])
+    assert steep.p == pytest.approx(0.19, abs=0.01)
+    assert steep.r_squared is not None
+    assert steep.r_squared > 0.99
+    assert fit_power_law([8, 16, 32], [8**0.6, 16**0.6, 32**0.6]).p == pytest.approx(0.6)
+    assert fit_power_law([64], [8]).p == pytest.approx(0.5)
 
 
 def test_standard_error_covers_the_truth_as_often_as_it_should() -> None:

@@ -28,6 +28,9 @@ _WILD = 2.0
 _HARDLY = 1.2
 # Speedups up to this many times linear ones may be measured.
 _SUPERLINEAR = 1.5
+# Values that start on more servers than this are never taken for speedups over one server: a
+# throughput on 128 servers is easily between 1 and 128.
+_FEW = 8
 
 _Model = Callable[[float, FloatArray], FloatArray]  # ln s(k), given the parameter and k
 
@@ -40,8 +43,9 @@ def fit_power_law(servers: ArrayLike, speedups: ArrayLike) -> PowerLaw:
 
     - Of a curve that falls past its peak, the points past the peak are left out. The fit holds up
       to ``fit.last`` servers; more do not help.
-    - A curve that starts above one server, with values that are not speedups over one server, is
-      fitted relative to its own base: servers and values are divided by those of its first point.
+    - A curve that starts above one server is fitted relative to its own base: servers and values
+      are divided by those of its first point. The exception are values that look like speedups
+      over one server, on 8 servers or fewer, and fit a law as such.
     - A curve that grows faster than linearly gets the greatest valid p.
 
     ``fit`` has R² and the standard error of p. If R² is below 0.5, a :class:`hesrpt.FitWarning`
@@ -91,6 +95,23 @@ def _fit(
     model: _Model, servers: ArrayLike, speedups: ArrayLike, law: str, highest: float
 ) -> tuple[float, Fit]:
     points = _check_points(servers, speedups)
+    parameter, fit = _fit_points(model, points, highest)
+    k = points.servers
+    if fit.is_bad and points.base == 1 < k[0] < k[-1]:
+        # The values may not be speedups over one server after all.
+        own_parameter, own_fit = _fit_points(model, _relate_to_first(points), highest)
+        if not own_fit.is_bad:
+            parameter, fit = own_parameter, own_fit
+    if fit.is_bad:
+        warnings.warn(
+            f"{law} fits {fit.points} points badly, R² = {fit.r_squared:.2f}: {fit.problem}",
+            FitWarning,
+            stacklevel=3,
+        )
+    return parameter, fit
+
+
+def _fit_points(model: _Model, points: _Points, highest: float) -> tuple[float, Fit]:
     rising = _select_rising(points)
     k = points.servers[rising]
     target = np.log(points.speedups[rising]) - np.log(points.at_base)
@@ -100,15 +121,9 @@ def _fit(
         return model(parameter, k) - model(parameter, origin)
 
     parameter = _minimise(log_model, target, highest)
-    r_squared = _r_squared(target, log_model(parameter))
-    problem = ""
-    if r_squared < MIN_R_SQUARED:
-        problem = _describe_problem(k, target, log_model(parameter))
-        warnings.warn(
-            f"{law} fits {len(k)} points badly, R² = {r_squared:.2f}: {problem}",
-            FitWarning,
-            stacklevel=3,
-        )
+    fitted = log_model(parameter)
+    r_squared = _r_squared(target, fitted)
+    is_bad = r_squared < MIN_R_SQUARED
     return parameter, Fit(
         r_squared=r_squared,
         standard_error=_standard_error(log_model, parameter, target),
@@ -116,7 +131,7 @@ def _fit(
         last=float(k[-1]),
         points=len(k),
         left_out=int(np.count_nonzero(~rising)),
-        problem=problem,
+        problem=_describe_problem(k, target, fitted) if is_bad else "",
     )
 
 
@@ -134,17 +149,24 @@ def _check_points(servers: ArrayLike, speedups: ArrayLike) -> _Points:
     if k[0] <= 1:
         _check_scale(k, measured)
         return _Points(k, measured, 1.0, 1.0)
-    at_base = float(np.median(measured[k == k[0]]))
-    if 1 < at_base <= _SUPERLINEAR * k[0]:
-        return _Points(
-            k, measured, 1.0, 1.0
-        )  # speedups over one server, which was not measured itself
+    points = _relate_to_first(_Points(k, measured, 1.0, 1.0))
+    is_plausible = 1 < points.at_base <= _SUPERLINEAR * k[0]
+    if is_plausible and (k[0] <= _FEW or k[-1] == k[0]):
+        # Speedups over one server, which was not measured itself.
+        return points._replace(base=1.0, at_base=1.0)
     if k[-1] == k[0]:
         raise FitError(
             f"a fit of points that start at {k[0]:g} servers needs points on different numbers of "
             "servers: values there are relative to the first"
         )
-    return _Points(k, measured, float(k[0]), at_base)
+    return points
+
+
+def _relate_to_first(points: _Points) -> _Points:
+    """Return points relative to the one on the fewest servers."""
+    first = float(points.servers[0])
+    at_first = float(np.median(points.speedups[points.servers == first]))
+    return points._replace(base=first, at_base=at_first)
 
 
 def _check_scale(k: FloatArray, measured: FloatArray) -> None:
