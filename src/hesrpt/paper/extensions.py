@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.errors import FitWarning
 from hesrpt.optimal.planner import plan
 from hesrpt.paper.evaluation import FlowTimeTable, get_parameters
 from hesrpt.paper.exhibits import SHAPE, Exhibit, Row, Settings
@@ -86,7 +88,9 @@ def exhibit_amdahl(settings: Settings) -> Exhibit:
     rows: list[Row] = []
     for fraction in fractions:
         speedup = Amdahl(fraction)
-        p = fit_power_law(fitted_at, speedup.rate(fitted_at)).p
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # how bad the fit is, is the subject
+            p = fit_power_law(fitted_at, speedup.rate(fitted_at)).p
         rows += [
             {"parallel_fraction": fraction, "fitted_p": p} | row
             for row in _compare_with_optimum(speedup, p, servers, jobs, sets)
