@@ -16,7 +16,9 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
+from hesrpt.runtime import live_run
 from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.storage.journal_entries import WHOLE_POOL
 
 MEGABYTE = 2**20
 
@@ -264,3 +266,30 @@ def test_endless_items_are_no_longer_read_once_the_pool_is_dropped() -> None:
     assert is_read.wait(60)
     del pool
     wait_until(lambda: threading.active_count() <= before)
+
+
+def test_pool_that_runs_for_weeks_forgets_old_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_run, "_REMEMBERED", 20)
+    monkeypatch.setattr(live_run, "_FORGOTTEN_AT_ONCE", 5)
+    with Pool(1) as pool:
+        held = pool.map(abs, [-1], name="held")
+        pool.map(abs, [-2], name="unread")
+        for _ in range(4):
+            for k in range(15):
+                assert pool.map(abs, [-k], name=f"job {k}").results(timeout=60) == [k]
+            with pool.executor() as executor:
+                assert executor.submit(abs, -1).result(60) == 1
+            failed = pool.map(lambda x: 1 // x, [0], name="failed", retries=0)
+            with pytest.raises(JobError):
+                failed.results(timeout=60)
+            del failed, executor
+        jobs = pool.jobs
+        assert len(jobs) <= 20 + 5 + 4
+        assert len({job.name for job in jobs}) == len(jobs)
+        assert [job.name for job in jobs[:2]] == ["held", "unread"]
+        assert [job.results() for job in (held, jobs[1])] == [[1], [2]]
+        driver = pool._driver
+        assert len(driver.core.retriable_jobs) <= 3
+        numbers = {job._live.number for job in jobs}
+        assert {each.job for each in driver.recorder.holdings} <= numbers | {WHOLE_POOL}
+        assert len(pool.schedule.completion_times) == len(jobs)

@@ -69,6 +69,7 @@ class Driver:
         self.watches = Watches()
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
+        self._added = 0  # how many jobs have been added
         self._inbox: Inbox | None = None
         self._next_poll = 0.0
         self._process = os.getpid()
@@ -109,6 +110,7 @@ class Driver:
             for job in jobs:
                 job.items = job.spec.items if job.items is None else job.items
                 self.jobs[job.name] = job
+                self._added += 1
         self.send(JobsSubmitted(tuple(job for job in jobs if not job.has_ended)))
 
     def cancel(self, job: LiveJob, error: str = "cancelled") -> None:
@@ -184,8 +186,8 @@ class Driver:
             self.watches.remove(watch)
 
     def count_jobs(self) -> tuple[int, int]:
-        """Return how many jobs have been added, and how often ended ones were retried."""
-        return len(self.jobs), self._run.retries
+        """Return how many jobs have ever been added, and how often ended ones were retried."""
+        return self._added, self._run.retries
 
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""

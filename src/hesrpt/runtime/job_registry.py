@@ -8,7 +8,7 @@ and jobs that another process has submitted are always new.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -42,8 +42,14 @@ class ChangedJobsError(InputError):
 class JobRegistry:
     """The names and numbers that the jobs of a run have taken."""
 
-    def __init__(self, journal: Journal | None, on_change: OnChange = "error") -> None:
-        self._journal, self._on_change = journal, on_change
+    def __init__(
+        self,
+        journal: Journal | None,
+        on_change: OnChange = "error",
+        jobs: Container[str] = (),
+    ) -> None:
+        """``jobs`` has the names of those in the run; without a journal, others can be reused."""
+        self._journal, self._on_change, self._jobs = journal, on_change, jobs
         records = [] if journal is None else journal.read_records()
         self._records = {record.number: record for record in records}  # not yet continued
         # These records by the names asked for, all of them and those with a fingerprint.
@@ -55,8 +61,9 @@ class JobRegistry:
                 self._by_name.setdefault((name, is_command), deque()).append(record)
                 key = name, is_command, record.fingerprint
                 self._by_function.setdefault(key, deque()).append(record)
-        self._names = {record.name for record in records}
-        self._counts: dict[str, int] = {}  # of jobs with the same name, as far as it is taken
+        self._names = {record.name for record in records}  # which are in the journal
+        self._new_names: set[str] = set()  # of jobs that are being registered
+        self._counts: dict[str, int] = {}  # of several jobs with the same name
         self._last_number = 0 if journal is None else journal.read_last_number()
 
     def list_records(self) -> list[JobRecord]:
@@ -84,6 +91,9 @@ class JobRegistry:
                 self._resume(job, found[job], job in changed and self._on_change != "keep")
             else:
                 self._add(job)
+        if self._journal is not None:
+            self._names |= self._new_names
+        self._new_names.clear()
 
     def _find_record(self, job: LiveJob, taken: Collection[int]) -> JobRecord | None:
         """Return the record of the job that a job continues; not one that is taken."""
@@ -118,12 +128,12 @@ class JobRegistry:
 
     def _add(self, job: LiveJob) -> None:
         name, count = job.name, self._counts.get(job.name, 1)
-        while name in self._names:
+        while name in self._names or name in self._jobs or name in self._new_names:
             count += 1
             name = f"{job.name} ({count})"
-        self._counts[job.name] = count
         if name != job.name:
+            self._counts[job.name] = count
             job.spec = replace(job.spec, name=name, given_name=job.name)
-        self._names.add(name)
+        self._new_names.add(name)
         self._last_number += 1
         job.number = self._last_number

@@ -165,6 +165,12 @@ class LiveJob:
         if self.has_ended and self.spec.command is None:
             self.source.close()
 
+    @property
+    def is_released(self) -> bool:
+        """Whether nobody can get its results or let it go on: it has ended, and they were freed."""
+        is_python = self.spec.command is None
+        return is_python and self.has_ended and self.are_results_freed and self.source.is_closed
+
     def can_retry(self, state: JobState) -> bool:
         """Return whether it can go on: it has failed items or is cancelled, and has its source."""
         return (bool(self.failures) or state == "cancelled") and not self.source.is_closed

@@ -62,6 +62,8 @@ from hesrpt.runtime.storage.run_progress import RunProgress
 from hesrpt.runtime.text import escape_undecodable
 from hesrpt.runtime.waiting_warnings import WaitingWarner
 
+# So many jobs whose results were freed are remembered, and others are forgotten so many at a time.
+_REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
 # How often to tell other processes what is planned and predicted, in seconds.
 _PROGRESS_SECONDS = 1.0
 
@@ -93,6 +95,7 @@ class LiveRun:
         self.core, self.engine, self.journal = core, engine, journal
         self.recorder = Recorder(journal, core.servers)
         self.jobs: dict[str, LiveJob] = {}
+        self._forget_above = _REMEMBERED + _FORGOTTEN_AT_ONCE  # how many jobs there may be
         self.retries = 0  # grows when a job goes on after its end
         self._send = send  # how the sources of jobs send messages to the driver's thread
         # The run's clock counts the seconds during which a scheduler runs.
@@ -125,6 +128,8 @@ class LiveRun:
     def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
         """Record jobs that arrive. None may start before it is in the journal."""
         self._memory.remember_changed()
+        if len(self.jobs) > self._forget_above:
+            self._forget_old_jobs()
         for job in jobs:
             if job.arrived is None:
                 job.arrived = self.now
@@ -202,6 +207,17 @@ class LiveRun:
         Returns the jobs that have changed.
         """
         return self._publication.publish(self.jobs, outcomes)
+
+    def _forget_old_jobs(self) -> None:
+        """Forget the oldest of many jobs that can neither be read nor go on."""
+        released = [job for job in self.jobs.values() if job.is_released]
+        old = released[: max(len(released) - _REMEMBERED, 0)]
+        for job in old:
+            del self.jobs[job.name]
+            self.core.retriable_jobs.pop(job.name, None)
+            self._memory.end_run(job)
+        self.recorder.forget_jobs({job.number for job in old})
+        self._forget_above = len(self.jobs) + _FORGOTTEN_AT_ONCE
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""

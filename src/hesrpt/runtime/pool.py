@@ -129,7 +129,7 @@ class Pool:
             self._driver, self._journal = driver, driver.journal
             self._adding = threading.Lock()
             self._is_closed = False
-            self._registry = JobRegistry(driver.journal, on_change)
+            self._registry = JobRegistry(driver.journal, on_change, driver.jobs)
             driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(Lease(driver))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
@@ -322,7 +322,10 @@ class Pool:
 
     @property
     def jobs(self) -> list[Job[Any]]:
-        """All jobs, in the order in which they were added."""
+        """All jobs, in the order in which they were added.
+
+        A pool that runs for long forgets jobs whose results were freed: it keeps the last 10,000.
+        """
         return [self._handles.get(job) for job in list(self._driver.jobs.values())]
 
     @overload

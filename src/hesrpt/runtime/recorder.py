@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.storage.journal import Journal
@@ -97,6 +97,10 @@ class Recorder:
     def _add_holding(self, holding: Holding) -> None:
         self.holdings.append(holding)
         self._changes.holdings.append(holding)
+
+    def forget_jobs(self, numbers: Container[int]) -> None:
+        """Forget in memory which servers some jobs held."""
+        self.holdings = [each for each in self.holdings if each.job not in numbers]
 
     def record_progress(self, progress: RunProgress) -> None:
         """Record what is planned and predicted, for other processes."""

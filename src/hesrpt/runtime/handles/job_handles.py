@@ -25,7 +25,9 @@ class JobHandles:
 
     def add(self, job: LiveJob) -> Job[Any]:
         """Return the handle of a new job."""
-        handle = self._handles[job] = self._unread[job] = Job(self._lease, job, self)
+        handle = self._handles[job] = Job(self._lease, job, self)
+        if not job.spec.is_executor:  # the results of calls are in their futures
+            self._unread[job] = handle
         return handle
 
     def get(self, job: LiveJob) -> Job[Any]:
