@@ -80,7 +80,8 @@ def _parse_column(cells: Sequence[str], fallback: Callable[[str], float]) -> Flo
     try:
         return _parse_floats(cells)  # fast, and enough for most columns
     except ValueError:
-        return np.array([_parse_cell(cell, fallback) for cell in cells])
+        known = {cell: _parse_cell(cell, fallback) for cell in set(cells)}  # many are the same
+        return np.array([known[cell] for cell in cells])
 
 
 def _parse_cell(cell: str, fallback: Callable[[str], float]) -> float:

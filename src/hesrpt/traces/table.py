@@ -119,9 +119,9 @@ class _Table:
             yield batch
 
     def _add_row(self, line: int, cells: list[str], batch: JobTexts) -> None:
-        meaning = None
-        if self.parse_id is not None:
-            meaning = self.parse_id(cells[self.positions["name"]])
+        name = "" if self.parse_id is None else cells[self.positions["name"]]
+        # Most names are plain numbers.
+        meaning = None if self.parse_id is None or name.isdigit() else self.parse_id(name)
         if meaning is None:
             batch.add(line, cells)
         elif meaning.is_step:
