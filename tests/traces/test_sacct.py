@@ -108,7 +108,9 @@ def test_columns_are_guessed_only_if_they_are_certain(
 
 
 def test_json_of_sacct_is_read(tmp_path: Path) -> None:
-    trace = read_trace(write_file(tmp_path, SACCT_JSON))
+    path = write_file(tmp_path, SACCT_JSON)
+    trace = read_trace(path)
+    assert trace.names == read_trace(path, format="sacct").names
     assert trace.names == ("51", "52_7", "61")
     assert_jobs(
         trace,

@@ -1,4 +1,4 @@
-"""Traces of clusters: SWF, Slurm's sacct and CSV files, plain or gzipped."""
+"""Traces of clusters and workloads of simulators, in the formats of ``formats.py``."""
 
 from hesrpt.traces.formats import read_trace
 from hesrpt.traces.trace import Trace

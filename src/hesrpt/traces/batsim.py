@@ -12,8 +12,8 @@ from typing import Any
 
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.json_jobs import get_first_job, get_number, refuse_columns
+from hesrpt.traces.simulator_workloads import read_workload
 from hesrpt.traces.trace import Trace
-from hesrpt.traces.walltimes import read_workload
 
 # Of Batsim 5, and of earlier versions.
 _DELAYS = ("DelayProfile", "delay")

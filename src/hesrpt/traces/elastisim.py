@@ -15,8 +15,8 @@ from hesrpt.traces.application_models import compute_duration, read_model
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.json_jobs import get_first_job, get_number, refuse_columns
 from hesrpt.traces.platforms import find_platform
+from hesrpt.traces.simulator_workloads import read_workload
 from hesrpt.traces.trace import Trace
-from hesrpt.traces.walltimes import read_workload
 from hesrpt.units import format_count
 
 

@@ -99,6 +99,8 @@ def read_trace(
         pieces_again = chain([start], pieces)
         if format is None and is_json(start):
             return _read_json(pieces_again, builder, columns)
+        if format == "sacct" and is_json(start):
+            format = "sacct-json"  # noqa: A001
         if format is not None and isinstance(known := FORMATS[format], JsonFormat):
             document = parse_document(pieces_again, builder.source)
             if not known.recognises(document):

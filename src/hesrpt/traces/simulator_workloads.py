@@ -1,4 +1,4 @@
-"""Workloads of simulators: their walltimes, which may have to stand for run times."""
+"""Workloads of simulators, whose walltimes may have to stand for run times."""
 
 from __future__ import annotations
 
