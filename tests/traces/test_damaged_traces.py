@@ -39,7 +39,7 @@ from hesrpt.traces.formats import FORMATS
         ("submit,x,x,gpus\n", {"runtime": "x"}, "column 'x', which appears more than once in"),
         ("submit,run,gpus\n", {}, "trace: contains no jobs"),
         ("; a comment\n", {}, "trace: contains no jobs"),
-        (SWF, {"submit": "x"}, "trace: the columns of SWF have no names"),
+        (SWF, {"submit": "x"}, "trace, got submit=x: the columns of SWF have fixed"),
         (
             "Submit|Elapsed|NCPUS\n",
             {},

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hesrpt.traces.building import TraceBuilder
-from hesrpt.traces.json_jobs import get_first_job, get_number, refuse_columns
+from hesrpt.traces.columns import refuse_columns
+from hesrpt.traces.json_jobs import get_first_job, get_number
 from hesrpt.traces.simulator_workloads import read_workload
 from hesrpt.traces.trace import Trace
 
@@ -30,7 +31,7 @@ def is_batsim(document: Any) -> bool:
 
 def read_batsim(document: Any, builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
     """Read a workload of Batsim."""
-    refuse_columns(builder, "Batsim's workloads", columns)
+    refuse_columns(builder.source, "Batsim's workloads", columns)
     delays = _Delays(document.get("profiles"))
     machine = document.get("nb_res")
     is_size = isinstance(machine, int) and not isinstance(machine, bool) and machine >= 1

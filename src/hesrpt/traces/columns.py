@@ -31,6 +31,17 @@ def check_columns(columns: Mapping[str, str]) -> None:
             )
 
 
+def refuse_columns(source: str, title: str, columns: Mapping[str, str]) -> None:
+    """Raise an error if the user maps columns of a format that has none."""
+    if columns:
+        ours, theirs = next(iter(columns.items()))
+        raise InputError(
+            f"does not apply to {source}, got {ours}={theirs}: the columns of {title} "
+            "have fixed meanings",
+            argument="columns",
+        )
+
+
 class ColumnNames(Protocol):
     """What a kind of table calls our columns."""
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from hesrpt.traces.application_models import compute_duration, read_model
 from hesrpt.traces.building import TraceBuilder
-from hesrpt.traces.json_jobs import get_first_job, get_number, refuse_columns
+from hesrpt.traces.columns import refuse_columns
+from hesrpt.traces.json_jobs import get_first_job, get_number
 from hesrpt.traces.platforms import find_platform
 from hesrpt.traces.simulator_workloads import read_workload
 from hesrpt.traces.trace import Trace
@@ -30,7 +31,7 @@ def is_elastisim(document: Any) -> bool:
 
 def read_elastisim(document: Any, builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
     """Read a workload of ElastiSim."""
-    refuse_columns(builder, "ElastiSim's workloads", columns)
+    refuse_columns(builder.source, "ElastiSim's workloads", columns)
     directory = Path(builder.source).parent
     platform = find_platform(directory)
     models: dict[str, Any] = {}

@@ -142,14 +142,3 @@ def add_jobs(
     if owners:
         builder.add(join_components(parser.parse(components), owners))
     return parser
-
-
-def refuse_columns(builder: TraceBuilder, title: str, columns: Mapping[str, str]) -> None:
-    """Raise an error if the user maps columns of a format that has none."""
-    if columns:
-        ours, theirs = next(iter(columns.items()))
-        raise InputError(
-            f"does not apply to {builder.source}, got {ours}={theirs}: the columns of {title} "
-            "have fixed meanings",
-            argument="columns",
-        )

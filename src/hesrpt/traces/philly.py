@@ -13,13 +13,13 @@ import numpy as np
 
 from hesrpt.traces.building import TraceBuilder
 from hesrpt.traces.cells import parse_times
+from hesrpt.traces.columns import refuse_columns
 from hesrpt.traces.job_cells import Cells
 from hesrpt.traces.json_jobs import (
     JsonJob,
     add_jobs,
     get_first_job,
     get_member,
-    refuse_columns,
     write_text,
 )
 from hesrpt.traces.trace import Trace
@@ -34,7 +34,7 @@ def is_philly(document: Any) -> bool:
 
 def read_philly(document: Any, builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
     """Read a job log of Philly."""
-    refuse_columns(builder, "Philly's job log", columns)
+    refuse_columns(builder.source, "Philly's job log", columns)
     return add_jobs(builder, "jobs", document, _describe_job, _find_unfinished).build(builder)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hesrpt.traces.building import TraceBuilder
+from hesrpt.traces.columns import refuse_columns
 from hesrpt.traces.job_cells import Cells
-from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_member, refuse_columns
+from hesrpt.traces.json_jobs import JsonJob, add_jobs, get_first_job, get_member
 from hesrpt.traces.slurm_ids import count_tasks
 from hesrpt.traces.slurm_states import is_unfinished
 from hesrpt.traces.trace import Trace
@@ -27,7 +28,7 @@ def is_sacct_json(document: Any) -> bool:
 
 def read_sacct_json(document: Any, builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
     """Read the output of ``sacct --json``."""
-    refuse_columns(builder, "sacct --json", columns)
+    refuse_columns(builder.source, "sacct --json", columns)
     add_jobs(builder, "jobs", document["jobs"], _describe_job, _find_unfinished)
     return builder.build(epoch=0.0, is_zoned=True)  # times are in seconds since 1970
 

@@ -17,6 +17,7 @@ from hesrpt.arrays import BoolArray, FloatArray
 from hesrpt.errors import InputError
 from hesrpt.files import Block
 from hesrpt.traces.building import UNREADABLE, RawJobs, TraceBuilder
+from hesrpt.traces.columns import refuse_columns
 from hesrpt.traces.trace import Trace
 from hesrpt.validation import is_number
 
@@ -38,11 +39,7 @@ def is_swf(line: str) -> bool:
 
 def read_swf(text: Iterable[Block], builder: TraceBuilder, columns: Mapping[str, str]) -> Trace:
     """Read a trace in the Standard Workload Format."""
-    if columns:
-        raise InputError(
-            f"does not apply to {builder.source}: the columns of SWF have no names",
-            argument="columns",
-        )
+    refuse_columns(builder.source, "SWF", columns)
     for name in builder.kept:
         if name not in _LABELS:
             raise InputError(
