@@ -60,13 +60,13 @@ def choose_time_unit(seconds: float) -> TimeUnit:
     return TimeUnit(DAY, "d")
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration to three significant digits, in the unit that suits it.
+def format_duration(seconds: float, unit: TimeUnit | None = None) -> str:
+    """Return a duration to three significant digits, in the unit that suits it or in another one.
 
     >>> format_duration(0.25), format_duration(42.34), format_duration(18360)
     ('0.25 s', '42.3 s', '5.1 h')
     """
-    unit = choose_time_unit(seconds)
+    unit = unit or choose_time_unit(seconds)
     return f"{format_number(seconds / unit.seconds)} {unit.symbol}"
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from hesrpt.plotting import sensitivity_figures, whatif_figures
+from hesrpt.plotting.whatif_panels import label_time
 from hesrpt.policies.registry import get_title
 from hesrpt.traces import Trace
 from hesrpt.whatif import Study, run_sensitivity, run_study
@@ -67,3 +69,13 @@ def test_sensitivity_shows_the_ratios_of_each_sweep(example_trace: Trace) -> Non
     assert np.asarray(line.get_xdata()).tolist() == [0.3, 0.9]
     expected = [point.gain("equi") for point in sensitivity.points[:2]]
     assert np.asarray(line.get_ydata()) == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_dates_are_labelled_over_spans_of_any_length(study: Study) -> None:
+    axes = Figure().subplots()
+    label_time(axes, study)
+    for seconds in np.geomspace(1, 1e9, 120):
+        axes.set_xlim(20_000.3, 20_000.3 + seconds / 86400)
+        assert 1 <= len(axes.get_xticks()) <= 9
+        assert any(tick.get_text() for tick in axes.get_xticklabels())

@@ -99,7 +99,7 @@ def test_report_has_the_variations_that_were_asked_for(example_trace: Trace) -> 
 def test_report_says_if_some_jobs_are_rigid_and_sizes_are_estimates(example_trace: Trace) -> None:
     study = run_study(
         replace(example_trace, labels={}, start_date=None),
-        policies=["easy", "equi", "hesrpt"],
+        policies=["easy", "hesrpt"],
         malleable="servers >= 8",
         sizes="estimates",
         load=0.5,

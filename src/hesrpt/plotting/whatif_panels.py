@@ -159,7 +159,7 @@ def label_time(axes: Axes, study: Study) -> None:
         unit = choose_time_unit(float(study.trace.submit_times[-1]))
         axes.set_xlabel(f"time since the start of the trace ({unit.symbol})")
         return
-    locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=2, maxticks=7)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)

@@ -71,6 +71,8 @@ def _describe_resizes(study: Study) -> str:
 
 
 def _describe_knowledge(study: Study) -> str:
+    if study.headline_policy == "equi":
+        return "no sizes need be known: EQUI, which is best here, does not use them"
     if study.sizes == "estimates":
         return (
             "users estimate as well as they did, and the system sees what fraction of a malleable "
@@ -80,5 +82,5 @@ def _describe_knowledge(study: Study) -> str:
         return f"sizes are known with an error of exp({study.size_error:g} Z), Z standard normal"
     return (
         "the system knows the size of a malleable job when it is submitted (EQUI does not need "
-        "that; --sizes estimates shows what users' estimates are good for)"
+        "to; --sizes estimates shows what users' estimates are good for)"
     )

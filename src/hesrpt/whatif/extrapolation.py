@@ -9,7 +9,7 @@ import numpy as np
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator.simulation import Simulation
 from hesrpt.traces import Trace
-from hesrpt.units import format_count, format_duration
+from hesrpt.units import choose_time_unit, format_count, format_duration
 from hesrpt.whatif.request_limits import ServerLimit
 from hesrpt.whatif.study_jobs import StudyJobs
 
@@ -54,8 +54,9 @@ class Extrapolation:
             "what the jobs had asked for"
         ]
         for other in self.other_limits:
+            unit = choose_time_unit(max(other.flow_times.values()))
             means = " and ".join(
-                f"{format_duration(mean)} under {get_title(name)}"
+                f"{format_duration(mean, unit)} under {get_title(name)}"
                 for name, mean in other.flow_times.items()
             )
             sentences.append(f"{other.text}, mean flow time would be {means}")

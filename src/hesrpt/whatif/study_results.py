@@ -181,7 +181,10 @@ class Study:
             sentences += self.extrapolation.describe(best)
         row = next(row for row in self.rows() if row["policy"] == best)
         if row["resizes_per_job"] is not None:
-            lost = f", and {row['server_time_lost']:.1%} of server time was lost to it"
+            lost = (
+                f", and {row['server_hours_lost']:,.0f} server-hours were lost to it, "
+                f"{row['server_time_lost']:.1%} of those used"
+            )
             sentences.append(
                 f"under {get_title(best)}, a job was resized {row['resizes_per_job']:.1f} times on "
                 f"average{lost if self.resize_cost > 0 else ', at no cost'}"
