@@ -118,7 +118,7 @@ def weigh(
     return min(exp(settings.size_power * (log(size) - usual)), settings.max_size_weight)
 
 
-@compiled
+@inlined
 def update_focus(
     present: int, new: int, arrived: int, sums: CalibrationState, settings: CalibrationSettings
 ) -> None:
@@ -139,7 +139,7 @@ def update_focus(
     choose_level(arrived, sums, settings)
 
 
-@compiled
+@inlined
 def choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> None:
     """Choose the level; it rises if many jobs have ended since jobs last arrived."""
     stopped = min(max(sums.ended_since / find_patience(arrived, sums, settings) - 1.0, 0.0), 1.0)

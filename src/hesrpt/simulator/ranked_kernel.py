@@ -212,7 +212,7 @@ def _insert(array: FloatArray, place: int, present: int, value: float) -> None:
     array[place] = value
 
 
-@compiled
+@inlined
 def _observe_work(
     queue: Queue,
     base: FloatArray,
