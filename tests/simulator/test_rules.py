@@ -7,7 +7,7 @@ import pytest
 
 from hesrpt import Amdahl, Measured, PowerLaw, Workload, simulate
 from hesrpt.arrays import FloatArray
-from hesrpt.policies import Equi, Fifo, HeSrpt, Policy, Srpt, State, find_rule
+from hesrpt.policies import Adaptive, Equi, Fifo, HeSrpt, Optimal, Policy, Srpt, State, find_rule
 from hesrpt.simulator.loop import run_loop
 from hesrpt.simulator.runs import Outcome
 from hesrpt.simulator.simulation import create_run
@@ -79,6 +79,13 @@ def list_policies(rng: np.random.Generator) -> list[Policy]:
         HeSrpt(p),
         HeSrpt(p, "slowdown"),
         HeSrpt(p, "weighted"),
+        Optimal(),
+        Optimal("slowdown"),
+        Optimal("weighted"),
+        Adaptive(),
+        Adaptive(focus=float(rng.uniform(0, 1))),
+        Adaptive(objective="slowdown"),
+        Adaptive(objective="weighted"),
     ]
 
 

@@ -17,9 +17,10 @@ from hesrpt.policies.optimal import Optimal, ValueCache
 from hesrpt.policies.policy import State
 from hesrpt.policies.pricing import estimate_gains, share_by_price
 from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.policies.valuation import allocate_at_price, interpolate_values
-from hesrpt.speedups import PowerLaw, Speedup
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 from hesrpt.validation import check_between, check_choice
 
 if TYPE_CHECKING:
@@ -189,6 +190,13 @@ class Adaptive(RankedPolicy):
         return compute_rank_rates(jobs, most, servers, c, speedup.p)
 
     # --- any jobs -------------------------------------------------------------------------------
+
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        if self.sizes == "unknown":
+            return Equi().state_rule(speedups, whole)
+        if isinstance(speedups.shared, PowerLaw) and not whole:
+            return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
+        return Rule(RuleKind.PRICE, self.objective, focus=self.focus)
 
     def __call__(self, state: State) -> FloatArray:
         if self._is_equi:

@@ -13,12 +13,15 @@ from hesrpt.optimal.recursion import JobValues, compute_job_values
 from hesrpt.policies.policy import State
 from hesrpt.policies.pricing import share_by_price
 from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
+from hesrpt.policies.rules import Rule, RuleKind
 from hesrpt.policies.sharing import usable_servers
 from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
+#: With more jobs than this in no proven order, values would take too long.
+MAX_VALUED = 128
 # For how many speedups to keep the values of jobs that share one.
 _MAX_SPEEDUPS = 4
 
@@ -74,6 +77,10 @@ class Optimal(RankedPolicy):
     values follow from the planner's recursion. If all jobs share one speedup and are present from
     the start, the mean flow time (or other ``objective``) is optimal. The policy does not
     anticipate later arrivals.
+
+    With more than 128 jobs that differ, or whose weights disagree with their sizes, the recursion
+    takes too long. Then each job is expected to meet prices of servers in proportion to the weight
+    of the jobs that end after it.
     """
 
     objective: FlowObjective = "flow"
@@ -105,13 +112,18 @@ class Optimal(RankedPolicy):
             return None
         return compute_rank_rates(jobs, most, servers, 1 / (1 - speedup.p), speedup.p)
 
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
+        if isinstance(speedups.shared, PowerLaw) and not whole:
+            return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p)
+        return Rule(RuleKind.VALUE, self.objective)
+
     def __call__(self, state: State) -> FloatArray:
         if self.is_ranked and state.speedups.shared is not None and state.others == 0:
             return super().__call__(state)
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups
         weights = weight_of_each_job(self.objective, state.sizes, state.weights)
         order = self.order(state)[::-1]  # the last job to end comes first
-        if state.others > 0:
+        if state.others > 0 or self._has_too_many(state, weights[order]):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.
             return share_by_price(state, order, weights, 1.0)
         values = self._cache.values_of_list(
@@ -121,6 +133,15 @@ class Optimal(RankedPolicy):
         held = np.zeros(len(state))
         held[order[start:]] = allocation
         return held
+
+    def _has_too_many(self, state: State, weights: FloatArray) -> bool:
+        """Whether values take too long; weights are listed from the last job to end to the first.
+
+        If they rise along the list, and jobs share one speedup, most values need not be looked at.
+        """
+        if len(state) <= MAX_VALUED or isinstance(state.speedups.shared, PowerLaw):
+            return False
+        return state.speedups.shared is None or bool(np.any(weights[1:] < weights[:-1]))
 
     def order(self, state: State) -> IntArray:
         speedups = state.speedups.on_whole_servers() if state.whole else state.speedups

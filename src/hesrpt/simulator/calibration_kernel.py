@@ -49,7 +49,7 @@ def _observe_job(
     jobs.remaining[job] = min(before, to_target)
     done = before - jobs.remaining[job]
     usual = calibration.state[0].usual
-    _add_sample(calibration.samples[job], done, calibration.log_rank[place + 1], log_jobs, usual)
+    add_sample(calibration.samples[job], done, calibration.log_rank[place + 1], log_jobs, usual)
 
 
 @compiled
@@ -63,8 +63,8 @@ def observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData, due
         job = jobs.present[place]
         if jobs.target[job] <= due:
             sample = calibration.samples[job]
-            _add_sample(sample, jobs.remaining[job], log_rank[place + 1], log_jobs, sums.usual)
-            _count_end(sample, sums, log_rank[left], decay)
+            add_sample(sample, jobs.remaining[job], log_rank[place + 1], log_jobs, sums.usual)
+            count_end(sample, sums, log_rank[left], decay)
             left -= 1
         elif left == state.present:
             # A job in the middle of the list may end before this one, and change its rank.
@@ -72,7 +72,7 @@ def observe_ends(jobs: Jobs, state: LoopState, calibration: CalibrationData, due
 
 
 @inlined
-def _add_sample(
+def add_sample(
     sample: FloatArray, done: float, log_rank: float, log_jobs: float, usual: float
 ) -> None:
     """Add work done to the sums of a job."""
@@ -83,7 +83,7 @@ def _add_sample(
 
 
 @inlined
-def _count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, decay: float) -> None:
+def count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, decay: float) -> None:
     """Count a job that ends, with e^log_jobs jobs present."""
     if sums.denominator <= MIN_DENOMINATOR:
         decay = 1.0
@@ -94,8 +94,10 @@ def _count_end(sample: FloatArray, sums: CalibrationState, log_jobs: float, deca
 
 
 @compiled
-def observe_arrivals(jobs: Jobs, state: LoopState, calibration: CalibrationData) -> None:
-    """Weigh the jobs that have arrived, and choose the level."""
+def observe_arrivals(
+    jobs: Jobs, state: LoopState, calibration: CalibrationData, log_jobs: float
+) -> None:
+    """Weigh the jobs that have arrived, and choose the level; e^log_jobs are in the system now."""
     sums, settings = calibration.state[0], calibration.settings[0]
     for number in range(state.admitted, state.arrived):
         job = jobs.by_arrival[number]
@@ -106,7 +108,8 @@ def observe_arrivals(jobs: Jobs, state: LoopState, calibration: CalibrationData)
         calibration.samples[job, 3] = (
             weigh(seen, state.arrived, sums, settings) / jobs.remaining[job]
         )
-    update_focus(state.present, state.arrived - state.admitted, state.arrived, sums, settings)
+    new = state.arrived - state.admitted
+    update_focus(state.present, new, state.arrived, log_jobs, sums, settings)
 
 
 @inlined
@@ -120,9 +123,17 @@ def weigh(
 
 @inlined
 def update_focus(
-    present: int, new: int, arrived: int, sums: CalibrationState, settings: CalibrationSettings
+    present: int,
+    new: int,
+    arrived: int,
+    log_jobs: float,
+    sums: CalibrationState,
+    settings: CalibrationSettings,
 ) -> None:
-    """Choose the level when new jobs join those present; ``arrived`` includes the new ones."""
+    """Choose the level when new jobs join those present; ``arrived`` includes the new ones.
+
+    ``log_jobs`` is the logarithm of the number, or of the weight, of all jobs in the system now.
+    """
     if present > 0 and not sums.is_stream:
         sums.is_stream = True
         sums.numerator += settings.prior_focus * settings.prior_weight
@@ -134,7 +145,7 @@ def update_focus(
     sums.focus_at_arrival = focus + (1.0 - focus) * min((present + new) / arrived, 1.0)
     sums.arrival_times += 1
     memory = min(float(sums.arrival_times), settings.usual_memory)
-    sums.usual += (log(float(present + new)) - sums.usual) / memory
+    sums.usual += (log_jobs - sums.usual) / memory
     sums.ended_since = 0
     choose_level(arrived, sums, settings)
 

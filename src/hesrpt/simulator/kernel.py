@@ -15,7 +15,7 @@ Policies whose rates are products have a loop of their own, which is much faster
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log
 
 from hesrpt.compiled import compiled, inlined
 from hesrpt.simulator.calibration_kernel import (
@@ -64,7 +64,8 @@ def run(
                 if calibration is not None:
                     observe_work(jobs, state, calibration)
                     if state.arrived > state.admitted:
-                        observe_arrivals(jobs, state, calibration)
+                        now_present = state.present + state.arrived - state.admitted
+                        observe_arrivals(jobs, state, calibration, log(float(now_present)))
                     else:
                         choose_level(state.arrived, calibration.state[0], calibration.settings[0])
                 _update_remaining(jobs, state)

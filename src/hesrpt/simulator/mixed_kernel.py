@@ -6,13 +6,17 @@ proportion to the number of jobs in the system.
 
 Most rules list the jobs by a key, such as what remains of them. The list is kept from event to
 event, so that it is nearly sorted.
+
+If the focus of the rule is calibrated, the loop also keeps the sums of
+:class:`hesrpt.policies.calibration.Calibration`.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log
 
 from hesrpt.compiled import compiled, inlined
+from hesrpt.simulator.calibration_kernel import choose_level, observe_arrivals
 from hesrpt.simulator.kernel import (
     ASSIGNED,
     CHANGED,
@@ -25,22 +29,9 @@ from hesrpt.simulator.kernel import (
     TOO_MANY_SERVERS,
 )
 from hesrpt.simulator.kernel_data import Jobs, LoopState, Phases, Settings
-from hesrpt.simulator.mixed_kernel_data import (
-    CLOSED_FORM,
-    EQUAL,
-    FIRST_COME,
-    SMALLEST_FIRST,
-    MixedJobs,
-    RuleSettings,
-    Workspace,
-)
-from hesrpt.simulator.sharing_kernel import (
-    round_fairly,
-    serve_in_order,
-    share_by_rank,
-    share_equally,
-)
-from hesrpt.simulator.sorting_kernel import sort_by_key
+from hesrpt.simulator.mixed_calibration_kernel import observe_phase, sum_weights
+from hesrpt.simulator.mixed_decision_kernel import decide
+from hesrpt.simulator.mixed_kernel_data import Decisions, MixedJobs
 from hesrpt.speedups.shape_kernel import find_rate
 from hesrpt.speedups.shape_kernel_data import POWER, Shapes
 
@@ -48,27 +39,27 @@ from hesrpt.speedups.shape_kernel_data import POWER, Shapes
 @compiled
 def run(
     jobs: Jobs,
-    mixed: MixedJobs,
-    shapes: Shapes,
-    work: Workspace,
+    decisions: Decisions,
     phases: Phases,
     state_array: list[LoopState],
     settings_array: list[Settings],
-    rule_array: list[RuleSettings],
 ) -> int:
     """Run until there is a reason to return to the caller, and return that reason.
 
-    State, settings and rule are arrays with one record.
+    State and settings are arrays with one record.
     """
-    state, settings, rule = state_array[0], settings_array[0], rule_array[0]
+    state, settings, rule = state_array[0], settings_array[0], decisions.rule[0]
+    mixed, shapes, calibration = decisions.jobs, decisions.shapes, decisions.calibration
     total = jobs.by_arrival.size
     last_event = state.events + settings.max_events
     while True:
         # --- decide -----------------------------------------------------------------------------
         if state.stage != ASSIGNED:
+            if rule.is_calibrated:
+                _choose_focus(jobs, decisions, state)
             _admit(jobs, mixed, state)
             if state.present > 0:
-                _decide(jobs, mixed, shapes, work, state, rule)
+                decide(jobs, decisions, state.present)
             _assign_servers(jobs, mixed, shapes, state, settings.resize_cost)
             if not state.held <= settings.max_servers:
                 return TOO_MANY_SERVERS
@@ -110,13 +101,28 @@ def run(
         state.now = now
         if now == departs:
             passed = until_end
+        due = passed + SAME_TIME * (now + passed) if now == departs else -inf
+        if rule.is_calibrated and present > 0:
+            observe_phase(jobs, mixed, calibration, present, passed, due)
         _serve(jobs, passed, state.present)
         if now == departs:
-            _remove_ended(jobs, mixed, passed, state)
+            _remove_ended(jobs, mixed, due, state)
         while state.arrived < total and jobs.arrivals[jobs.by_arrival[state.arrived]] <= now:
             state.arrived += 1
             state.events += 1
         state.stage = CHANGED
+
+
+@inlined
+def _choose_focus(jobs: Jobs, decisions: Decisions, state: LoopState) -> None:
+    """Choose the level of the focus after an event, before new jobs are admitted."""
+    calibration = decisions.calibration
+    if state.arrived > state.admitted:
+        weight = sum_weights(jobs.present, decisions.jobs, 0, state.present)
+        weight += sum_weights(jobs.by_arrival, decisions.jobs, state.admitted, state.arrived)
+        observe_arrivals(jobs, state, calibration, log(weight))
+    else:
+        choose_level(state.arrived, calibration.state[0], calibration.settings[0])
 
 
 @inlined
@@ -131,10 +137,9 @@ def _serve(jobs: Jobs, passed: float, present: int) -> None:
 
 
 @inlined
-def _remove_ended(jobs: Jobs, mixed: MixedJobs, passed: float, state: LoopState) -> None:
+def _remove_ended(jobs: Jobs, mixed: MixedJobs, due: float, state: LoopState) -> None:
     """Remove the jobs that end now from the lists."""
-    due = passed + SAME_TIME * (state.now + passed)
-    staying = kept = 0
+    staying = ordered = planned = 0
     for place in range(state.present):
         job = jobs.present[place]
         if jobs.target[job] <= due:
@@ -148,8 +153,12 @@ def _remove_ended(jobs: Jobs, mixed: MixedJobs, passed: float, state: LoopState)
     for place in range(state.present):
         job = mixed.order[place]
         if jobs.target[job] > due:
-            mixed.order[kept] = job
-            kept += 1
+            mixed.order[ordered] = job
+            ordered += 1
+        job = mixed.planned[place]
+        if jobs.target[job] > due:
+            mixed.planned[planned] = job
+            planned += 1
     state.present = state.running = staying
 
 
@@ -158,38 +167,11 @@ def _admit(jobs: Jobs, mixed: MixedJobs, state: LoopState) -> None:
     """Add the jobs that have arrived to the ends of the lists."""
     present = state.present
     for number in range(state.admitted, state.arrived):
-        jobs.present[present] = mixed.order[present] = jobs.by_arrival[number]
+        job = jobs.by_arrival[number]
+        jobs.present[present] = mixed.order[present] = mixed.planned[present] = job
         present += 1
     state.present = state.running = present
     state.admitted = state.arrived
-
-
-@inlined
-def _decide(
-    jobs: Jobs,
-    mixed: MixedJobs,
-    shapes: Shapes,
-    work: Workspace,
-    state: LoopState,
-    rule: RuleSettings,
-) -> None:
-    """Decide on the servers of all jobs in the system."""
-    count, servers, kind = state.present, rule.servers, rule.kind
-    if kind == EQUAL:
-        share_equally(jobs.present, count, mixed, servers)
-    elif kind == FIRST_COME:
-        serve_in_order(jobs.present, count, mixed, servers)
-    else:
-        for place in range(count):
-            job = jobs.present[place]
-            mixed.key[job] = jobs.remaining[job] * jobs.estimate[job] / mixed.weight[job]
-        sort_by_key(mixed.order, count, mixed.key, mixed.arrival_rank, work.scratch)
-        if kind == SMALLEST_FIRST:
-            serve_in_order(mixed.order, count, mixed, servers)
-        elif kind == CLOSED_FORM:
-            share_by_rank(mixed.order, count, mixed, servers, rule.exponent, work.sums)
-    if rule.is_whole:
-        round_fairly(jobs.present, count, mixed, servers, work)
 
 
 @inlined

@@ -157,7 +157,10 @@ def run_ranked(
                 while end < total and arrivals[end] == now:
                     sums.log_sizes += log(sizes[end])
                     end += 1
-                update_focus(present, end - arrived, end, sums, settings)
+                now_present = present + end - arrived
+                update_focus(
+                    present, end - arrived, end, log(float(now_present)), sums, settings
+                )
                 patience = find_patience(end, sums, settings)
                 new_level = sums.level
             while arrives == now:

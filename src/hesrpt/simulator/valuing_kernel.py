@@ -1,0 +1,66 @@
+"""Sharing servers by the planner's values, compiled: see :mod:`hesrpt.policies.optimal`.
+
+The value of a job depends only on jobs that end later, so the values of jobs before the first
+change in the list are kept from event to event.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from hesrpt.arrays import IntArray
+from hesrpt.compiled import compiled
+from hesrpt.optimal.execution_kernel import allocate
+from hesrpt.optimal.recursion_kernel import value_places
+from hesrpt.optimal.recursion_kernel_data import SUMS, Batch
+from hesrpt.simulator.mixed_kernel_data import MixedJobs, RuleSettings, Values
+from hesrpt.speedups.shape_kernel_data import Shapes
+
+
+@compiled
+def has_rising_weights(listed: IntArray, count: int, mixed: MixedJobs) -> bool:
+    """Whether of jobs listed from the first to end to the last, none weighs more than one before."""
+    for place in range(1, count):
+        if mixed.weight[listed[place]] > mixed.weight[listed[place - 1]]:
+            return False
+    return True
+
+
+@compiled
+def share_by_value(
+    listed: IntArray,
+    count: int,
+    mixed: MixedJobs,
+    shapes: Shapes,
+    values: Values,
+    rule: RuleSettings,
+    is_rising: bool,
+) -> None:
+    """Share servers among jobs listed from the first to end to the last."""
+    batch = Batch(
+        shapes.records,
+        shapes.corners,
+        shapes.of_job,
+        mixed.weight[:0],
+        mixed.weight,
+        rule.servers,
+        is_rising,
+        rule.max_slope if is_rising else inf,
+    )
+    known = 0
+    while known < min(count, values.known[0]):
+        if values.listed[known] != listed[count - 1 - known]:
+            break
+        known += 1
+    for place in range(known, count):
+        values.listed[place] = listed[count - 1 - place]
+    no_sums = np.empty((0, SUMS))
+    value_places(
+        batch, values.line, values.listed, known, count, True, rule.close, rule.exact, no_sums
+    )
+    values.known[0] = count
+    start = allocate(batch, values.line, values.listed, count, values.held, values.rates)
+    for place in range(count):
+        mixed.held[values.listed[place]] = values.held[place] if place >= start else 0.0
