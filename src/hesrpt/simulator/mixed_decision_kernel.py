@@ -1,4 +1,4 @@
-"""The decision on the servers of jobs that differ, compiled: which rule shares them, and in what order.
+"""The decision on the servers of jobs that differ, compiled: by which rule, and in what order.
 
 Each kind of rule decides as a policy does, up to rounding: see :mod:`hesrpt.policies.rules`.
 """

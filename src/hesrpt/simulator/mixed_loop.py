@@ -84,7 +84,7 @@ def create_mixed_loop(
             planned=places(),
         ),
         shapes=shapes,
-        deciding=deciding.shapes(servers) if planned else shapes,
+        deciding=deciding.shapes(servers, tabulated=True) if planned else shapes,
         work=Workspace(np.empty(jobs), np.empty(jobs), places(), places()),
         search=PriceSearch(
             np.zeros(2), numbers(), numbers(), numbers(), numbers(), places(planned)

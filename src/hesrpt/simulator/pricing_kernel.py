@@ -18,7 +18,7 @@ from hesrpt.speedups.shape_kernel_data import Corners, Shape, Shapes
 # The search for a price ends when its bounds are this close, or the demand is this exact.
 _SAME_PRICE = 1e-14
 _EXACT = 1e-12
-_MAX_STEPS, _SECANT_STEPS = 400, 12
+_MAX_STEPS, _SECANT_STEPS = 200, 12
 _MIN_PRICE, _MAX_PRICE = 1e-280, 1e280
 
 
@@ -95,7 +95,10 @@ def _find_price(
     price: float,
     is_whole: bool,
 ) -> float:
-    """Find the price at which jobs demand all servers, share at that price, and return it."""
+    """Find the price at which jobs demand all servers, and share at that price.
+
+    Return the price, or 0 if jobs demand too much at any price, or too little.
+    """
     records, of_job, corners = shapes.records, shapes.of_job, shapes.corners
     below, above, tried, undecided = search.below, search.above, search.tried, search.undecided
     for place in range(count):
@@ -104,7 +107,8 @@ def _find_price(
     left, fixed = count, 0.0
     low, high, most, fewest_total = 0.0, inf, inf, 0.0
     last_price = last_total = 0.0
-    shrink = 1.0 - 1e-12  # the least change of a price that all prices are on one side of
+    # While all prices were too low, or too high, the next one differs by at least and at most this.
+    least, reach = 1.0 + 1e-12, 4.0
     for step in range(_MAX_STEPS):
         total = fixed
         for at in range(left):
@@ -130,7 +134,7 @@ def _find_price(
             scale = min(1.0, servers / total) if total > 0.0 else 1.0
             for place in range(count):
                 mixed.held[listed[place]] = above[place] * scale
-            return price
+            return price if low > 0.0 or price > _MIN_PRICE else 0.0
         if is_over and price >= _MAX_PRICE:
             for at in range(left):
                 above[undecided[at]] = tried[undecided[at]]
@@ -153,7 +157,7 @@ def _find_price(
                 undecided[staying] = place
                 staying += 1
         left = staying
-        if high - low <= _SAME_PRICE * high:
+        if high < inf and high - low <= _SAME_PRICE * high:
             break
         # --- the next price ---------------------------------------------------------------------
         step_price = price * min(max(total / servers, 0.25), 4.0)  # demand is nearly 1/λ
@@ -162,9 +166,9 @@ def _find_price(
             step_price = price * exp(min(max(slope * log(servers / total), -50.0), 50.0))
         last_price, last_total = price, total
         if low == 0.0:
-            price = min(max(step_price, price / 4.0), price * shrink)
+            price = max(min(max(step_price, price / reach), price / least), _MIN_PRICE)
         elif high == inf:
-            price = max(min(step_price, price * 4.0), price / shrink)
+            price = min(max(min(step_price, price * reach), price * least), _MAX_PRICE)
         elif low < step_price < high and step < _SECANT_STEPS:
             price = step_price
         else:
@@ -174,9 +178,11 @@ def _find_price(
                 price = exp(log(low) + min(max(part, 0.01), 0.99) * log(high / low))
             if not low < price < high:
                 price = 0.5 * (low + high)
-        shrink = max(1.0 - 2.0 * (1.0 - shrink), 0.25)
+        least = 1.0 + 2.0 * (least - 1.0)
+        if step > 8:
+            reach = least = min(reach * reach, 1e40)
     _serve_first_to_end(listed, count, mixed, search, servers)
-    return price
+    return price if high < inf else 0.0
 
 
 @inlined

@@ -158,9 +158,7 @@ def run_ranked(
                     sums.log_sizes += log(sizes[end])
                     end += 1
                 now_present = present + end - arrived
-                update_focus(
-                    present, end - arrived, end, log(float(now_present)), sums, settings
-                )
+                update_focus(present, end - arrived, end, log(float(now_present)), sums, settings)
                 patience = find_patience(end, sums, settings)
                 new_level = sums.level
             while arrives == now:

@@ -21,7 +21,7 @@ from hesrpt.speedups.shape_kernel_data import Shapes
 
 @compiled
 def has_rising_weights(listed: IntArray, count: int, mixed: MixedJobs) -> bool:
-    """Whether of jobs listed from the first to end to the last, none weighs more than one before."""
+    """Whether no job weighs more than one before it; the first to end is listed first."""
     for place in range(1, count):
         if mixed.weight[listed[place]] > mixed.weight[listed[place - 1]]:
             return False

@@ -5,20 +5,28 @@ Get them from :meth:`hesrpt.speedups.SpeedupVector.shapes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, scalar
+from hesrpt.arrays import BoolArray, FloatArray, IntArray, scalar
 from hesrpt.speedups.custom import Custom
-from hesrpt.speedups.families import Amdahl, PowerLaw
+from hesrpt.speedups.elementwise import Elementwise
+from hesrpt.speedups.families import Amdahl, AmdahlStack, PowerLaw, PowerLawStack
 from hesrpt.speedups.limits import Limited, TimeShared, WholeServers
 from hesrpt.speedups.measured import PiecewiseLinear, concave_hull
 from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE, Corners, Shape
 from hesrpt.speedups.speedup import Speedup
 
 _NO_CORNERS: FloatArray = np.empty(0)
+# A table of all whole numbers of servers is faster than a formula, if all tables together have no
+# more corners than this.
+_MAX_CORNERS = 4_000_000
+_STACKS: dict[int, Callable[[FloatArray], Elementwise]] = {
+    POWER: PowerLawStack,
+    AMDAHL: AmdahlStack,
+}
 
 
 class FoundShape(NamedTuple):
@@ -27,47 +35,96 @@ class FoundShape(NamedTuple):
     family: int
     parameter: float
     high: float
-    high_rate: float
     low: float = 0.0
     is_whole: bool = False
     at: FloatArray = _NO_CORNERS
     height: FloatArray = _NO_CORNERS
 
 
-def join_shapes(speedups: Sequence[Speedup], servers: float) -> tuple[Any, Corners]:
-    """Return the records of distinct speedups on [0, servers], and the corners of their tables."""
-    shapes = [find_shape(speedup, servers) for speedup in speedups]
+def join_shapes(
+    speedups: Sequence[Speedup], servers: float, tabulated: bool = False
+) -> tuple[Any, Corners]:
+    """Return the records of distinct speedups on [0, servers], and the corners of their tables.
+
+    If ``tabulated``, formulas on whole servers become tables too, unless these would be too large.
+    """
+    # There may be very many, so frequent ones are found without a call, and all entries of a field
+    # are set together.
+    shapes = [
+        (POWER, each.p, servers, 0.0, False)
+        if type(each) is PowerLaw
+        else find_shape(each, servers)
+        for each in speedups
+    ]
+    tables = [shape for shape in shapes if isinstance(shape, FoundShape) and len(shape.at)]
     types = {"int": np.int64, "float": np.float64}
     fields = [(name, types[kind]) for name, kind in Shape.__annotations__.items()]
     records = np.zeros(len(shapes), fields)
-    # There may be very many, so all entries of a field are set together.
-    family, parameter, high, high_rate, low, is_whole, at_of_each, height_of_each = zip(
-        *shapes, strict=True
-    )
+    family, parameter, high, low, is_whole = zip(*(shape[:5] for shape in shapes), strict=True)
     records["family"], records["is_whole"] = family, is_whole
     records["parameter"], records["log_parameter"] = parameter, np.log(parameter)
-    records["low"], records["high"], records["high_rate"] = low, high, high_rate
+    records["low"], records["high"] = low, high
     records["usable"] = np.where(records["is_whole"], np.ceil(high), high)
-    ends = np.cumsum([len(at) for at in at_of_each])
-    corners = int(ends[-1])
-    records["last_corner"] = ends - 1
-    records["first_corner"][1:] = ends[:-1]
-    at, height = np.concatenate(at_of_each), np.concatenate(height_of_each)
-    slope = np.zeros(corners)
-    if corners:
-        is_last = np.zeros(corners, dtype=bool)
-        is_last[records["last_corner"][records["family"] == TABLE]] = True
-        before = np.flatnonzero(~is_last)
-        slope[before] = (height[before + 1] - height[before]) / (at[before + 1] - at[before])
-    return records, Corners(at, height, slope)
+    for each, stack in _STACKS.items():
+        members = records["family"] == each
+        formulas = stack(records["parameter"][members])
+        records["high_rate"][members] = formulas.rate(records["high"][members])
+    is_table = records["family"] == TABLE
+    _place_corners(records, is_table, np.array([len(table.at) for table in tables], np.int64))
+    corners = _join_corners(records["last_corner"][is_table], tables)
+    records["high_rate"][is_table] = corners.height[records["last_corner"][is_table]]
+    if tabulated and records["usable"][records["is_whole"] == 1].sum() <= _MAX_CORNERS:
+        corners = _tabulate_whole_servers(records, corners)
+    return records, corners
+
+
+def _place_corners(records: Any, which: BoolArray, lengths: IntArray, first: int = 0) -> None:
+    """Give some records tables of these lengths, one after the other."""
+    ends = first + np.cumsum(lengths)
+    records["last_corner"][which] = ends - 1
+    records["first_corner"][which] = ends - lengths
+
+
+def _join_corners(last: IntArray, tables: Sequence[FoundShape]) -> Corners:
+    """Return the corners of all tables, given the last corner of each."""
+    at = np.concatenate([_NO_CORNERS, *(table.at for table in tables)])
+    height = np.concatenate([_NO_CORNERS, *(table.height for table in tables)])
+    slope = np.zeros(len(at))
+    is_last = np.zeros(len(at), dtype=bool)
+    is_last[last] = True
+    before = np.flatnonzero(~is_last)
+    slope[before] = (height[before + 1] - height[before]) / (at[before + 1] - at[before])
+    return Corners(at, height, slope)
+
+
+def _tabulate_whole_servers(records: Any, corners: Corners) -> Corners:
+    """Turn formulas on whole servers into tables, and return the corners with theirs added."""
+    for family, stack in _STACKS.items():
+        members = (records["family"] == family) & (records["is_whole"] == 1)
+        lengths = records["usable"][members].astype(np.int64) + 1
+        first = len(corners.at)
+        _place_corners(records, members, lengths, first)
+        chosen = records[members]
+        at = np.arange(lengths.sum()) - np.repeat(chosen["first_corner"] - first, lengths)
+        high = np.repeat(chosen["high"], lengths)
+        formulas = stack(np.repeat(chosen["parameter"], lengths))
+        height = formulas.rate(np.minimum(at, high))
+        # The difference of two heights would lose digits.
+        slope = np.where(at + 1 <= high, formulas.gain(at), np.append(np.diff(height), 0.0))
+        slope[chosen["last_corner"] - first] = 0.0
+        records["family"][members], records["is_whole"][members] = TABLE, 0
+        records["high"][members] = records["usable"][members]
+        joined = zip(corners, (at, height, slope), strict=True)
+        corners = Corners(*(np.concatenate(pair) for pair in joined))
+    return corners
 
 
 def find_shape(speedup: Speedup, servers: float) -> FoundShape:
     """Return a speedup on [0, servers] in the form that compiled code knows."""
     if type(speedup) is PowerLaw:
-        return _create_formula(POWER, speedup.p, speedup, servers)
+        return FoundShape(POWER, speedup.p, servers)
     if type(speedup) is Amdahl:
-        return _create_formula(AMDAHL, speedup.parallel_fraction, speedup, servers)
+        return FoundShape(AMDAHL, speedup.parallel_fraction, servers)
     if isinstance(speedup, Limited):
         return find_shape(speedup.base, min(servers, speedup.limit))
     if isinstance(speedup, TimeShared):
@@ -88,12 +145,7 @@ def find_shape(speedup: Speedup, servers: float) -> FoundShape:
     return find_shape(Custom(speedup.rate).tabulate(servers), servers)
 
 
-def _create_formula(family: int, parameter: float, speedup: Speedup, servers: float) -> FoundShape:
-    return FoundShape(family, parameter, servers, float(speedup.rate(scalar(servers))))
-
-
 def _create_table(speedup: Speedup, at: FloatArray, servers: float) -> FoundShape:
     last = min(float(speedup.demand(scalar(0.0), servers)), float(at[-1]))
     at = np.append(at[at < last], last)
-    height = speedup.rate(at)
-    return FoundShape(TABLE, 1.0, last, float(height[-1]), at=at, height=height)
+    return FoundShape(TABLE, 1.0, last, at=at, height=speedup.rate(at))

@@ -142,9 +142,12 @@ class SpeedupVector(Elementwise):
         """Return these speedups on whole servers, linear between them."""
         return SpeedupVector(self._distinct.on_whole_servers, self._which, self._jobs)
 
-    def shapes(self, servers: float) -> Shapes:
-        """Return these speedups on [0, servers] as arrays for compiled code."""
-        records, corners = self._distinct.shapes(servers)
+    def shapes(self, servers: float, tabulated: bool = False) -> Shapes:
+        """Return these speedups on [0, servers] as arrays for compiled code.
+
+        If ``tabulated``, formulas on few whole servers become tables, which are faster.
+        """
+        records, corners = self._distinct.shapes(servers, tabulated)
         of_job = np.zeros(self._jobs, dtype=np.int64) if self._which is None else self._which
         return Shapes(records, corners, of_job)
 
@@ -199,14 +202,15 @@ class _Distinct:
 
     def __init__(self, speedups: Sequence[Speedup]) -> None:
         self.speedups = tuple(speedups)
-        self._shapes: dict[float, tuple[Any, Corners]] = {}
+        self._shapes: dict[tuple[float, bool], tuple[Any, Corners]] = {}
 
-    def shapes(self, servers: float) -> tuple[Any, Corners]:
+    def shapes(self, servers: float, tabulated: bool) -> tuple[Any, Corners]:
         """Return the speedups on [0, servers] as arrays for compiled code."""
-        if servers not in self._shapes:
+        key = servers, tabulated
+        if key not in self._shapes:
             self._shapes.clear()  # the number of servers hardly ever changes
-            self._shapes[servers] = join_shapes(self.speedups, servers)
-        return self._shapes[servers]
+            self._shapes[key] = join_shapes(self.speedups, servers, tabulated)
+        return self._shapes[key]
 
     @cached_property
     def on_whole_servers(self) -> _Distinct:
