@@ -34,6 +34,9 @@ class Interpreted(Adaptive):
     def is_ranked(self) -> bool:
         return False
 
+    def state_rule(self, speedups: SpeedupVector, whole: bool) -> None:
+        return None
+
 
 def create_state(
     remaining: list[float], jobs: list[int], sizes: list[float] | None = None, servers: float = 8.0

@@ -196,6 +196,8 @@ class Adaptive(RankedPolicy):
             return Equi().state_rule(speedups, whole)
         if isinstance(speedups.shared, PowerLaw) and not whole:
             return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
+        if speedups.shared is not None and self.objective == "flow":
+            return None  # rows follow from values, not from prices
         return Rule(RuleKind.PRICE, self.objective, focus=self.focus)
 
     def __call__(self, state: State) -> FloatArray:

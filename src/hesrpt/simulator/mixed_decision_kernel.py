@@ -5,7 +5,6 @@ Each kind of rule decides as a policy does, up to rounding: see :mod:`hesrpt.pol
 
 from __future__ import annotations
 
-from hesrpt.arrays import IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.simulator.kernel_data import Jobs
 from hesrpt.simulator.mixed_kernel_data import (
@@ -29,7 +28,7 @@ from hesrpt.simulator.valuing_kernel import has_rising_weights, share_by_value
 from hesrpt.speedups.shape_kernel import find_rate
 
 
-@compiled
+@inlined
 def decide(jobs: Jobs, decisions: Decisions, count: int) -> None:
     """Decide on the servers of all jobs in the system."""
     mixed, rule, work = decisions.jobs, decisions.rule[0], decisions.work
@@ -42,14 +41,24 @@ def decide(jobs: Jobs, decisions: Decisions, count: int) -> None:
         share_equally(jobs.present, count, mixed, servers)
     elif kind == FIRST_COME:
         serve_in_order(jobs.present, count, mixed, servers)
-    elif kind == VALUE:
-        _plan(jobs, decisions, count)
-    elif kind == PRICE:
-        _list_by_time(jobs, decisions, count)
-        if focus == 1.0:
-            _plan(jobs, decisions, count)
-        else:
-            _share_by_price(decisions, mixed.order, count, focus)
+    elif kind in (PRICE, VALUE):
+        listed = mixed.order
+        if kind == PRICE:
+            list_by_time(jobs, decisions, count)
+        is_priced = kind == PRICE and focus < 1.0
+        if not is_priced:
+            # As if no more jobs arrived: see hesrpt.policies.Optimal.
+            listed = mixed.planned
+            list_by_time_alone(jobs, decisions, count)
+            is_rising = rule.shares_speedup and has_rising_weights(listed, count, mixed)
+            if count <= rule.max_valued or is_rising:
+                values = decisions.values
+                share_by_value(listed, count, mixed, decisions.deciding, values, rule, is_rising)
+            else:
+                is_priced, focus = True, 1.0
+        if is_priced:
+            search, deciding = decisions.search, decisions.deciding
+            share_by_price(listed, count, mixed, deciding, search, servers, focus, rule.is_whole)
     else:
         for place in range(count):
             job = jobs.present[place]
@@ -66,8 +75,8 @@ def decide(jobs: Jobs, decisions: Decisions, count: int) -> None:
         round_fairly(jobs.present, count, mixed, servers, work)
 
 
-@inlined
-def _list_by_time(jobs: Jobs, decisions: Decisions, count: int) -> None:
+@compiled
+def list_by_time(jobs: Jobs, decisions: Decisions, count: int) -> None:
     """List jobs by the time that they take on a share that suits them, over their weight."""
     mixed, shapes, rule = decisions.jobs, decisions.shapes, decisions.rule[0]
     total_gain = 0.0
@@ -84,32 +93,11 @@ def _list_by_time(jobs: Jobs, decisions: Decisions, count: int) -> None:
 
 
 @compiled
-def _plan(jobs: Jobs, decisions: Decisions, count: int) -> None:
-    """Share servers as if no more jobs arrived: see :class:`hesrpt.policies.Optimal`."""
-    mixed, rule = decisions.jobs, decisions.rule[0]
+def list_by_time_alone(jobs: Jobs, decisions: Decisions, count: int) -> None:
+    """List jobs by the time that they take alone on all servers, over their weight."""
+    mixed = decisions.jobs
     for place in range(count):
         job = jobs.present[place]
         time_alone = jobs.remaining[job] * jobs.estimate[job] / mixed.fastest[job]
         mixed.key[job] = time_alone / mixed.weight[job]
-    listed = mixed.planned
-    sort_by_key(listed, count, mixed.key, mixed.arrival_rank, decisions.work.scratch)
-    is_rising = rule.shares_speedup and has_rising_weights(listed, count, mixed)
-    if count <= rule.max_valued or is_rising:
-        share_by_value(listed, count, mixed, decisions.deciding, decisions.values, rule, is_rising)
-    else:
-        _share_by_price(decisions, listed, count, 1.0)
-
-
-@compiled
-def _share_by_price(decisions: Decisions, listed: IntArray, count: int, focus: float) -> None:
-    rule = decisions.rule[0]
-    share_by_price(
-        listed,
-        count,
-        decisions.jobs,
-        decisions.deciding,
-        decisions.search,
-        rule.servers,
-        focus,
-        rule.is_whole,
-    )
+    sort_by_key(mixed.planned, count, mixed.key, mixed.arrival_rank, decisions.work.scratch)

@@ -84,7 +84,7 @@ def _find_demand_at(
     return find_demand(shape, corners, price / value)
 
 
-@compiled
+@inlined
 def _find_price(
     listed: IntArray,
     count: int,

@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from hesrpt.arrays import IntArray
-from hesrpt.compiled import compiled
+from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
 from hesrpt.optimal.recursion_kernel import value_places
 from hesrpt.optimal.recursion_kernel_data import SUMS, Batch
@@ -28,7 +28,7 @@ def has_rising_weights(listed: IntArray, count: int, mixed: MixedJobs) -> bool:
     return True
 
 
-@compiled
+@inlined
 def share_by_value(
     listed: IntArray,
     count: int,

@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.errors import InputError
-from hesrpt.policies import HeSrpt, Moldable, Policy, RigidDiscipline, Rounded, get_policy
+from hesrpt.policies import Moldable, RigidDiscipline, get_policy
 from hesrpt.simulator.replications import Replication, run_with_bounds
 from hesrpt.traces import Trace
 from hesrpt.traces.trace import RECORDED
@@ -56,8 +56,6 @@ DEFAULT_POLICIES = (
 _COMPARED_UNDER_OTHER_LIMITS = ("equi", "adaptive")
 #: What malleable policies know of sizes.
 SIZES = ("exact", "estimates")
-# With more jobs than this, exact planning at each event takes too long.
-_MAX_JOBS_TO_PLAN = 1000
 
 
 def run_study(
@@ -96,8 +94,7 @@ def run_study(
     policies
         Names of policies. The rigid ones, "fcfs" and "easy", give jobs the servers they asked for.
         With "moldable", jobs choose their servers once, when they start.
-        By default all of :data:`DEFAULT_POLICIES`, except "optimal" if there are many jobs with
-        different speedups: it would take too long.
+        By default all of :data:`DEFAULT_POLICIES`.
     malleable
         Which jobs are malleable, or moldable: all by default; a fraction such as 0.3 of the jobs,
         "0.3 of users" or "0.3 of server-hours", drawn at random with the seed; or those that meet a
@@ -143,8 +140,7 @@ def run_study(
     jobs = build_jobs(used, machine, assumption, seed, is_malleable)
     as_rigid, as_malleable = jobs.build_rigid(), jobs.build_malleable()
     if policies is None:
-        can_plan = as_malleable.speedups.shared is not None or len(used) <= _MAX_JOBS_TO_PLAN
-        policies = [policy for policy in DEFAULT_POLICIES if can_plan or policy != "optimal"]
+        policies = DEFAULT_POLICIES
     if not policies:
         raise InputError("must name at least one policy", argument="policies")
     options: dict[str, Any] = {
@@ -158,7 +154,7 @@ def run_study(
         options["relative_sizes"] = _relate_estimates(used)
 
     def replicate(policy: str, workload: Workload, tallying: bool = False) -> Replication:
-        chosen = _create_policy(policy, len(used))
+        chosen = get_policy(policy)
         is_rigid = isinstance(chosen, RigidDiscipline) and not isinstance(chosen, Moldable)
         served = as_rigid if is_rigid else workload
         return Replication(served, float(machine), chosen, options, tallying)
@@ -230,10 +226,3 @@ def _relate_estimates(trace: Trace) -> FloatArray:
             argument="sizes",
         )
     return np.where(known, trace.estimates / trace.runtimes, 1.0)
-
-
-def _create_policy(name: str, jobs: int) -> Policy | RigidDiscipline:
-    policy = get_policy(name)
-    if isinstance(policy, HeSrpt) and policy.objective != "flow" and jobs > _MAX_JOBS_TO_PLAN:
-        return Rounded(policy)
-    return policy
