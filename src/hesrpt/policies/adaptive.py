@@ -193,7 +193,7 @@ class Adaptive(RankedPolicy):
 
     def state_rule(self, speedups: SpeedupVector, whole: bool) -> Rule | None:
         if self.sizes == "unknown":
-            return Equi().state_rule(speedups, whole)
+            return Equi().state_rule(speedups, whole) if self._is_equi else None
         if isinstance(speedups.shared, PowerLaw) and not whole:
             return Rule(RuleKind.CLOSED_FORM, self.objective, speedups.shared.p, self.focus)
         if speedups.shared is not None and self.objective == "flow":
