@@ -61,7 +61,11 @@ def test_servers_over_time_are_those_of_one_policy(study: Study) -> None:
 
 def test_sensitivity_shows_the_ratios_of_each_sweep(example_trace: Trace) -> None:
     sensitivity = run_sensitivity(
-        example_trace, powers=(0.3, 0.9), resize_costs=(0.0, 60.0), size_errors=(0.0, 1.0)
+        example_trace,
+        powers=(0.3, 0.9),
+        resize_costs=(0.0, 60.0),
+        size_errors=(0.0, 1.0),
+        window="4d..6d",
     )
     panels = sensitivity_figures.draw_sensitivity(sensitivity).axes
     assert len(panels) == 3

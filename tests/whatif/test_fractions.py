@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hesrpt import InputError
 from hesrpt.plotting.sensitivity_figures import draw_fractions
 from hesrpt.traces import Trace
 from hesrpt.whatif import FractionSweep, run_fractions, run_study
@@ -43,6 +44,11 @@ def test_sentences_say_when_it_pays(sweep: FractionSweep) -> None:
     assert len(lines) == 4
     assert lines[2].startswith("EQUI: it pays from ")
     assert "the jobs that change are" in lines[3]
+
+
+def test_a_sweep_needs_a_policy_for_the_jobs_that_change(example_trace: Trace) -> None:
+    with pytest.raises(InputError, match="policies must name a policy for the jobs that change"):
+        run_fractions(example_trace, policies=[])
 
 
 def test_figure_has_both_panels(sweep: FractionSweep) -> None:

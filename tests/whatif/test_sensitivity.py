@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_sensitivity, run_study
+from hesrpt.whatif.selection import select_jobs
 
 
 def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
+    part = select_jobs(example_trace, 64, window="4d..8d")
     sensitivity = run_sensitivity(
-        example_trace, powers=(0.3, 0.9), resize_costs=(0.0, 1e5), size_errors=(0.0, 1.0)
+        part, powers=(0.3, 0.9), resize_costs=(0.0, 1e5), size_errors=(0.0, 1.0)
     )
     assert [(point.parameter, point.value) for point in sensitivity.points] == [
         ("p", 0.3),
@@ -18,7 +20,7 @@ def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
         ("size_error", 0.0),
         ("size_error", 1.0),
     ]
-    base = run_study(example_trace, policies=("easy", "equi", "hesrpt", "adaptive"))
+    base = run_study(part, policies=("easy", "equi", "hesrpt", "adaptive"))
     for parameter in ("resize_cost", "size_error"):
         unchanged = sensitivity.select(parameter)[0]
         for policy, flow_time in unchanged.flow_times.items():

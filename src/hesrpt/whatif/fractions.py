@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from hesrpt.arrays import BoolArray, FloatArray
+from hesrpt.errors import InputError
 from hesrpt.policies.registry import get_title
 from hesrpt.simulator.intervals import Difference
 from hesrpt.traces import Trace
@@ -148,6 +149,11 @@ def run_fractions(
     """
     options["other_limits"] = False
     names = list(POLICIES if policies is None else policies)
+    if not names:
+        raise InputError(
+            "must name a policy for the jobs that change, such as equi or moldable",
+            argument="policies",
+        )
     steps = len(fractions)
     study = run_study(trace, servers, assumption, policies=(_BASE,), **options)
     before = study.runs[_BASE].flow_times
