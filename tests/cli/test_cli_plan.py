@@ -84,8 +84,10 @@ def test_plan_of_jobs_that_differ_in_weight_limit_and_power(folder: Path) -> Non
     printed = json.loads(done.stdout)
     assert printed["weighted_flow_time"] == best.weighted_flow_time
     assert printed["certificate"]["proven"] is False
+    assert printed["certificate"]["certified_gap"] == best.certificate.certified_gap
     text = call("plan", "own.csv", "--servers", "10", cwd=folder).stdout
     assert "not proven optimal: jobs have different speedups" in text
+    assert "above the optimum, whatever the order" in " ".join(text.split())
 
 
 def test_plan_reads_sizes_from_standard_input(folder: Path) -> None:

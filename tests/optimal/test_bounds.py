@@ -28,7 +28,8 @@ from hesrpt import (
     verify_bound,
 )
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.bounds import _bound_by_prices
+from hesrpt.optimal.bounds import bound_by_prices
+from hesrpt.optimal.price_search import search_prices
 from hesrpt.optimal.priced_jobs import PricedJobs
 from hesrpt.speedups import SpeedupVector
 
@@ -70,7 +71,7 @@ def test_batch_is_bounded_by_its_plan(speedup: Speedup, whole: bool, arrival: fl
 @pytest.mark.parametrize("speedup", ALL_SPEEDUPS, ids=str)
 def test_prices_alone_come_close_to_the_plan_of_a_batch(speedup: Speedup, whole: bool) -> None:
     jobs = Workload([9, 4, 4, 2, 0.5], speedup)
-    bound = _bound_by_prices(jobs, 8.0, "flow", whole)
+    bound = bound_by_prices(jobs, 8.0, "flow", whole, search_prices)
     optimum = plan(jobs, servers=8, whole=whole).total_flow_time
     assert 0.985 * optimum < bound.total < optimum * (1 + 1e-12)
     assert verify_bound(bound) >= bound.total

@@ -31,6 +31,7 @@ def plan_as_json(plan: Plan, verified_gap: float | None = None) -> dict[str, Any
             "reason": certificate.reason,
             "lower_bound": certificate.lower_bound,
             "gap": certificate.gap,
+            "certified_gap": certificate.certified_gap,
             "verified_gap": verified_gap,
         },
         "jobs": [

@@ -74,9 +74,9 @@ def _describe_proof(plan: Plan, verified_gap: float | None) -> str:
             f"{certificate.lower_bound:.10g} (gap {_format_gap(certificate.gap)}{checked})"
         )
     return (
-        f"[yellow]not proven optimal[/]: {certificate.reason}. No schedule with the same "
-        f"completion order has a {cost} below {certificate.lower_bound:.10g} "
-        f"(gap {_format_gap(certificate.gap)}{checked})"
+        f"[yellow]not proven optimal[/]: {certificate.reason}. The plan is {certificate.summary}. "
+        f"No schedule with the same completion order has a {cost} below "
+        f"{certificate.lower_bound:.10g} (gap {_format_gap(certificate.gap)}{checked})"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from hesrpt.schedule import Schedule
 from hesrpt.units import format_count
 from hesrpt.validation import check_flag, check_positive, check_whole_number
 from hesrpt.workload import Workload
+
+if TYPE_CHECKING:
+    from hesrpt.optimal.price_search import FoundPrices
 
 #: The most jobs that are bounded together by default. So many take minutes.
 WINDOW = 20_000
@@ -159,7 +163,9 @@ def lower_bound(
         return by_plan
     if len(workload) > window:
         return _bound_by_windows(workload, servers, objective, whole, window, report)
-    return _bound_by_prices(workload, servers, objective, whole, report)
+    from hesrpt.optimal.price_search import search_prices  # which imports numba: that takes long
+
+    return bound_by_prices(workload, servers, objective, whole, search_prices, report)
 
 
 def _bound_by_plan(
@@ -219,26 +225,25 @@ def _report_window(
     report((number + done / total) / windows)
 
 
-def _bound_by_prices(
+def bound_by_prices(
     workload: Workload,
     servers: float,
     objective: FlowObjective,
     whole: bool,
+    search: Callable[..., FoundPrices],
     report: Callable[[float], None] = lambda part: None,
 ) -> LowerBound:
-    # The compiled modules are imported here: importing numba takes long.
-    from hesrpt.optimal.price_search import search_prices
-
+    """Return the bound that follows from the prices that a search finds."""
     weights = weight_of_each_job(objective, workload.sizes, workload.weights)
     speedups = workload.speedups.tabulate(servers)
     speedups = speedups.on_whole_servers() if whole else speedups
-    found = search_prices(
+    found = search(
         workload.sizes,
         workload.arrival_times,
         weights,
         speedups,
         servers,
-        lambda part: report(_SEARCH_PART * part),
+        report=lambda part: report(_SEARCH_PART * part),
     )
     costs = bound_job_costs(
         workload,

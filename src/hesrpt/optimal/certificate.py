@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,28 +19,37 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.objectives import COSTS
+from hesrpt.optimal.all_orders import PlanPrices
 from hesrpt.optimal.earnings import (
     TOLERANCE,
     EarningsBound,
     bound_earnings,
     max_power_law_earnings,
 )
-from hesrpt.optimal.ordering import find_proven_order
 from hesrpt.optimal.replay import check_timeline
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import format_count
 
 if TYPE_CHECKING:
+    from hesrpt.optimal.bounds import LowerBound
     from hesrpt.optimal.planner import Plan
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
     """The proof of a plan: a lower bound on the cost, and the job values that it follows from.
 
     ``lower_bound`` is Σ v_i x_i, in units of the objective (the total, not the mean). If the plan
     is ``proven``, no schedule costs less. Otherwise no schedule that ends the jobs in the same
-    order (``first_to_last``) costs less, and ``reason`` says why nothing more is known.
+    order (``first_to_last``) costs less, and ``reason`` says why that does not prove the plan to be
+    optimal. ``certified_gap`` then says how far the plan is from the optimum at most. That takes
+    some time, and is computed when it is asked for.
+
+    >>> import hesrpt
+    >>> speedups = [hesrpt.PowerLaw(0.3), hesrpt.PowerLaw(0.6), hesrpt.PowerLaw(0.9)]
+    >>> jobs = hesrpt.Workload([3, 2, 1], speedups)
+    >>> hesrpt.plan(jobs, servers=10).certificate  # doctest: +ELLIPSIS
+    <Certificate: at most 1...% above the optimum, whatever the order>
     """
 
     proven: bool
@@ -49,6 +58,33 @@ class Certificate:
     values_in_order: FloatArray
     lower_bound: float
     gap: float
+    prices: PlanPrices | None = None  # in each phase, if the best order is not known
+
+    @cached_property
+    def any_order_bound(self) -> LowerBound | None:
+        """A bound on the cost of all schedules; None if ``lower_bound`` already is one."""
+        return None if self.prices is None else self.prices.find_bound()
+
+    @property
+    def certified_gap(self) -> float:
+        """How far the plan's cost is above that of any other schedule at most.
+
+        0.008 means that no schedule costs less than this plan's cost divided by 1.008, in whatever
+        order it ends the jobs.
+        """
+        if self.any_order_bound is None:
+            return max(self.gap, 0.0)
+        return self.lower_bound * (1 + self.gap) / self.any_order_bound.total - 1
+
+    @property
+    def summary(self) -> str:
+        """The claim of the certificate in one line."""
+        if self.proven:
+            return f"optimal: {self.reason}"
+        return f"at most {format_gap(self.certified_gap)} above the optimum, whatever the order"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary}>"
 
     @cached_property
     def job_values(self) -> FloatArray:
@@ -56,6 +92,17 @@ class Certificate:
         values = np.empty_like(self.values_in_order)
         values[self.first_to_last] = self.values_in_order
         return values
+
+
+def format_gap(gap: float) -> str:
+    """Return a gap as a percentage with two digits, rounded up: it must not claim too much.
+
+    >>> format_gap(0.00791), format_gap(0.1234), format_gap(0.0), format_gap(2.5)
+    ('0.8%', '13%', '0.0001%', '250%')
+    """
+    percentage = max(100 * gap, 1e-4)
+    step = 10.0 ** (floor(log10(percentage)) - 1)
+    return f"{ceil(percentage / step * (1 - 1e-12)) * step:.6g}%"
 
 
 def verify(plan: Plan) -> float:
@@ -80,6 +127,7 @@ def verify(plan: Plan) -> float:
     _check_tables(plan)
     _check_values(plan)
     check_timeline(plan)
+    _check_any_order_bound(plan)
     return _check_gap(plan)
 
 
@@ -94,24 +142,33 @@ def _check_claim(plan: Plan) -> None:
             "the plan must have a completion time and a value for each of its "
             f"{format_count(jobs, 'job')}"
         )
-    if (
-        len(order) != jobs
-        or order.dtype.kind != "i"
-        or not np.array_equal(np.sort(order), np.arange(jobs))
-    ):
+    if not _is_permutation(order, jobs):
         raise CertificateError(
             "the completion order of the certificate does not contain each job once"
         )
     if plan.objective == "makespan":
         return
     if certificate.proven:
-        proven = find_proven_order(plan.workload.sizes, plan.workload.speedups, plan.weights)
-        if proven is None or not np.array_equal(proven[0], order):
+        # With one speedup, shortest-first is optimal if no job weighs more than a smaller one.
+        sizes, weights = plan.workload.sizes[order], plan.weights
+        is_proven = plan.workload.speedups.shared is not None and np.all(sizes[1:] >= sizes[:-1])
+        if plan.objective != "slowdown" and weights is not None and is_proven:
+            weights = weights[order]
+            is_proven = np.all(weights[1:] <= weights[:-1])
+        if not is_proven:
             raise CertificateError("the plan claims to be proven, but its completion order is not")
     else:
         ends = plan.completion_times[order]
         if np.any(ends[1:] < ends[:-1] * (1 - TOLERANCE)):
             raise CertificateError("the jobs do not end in the order of the certificate")
+
+
+def _is_permutation(order: IntArray, jobs: int) -> bool:
+    if len(order) != jobs or order.dtype.kind != "i" or np.any((order < 0) | (order >= jobs)):
+        return False
+    is_listed = np.zeros(jobs, dtype=bool)
+    is_listed[order] = True
+    return bool(is_listed.all())
 
 
 def _check_tables(plan: Plan) -> None:
@@ -192,6 +249,23 @@ def _bound_each_phase(
         if first and last.buyers == jobs - first:
             last = bound_earnings(speedups[:jobs], plan.servers, values[:jobs], limit, price)
         yield jobs, last.bound
+
+
+def _check_any_order_bound(plan: Plan) -> None:
+    """Check the bound on all schedules, if it has been asked for: there is no claim otherwise."""
+    from hesrpt.optimal.bound_verification import verify_bound  # which imports this module
+
+    bound = vars(plan.certificate).get("any_order_bound")
+    if bound is None:
+        return
+    if (
+        bound.workload is not plan.workload
+        or bound.servers != plan.servers
+        or bound.objective != plan.objective
+        or (bound.whole and not plan.whole)
+    ):
+        raise CertificateError("the bound on all schedules is for other jobs or servers")
+    verify_bound(bound)
 
 
 def _check_gap(plan: Plan) -> float:

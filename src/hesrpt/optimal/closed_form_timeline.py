@@ -26,6 +26,11 @@ class ClosedFormTimeline(Timeline):
         present = self.first_to_last[phase:][::-1]
         return np.ones(len(present)) if self.weights is None else self.weights[present]
 
+    @property
+    def prices(self) -> FloatArray:
+        """The price of a server in each phase, p W/N, where W is the weight of the jobs present."""
+        return self.p / self.total * np.cumsum(self._weights_present(0))[::-1]
+
     def servers(self, phase: int) -> FloatArray:
         held = self.total * compute_shares(self._weights_present(phase), self.p)
         return self._in_given_order(phase, held[::-1])

@@ -37,9 +37,10 @@ class ExecutionTimeline(Timeline):
         last_to_first: IntArray,
         first_to_last: IntArray,
         ends: FloatArray,
+        prices: FloatArray,
         changes: list[_Change],
     ) -> None:
-        self.first_values, self.ends = first_values, ends
+        self.first_values, self.ends, self.prices = first_values, ends, prices
         self.last_to_first, self.changes = last_to_first, changes
         phase_of_end = np.empty(len(ends), dtype=np.int64)
         phase_of_end[first_to_last] = np.arange(len(ends))
@@ -108,15 +109,16 @@ def execute(
     batch, line, places = first_values.batch, first_values.line, first_values.places
     jobs = present = len(listed)
     remaining = sizes[listed]
-    ended, ends = np.empty(jobs, dtype=np.int64), np.empty(jobs)  # by place
+    ended, ends, prices = np.empty(jobs, dtype=np.int64), np.empty(jobs), np.empty(jobs)
     changes: list[_Change] = []
     if ends_in_order and can_be_summed(batch):
         run_phases_together(line, remaining, ended, ends)
+        prices = first_values.prices[::-1]
         present = 0
     now, no_sums = 0.0, np.empty((0, SUMS))
     while present:
         present, place, now = run_phases(
-            batch, line, places, present, now, ends_in_order, remaining, ended, ends
+            batch, line, places, present, now, ends_in_order, remaining, ended, ends, prices
         )
         if place < 0:
             break
@@ -124,10 +126,10 @@ def execute(
         places, remaining = np.delete(places[: present + 1], place), np.delete(remaining, place)
         line = np.delete(line[: present + 1], place, axis=0)
         value_places(batch, line, places, place, present, False, CLOSE, EXACT, no_sums)
-        values, prices = line[place:, VALUE].copy(), line[place:, PRICE].copy()
-        changes.append(_Change(jobs - present, place, values, prices))
+        changed = line[place:, VALUE].copy(), line[place:, PRICE].copy()
+        changes.append(_Change(jobs - present, place, *changed))
     completed = listed[ended]
     completion = np.empty(jobs)
     completion[completed] = ends
-    timeline = ExecutionTimeline(first_values, listed, completed, ends, changes)
+    timeline = ExecutionTimeline(first_values, listed, completed, ends, prices, changes)
     return Execution(completion, completed, timeline, first_values)

@@ -157,13 +157,14 @@ def run_phases(
     remaining: FloatArray,
     ended: IntArray,
     ends: FloatArray,
+    prices: FloatArray,
 ) -> tuple[int, int, float]:
     """Run phase after phase until a job ends before its turn, or until all jobs have ended.
 
-    ``remaining`` is indexed by place. The jobs that end and their ends are appended to ``ended``
-    and ``ends``, of which the last ``present`` entries are free. Return how many jobs are present,
-    the place of the one that ended before its turn (it is still counted; −1 if there is none), and
-    the time.
+    ``remaining`` is indexed by place. The jobs that end, the ends of phases and their prices are
+    appended to ``ended``, ``ends`` and ``prices``, whose last ``present`` entries are free. Return
+    how many jobs are present, the place of the one that ended before its turn (it is still counted;
+    −1 if there is none), and the time.
     """
     held, rates = np.zeros(present), np.zeros(present)
     while present > 0:
@@ -194,6 +195,7 @@ def run_phases(
         now += until_end
         ended[ended.size - present] = order[place]
         ends[ends.size - present] = now
+        prices[prices.size - present] = line[last, PRICE]
         if place < last:
             return present, place, now
         present -= 1

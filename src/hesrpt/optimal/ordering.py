@@ -114,8 +114,16 @@ class _Search:
         self, sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
     ) -> None:
         shapes = speedups.shapes(servers)
+        # Copies, because arrays that are read-only or not contiguous would be compiled for again.
         self.batch = BatchData(
-            shapes.records, shapes.corners, shapes.of_job, sizes, weights, servers, False, np.inf
+            shapes.records,
+            shapes.corners,
+            shapes.of_job,
+            sizes.copy(),
+            weights.copy(),
+            servers,
+            False,
+            np.inf,
         )
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
@@ -128,6 +136,7 @@ class _Search:
         """Return the best order found from some initial ones."""
         jobs = len(self.ends)
         sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4
+        starts = [np.ascontiguousarray(start) for start in starts]
         found = [self.sort(start, sorts) for start in starts]
         if jobs > _MANY_JOBS:
             found = [min(found, key=lambda each: each[0])]

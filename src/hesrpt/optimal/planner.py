@@ -17,10 +17,11 @@ from hesrpt.objectives import (
     total_cost,
     weight_of_each_job,
 )
+from hesrpt.optimal.all_orders import PlanPrices
 from hesrpt.optimal.certificate import Certificate
 from hesrpt.optimal.closed_form_batch import solve_batch
 from hesrpt.optimal.closed_form_timeline import ClosedFormTimeline
-from hesrpt.optimal.execution import execute
+from hesrpt.optimal.execution import ExecutionTimeline, execute
 from hesrpt.optimal.makespan import ConstantTimeline, SwitchingTimeline, minimise_makespan
 from hesrpt.optimal.ordering import find_good_order, find_proven_order
 from hesrpt.optimal.recursion import compute_job_values
@@ -118,6 +119,7 @@ def plan(
         values_in_order=solution.values,
         lower_bound=solution.bound,
         gap=gap,
+        prices=_find_prices(workload, servers, objective, whole, solution),
     )
     return Plan(
         workload,
@@ -128,6 +130,17 @@ def plan(
         whole,
         certificate,
     )
+
+
+def _find_prices(
+    workload: Workload, servers: float, objective: Objective, whole: bool, solution: _Solution
+) -> PlanPrices | None:
+    """Return the prices of the plan's phases if nothing is known about other completion orders."""
+    timeline = solution.timeline
+    if solution.reason == _PROVEN or objective == "makespan":
+        return None
+    assert isinstance(timeline, ClosedFormTimeline | ExecutionTimeline)
+    return PlanPrices(workload, servers, objective, whole, timeline.ends, timeline.prices)
 
 
 # Rounding explains a relative gap up to this. A plan with a greater gap is not proven.

@@ -113,8 +113,9 @@ def compute_job_values(
         max_slope,
     )
     found = JobValues(speedups, batch, np.empty((jobs, COLUMNS)))
-    values = nothing if previous is None else previous.values[:known]
-    prices = nothing if previous is None else previous.prices[:known]
+    # Copies, because arrays that are not contiguous would be compiled for again.
+    values = nothing if previous is None else previous.values[:known].copy()
+    prices = nothing if previous is None else previous.prices[:known].copy()
     if isinstance(shared, PowerLaw):  # the solution of the recursion, as U_k(n) = W_k (n/N)^p
         cost, p = np.cumsum(weights), shared.p
         own = own_share(log_ratio_before(weights, cost, np.append(0.0, cost[:-1])), p)

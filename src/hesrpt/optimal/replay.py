@@ -24,6 +24,8 @@ _CLOCK_PRECISION = 1e-14
 # the work of all jobs is then added up in closed form.
 _REPLAY_LIMIT = 1_000_000_000
 _REPLAY_LIMIT_POWER_LAW = 20_000_000
+# The sample has up to 20 phases and jobs, but fewer if times all jobs they would exceed this.
+_SAMPLE_LIMIT = 10_000_000
 
 
 def check_timeline(plan: Plan) -> None:
@@ -50,9 +52,10 @@ def check_timeline(plan: Plan) -> None:
     _check_work(plan, np.arange(jobs), done, last_held)
 
 
-def _check_sample(plan: Plan, lengths: FloatArray, size: int = 20) -> None:
+def _check_sample(plan: Plan, lengths: FloatArray) -> None:
     rng = np.random.default_rng(0)
     jobs, phases = len(plan.workload), len(lengths)
+    size = min(max(_SAMPLE_LIMIT // jobs, 1), 20)
     extremes = plan.certificate.first_to_last[[0, -1]]
     for phase in np.append(rng.integers(phases, size=size), [0, phases - 1]):
         _check_allocation(plan, plan.timeline.servers(int(phase)), int(phase))

@@ -31,6 +31,9 @@ from hesrpt.optimal.recursion_kernel_data import (
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
 from hesrpt.speedups.shape_kernel_data import AMDAHL, POWER, TABLE
 
+# A table with more corners than this is that of a smooth function.
+_MANY_CORNERS = 50
+
 
 @compiled
 def place_job(batch: Batch, line: FloatArray, place: int, job: int) -> None:
@@ -132,6 +135,11 @@ def respond_all(
                     end = middle
             demand += at[corner]
             profit += value * height[corner] - price * at[corner]
+            first, last = int(line[other, FIRST]), int(line[other, SECOND])
+            if last - first > _MANY_CORNERS and first < corner < last:
+                # The table of a smooth function: the demand hardly jumps.
+                change = (slope[corner - 1] - slope[corner]) / slope[corner - 1]
+                growth += 0.5 * (at[corner + 1] - at[corner - 1]) / max(change, 1e-9)
             continue
         if line[other, KIND] == OTHER:
             if value > 0:

@@ -1,0 +1,269 @@
+"""What a job costs at least if servers have a price, proven with rates alone; compiled.
+
+See :mod:`hesrpt.optimal.proven_costs`. Nothing here uses the search for prices. The demand and the
+cheapest cost of work that a speedup computes only suggest where to look.
+"""
+
+from __future__ import annotations
+
+from math import inf, isnan
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.compiled import compiled
+from hesrpt.speedups.shape_kernel import find_cheapest, find_demand, find_rate
+from hesrpt.speedups.shape_kernel_data import TABLE, Corners, Shape
+
+# The relative rounding error of a product or a sum of two numbers.
+_ROUNDING = 2.3e-16
+# The relative error of the rate of a formula; and of a table, which may stand for a function. The
+# table of a function may also be wrong by so much of its greatest rate.
+_FORMULA_ERROR, _TABLE_ERROR, _PART_OF_PEAK = 2e-12, 4e-9, 1e-4
+# The distance from the demand at which rates are compared, and the same where the demand is 0.
+_STEP, _FIRST_STEP = 3e-5, 1e-13
+_POINTS = 6
+# A job that needs more values than this is given up: its bound is lower than it might be.
+_MAX_VALUES = 400
+
+
+@compiled
+def prove_costs(
+    shapes: list[Shape],
+    corners: Corners,
+    shape_of_job: IntArray,
+    sizes: FloatArray,
+    weights: FloatArray,
+    arrivals: FloatArray,
+    servers: float,
+    times: FloatArray,
+    prices: FloatArray,
+    targets: FloatArray,
+    costs: FloatArray,
+) -> None:
+    """Set lower bounds on what jobs cost if they pay for servers, ``targets`` at most."""
+    most = prices.size + 2
+    points = np.empty((4, _POINTS))
+    # The intervals of one job: their ends, counted from its arrival, and their prices.
+    ends, price_of, bounds, at_ends = (
+        np.empty(most + 1),
+        np.empty(most),
+        np.empty(most + 1),
+        np.empty(most + 1),
+    )
+    for job in range(sizes.size):
+        shape = shapes[shape_of_job[job]]
+        weight, target = weights[job], inf if isnan(targets[job]) else targets[job]
+        count = _cut_intervals(times, prices, arrivals[job], target / weight, ends, price_of)
+        for interval in range(count + 1):
+            bounds[interval] = weight * ends[interval] * (1 - 2 * _ROUNDING)  # from waiting alone
+        for _ in range(_MAX_VALUES):
+            worst = int(np.argmin(bounds[: count + 1]))
+            if bounds[worst] >= target:
+                break
+            value = _find_value(
+                shape, corners, sizes[job], weight, ends, price_of, count, worst, target
+            )
+            _bound_at_ends(
+                shape,
+                corners,
+                servers,
+                value,
+                sizes[job],
+                weight,
+                ends,
+                price_of,
+                count,
+                at_ends,
+                points,
+            )
+            for interval in range(count):
+                bounds[interval] = max(
+                    bounds[interval], min(at_ends[interval], at_ends[interval + 1])
+                )
+            if weight >= value * shape.high_rate * (1 + 2 * _TABLE_ERROR):
+                bounds[count] = max(bounds[count], at_ends[count])
+            # What the best value does not prove, nothing does.
+            target = min(target, bounds[worst])
+        costs[job] = min(target, bounds[: count + 1].min())
+
+
+@compiled
+def _cut_intervals(
+    times: FloatArray,
+    prices: FloatArray,
+    arrival: float,
+    longest: float,
+    ends: FloatArray,
+    price_of: FloatArray,
+) -> int:
+    """Set the intervals from an arrival until waiting alone costs enough; return their number."""
+    first = int(np.searchsorted(times, arrival, side="right")) - 1
+    last = int(np.searchsorted(times, arrival + longest, side="right")) + 1
+    count = 0
+    ends[0] = 0.0
+    if first < 0:
+        ends[1], price_of[0] = times[0] - arrival, 0.0
+        count = 1
+    for interval in range(max(first, 0), min(last, prices.size)):
+        price_of[count] = prices[interval]
+        ends[count + 1] = times[interval + 1] - arrival
+        count += 1
+    return count
+
+
+@compiled
+def _do_work(
+    shape: Shape, corners: Corners, ends: FloatArray, price_of: FloatArray, count: int, value: float
+) -> tuple[float, float]:
+    """Return about how much work is done, and how much profit made, in the first intervals."""
+    work = profit = 0.0
+    for interval in range(count):
+        price = price_of[interval] / value
+        servers = find_demand(shape, corners, price)
+        rate = find_rate(shape, corners, servers)
+        duration = ends[interval + 1] - ends[interval]
+        work += rate * duration
+        profit += (rate - price * servers) * duration
+    return work, value * profit
+
+
+@compiled
+def _find_value(
+    shape: Shape,
+    corners: Corners,
+    size: float,
+    weight: float,
+    ends: FloatArray,
+    price_of: FloatArray,
+    count: int,
+    interval: int,
+    enough: float,
+) -> float:
+    """Return a value for which the bound over an interval is about as high as it gets.
+
+    It may be lower than it gets if it is ``enough``. The interval after the last one has the price
+    0 and no end.
+    """
+    end = interval
+    if interval == count:
+        best = weight / shape.high_rate * (1 - 3 * _TABLE_ERROR)
+        if _do_work(shape, corners, ends, price_of, interval, best)[0] <= size:
+            return best
+        low, high = 0.0, best
+    else:
+        best, _, rate = find_cheapest(shape, corners, weight, price_of[interval])
+        before, _ = _do_work(shape, corners, ends, price_of, interval, best)
+        here = rate * (ends[interval + 1] - ends[interval])
+        if before <= size <= before + here:
+            return best
+        low, high = 0.0, best
+        if before < size:
+            low, high, end = best, inf, interval + 1
+    # At the right value the work is done just then, not earlier or later.
+    waiting = weight * ends[end]
+    value = best * 2.0 if high == inf else best / 2.0
+    best_bound = -inf
+    for _ in range(200):
+        work, profit = _do_work(shape, corners, ends, price_of, end, value)
+        # Great values would win by rounding alone.
+        bound = value * size * (1 - 2 * _FORMULA_ERROR) + waiting - profit
+        if work < size:
+            low = value
+        else:
+            high = value
+        if bound > best_bound:
+            best, best_bound = value, bound
+        elif high == inf:
+            break  # all servers are in use, and a greater value gains nothing
+        if bound > enough * (1 + 1e-6) or (high < inf and high - low <= 1e-9 * high):
+            break
+        if high == inf:
+            value = low * 4.0
+        elif low == 0.0:
+            value = high / 4.0
+        else:
+            value = (low * high) ** 0.5
+    return best
+
+
+@compiled
+def _bound_at_ends(
+    shape: Shape,
+    corners: Corners,
+    servers: float,
+    value: float,
+    size: float,
+    weight: float,
+    ends: FloatArray,
+    price_of: FloatArray,
+    count: int,
+    at_ends: FloatArray,
+    points: FloatArray,
+) -> None:
+    """Set lower bounds on what the job costs if it ends at each of the times, from one value."""
+    rounding = (count + 10) * _ROUNDING
+    profits = 0.0
+    at_ends[0] = value * size * (1 - rounding)
+    for interval in range(count):
+        profit = _bound_profit(shape, corners, servers, price_of[interval] / value, points)
+        profits += profit * (ends[interval + 1] - ends[interval])
+        at_ends[interval + 1] = (value * size + weight * ends[interval + 1]) * (
+            1 - rounding
+        ) - value * profits * (1 + rounding)
+
+
+@compiled
+def _bound_profit(
+    shape: Shape, corners: Corners, servers: float, price: float, points: FloatArray
+) -> float:
+    """Return a bound on max s(n) − price·n over 0 ≤ n ≤ N, tight if the demand is right.
+
+    It uses only rates. Outside two points of a concave function, the line through them lies above
+    the function. So the lines of the neighbouring intervals bound the function on an interval.
+    ``points`` is overwritten.
+    """
+    # If the true rate may be higher by a part, so may the profit, at a price lower by this part.
+    error = _TABLE_ERROR if shape.family == TABLE else _FORMULA_ERROR
+    price /= 1 + error
+    guess = min(find_demand(shape, corners, price), servers)
+    at, height, lowest, highest = points  # the last two: slopes up to the next point, by rounding
+    bound = 0.0
+    for number in range(_POINTS):
+        # Three points on either side of the demand. Some are the same if it is 0 or N.
+        side = number - 3.0 if number < 3 else number - 2.0
+        here = guess * (1 + side * _STEP) if guess > 0 else max(side, 0.0) * _FIRST_STEP * servers
+        here = min(here, servers)
+        rate = find_rate(shape, corners, here)
+        at[number], height[number] = here, rate - price * here
+        bound = max(bound, height[number])
+        if number > 0:
+            before = number - 1
+            width = here - at[before]
+            lowest[before], highest[before] = -inf, inf
+            if width > 0:
+                slope = (height[number] - height[before]) / width
+                blur = 4 * _ROUNDING * (rate + price * here) / width
+                lowest[before], highest[before] = slope - blur, slope + blur
+    last = _POINTS - 1
+    if at[0] > 0 and lowest[0] < 0:
+        bound = max(bound, height[0] - lowest[0] * at[0])
+    if at[last] < servers and highest[last - 1] > 0:
+        bound = max(bound, height[last] + highest[last - 1] * (servers - at[last]))
+    for number in range(last):
+        width = at[number + 1] - at[number]
+        left = highest[number - 1] if number > 0 else inf
+        right = lowest[number + 1] if number + 1 < last else -inf
+        if width > 0 and left > 0 and right < 0:  # otherwise an end of the interval is highest
+            by_left, by_right = height[number], height[number + 1]
+            if left < inf and right > -inf:
+                # Where the two lines cross, or at the end that is beyond.
+                along = (by_right - by_left - right * width) / (left - right)
+                peak = by_left + left * min(max(along, 0.0), width)
+            elif left < inf:
+                peak = by_left + left * width
+            else:
+                peak = by_right - right * width
+            bound = max(bound, peak)
+    bound = min(bound, shape.high_rate) * (1 + error)
+    return bound + (error * _PART_OF_PEAK * shape.high_rate if shape.family == TABLE else 0.0)
