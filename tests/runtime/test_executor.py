@@ -66,30 +66,37 @@ def test_call_that_crashes_its_process_fails_alone(pool: Pool) -> None:
 
 
 def test_waiting_calls_can_be_cancelled(pool: Pool, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def wait_for_gate() -> None:
+        while not gate.exists():
+            time.sleep(0.01)
+
     def touch(number: int) -> None:
         (tmp_path / str(number)).touch()
 
     executor = pool.executor()
-    slow = [executor.submit(time.sleep, 1.0) for _ in range(2)]
+    slow = [executor.submit(wait_for_gate) for _ in range(2)]
     wait_until(lambda: all(future.running() for future in slow))
     later = [executor.submit(touch, k) for k in range(100)]
     assert later[50].cancel()
     executor.shutdown(wait=False, cancel_futures=True)
+    gate.touch()
     assert executor.job.wait(90)
     assert wait([*slow, *later], 90, ALL_COMPLETED).not_done == set()
     assert all(future.exception() is None for future in slow)
     assert later[50].cancelled()
     # One or two may have been started already.
     assert sum(future.cancelled() for future in later) >= 95
-    assert len(list(tmp_path.iterdir())) == sum(not future.cancelled() for future in later)
+    assert len(list(tmp_path.iterdir())) - 1 == sum(not future.cancelled() for future in later)
 
 
 def test_executors_and_jobs_share_servers(pool: Pool) -> None:
-    long = pool.map(time.sleep, [0.02] * 60, name="long")
+    long = pool.map(time.sleep, [0.02] * 10_000, name="long")
     with pool.executor("short") as executor:
         assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
         assert not long.has_ended
-    long.wait()
+    long.cancel()
     assert {job.name for job in pool.jobs} == {"long", "short"}
 
 
@@ -125,18 +132,24 @@ def test_closing_the_pool_closes_its_executors() -> None:
 
 
 def test_callbacks_that_exit_and_futures_finished_by_others_do_no_harm(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    def wait_for(gate: Path) -> None:
+        while not gate.exists():
+            time.sleep(0.01)
+
     def leave(_: object) -> None:
         raise SystemExit
 
     with Pool(1) as pool, pool.executor() as executor:
-        first = executor.submit(time.sleep, 0.2)
+        gates = [tmp_path / "first", tmp_path / "second"]
+        first, running = (executor.submit(wait_for, gate) for gate in gates)
         first.add_done_callback(leave)
-        executor.submit(abs, -1).set_result(5)
-        running = executor.submit(time.sleep, 0.2)
+        executor.submit(abs, -1).set_result(5)  # it waits, because there is one server
+        gates[0].touch()
         wait_until(running.running)
         running.set_result(None)
+        gates[1].touch()
         assert executor.submit(abs, -2).result(60) == 2
         assert first.result(60) is None
     assert "a callback of a future ended with SystemExit" in caplog.text

@@ -99,24 +99,40 @@ def test_cancelled_job_ends(pool: Pool) -> None:
         job.results()
 
 
-def test_wait_and_results_respect_the_timeout(pool: Pool) -> None:
-    job = pool.map(time.sleep, [0.4], name="slow")
+def test_wait_and_results_respect_the_timeout(pool: Pool, tmp_path: Path) -> None:
+    def wait_for(gate: Path) -> None:
+        while not gate.exists():
+            time.sleep(0.01)
+
+    gate = tmp_path / "gate"
+    job = pool.map(wait_for, [gate], name="slow")
     assert not job.wait(0.05)
     with pytest.raises(TimeoutError):
         job.results(timeout=0.05)
+    gate.touch()
     assert job.results() == [None]
 
 
-def test_short_job_ends_first_and_the_schedule_records_it() -> None:
+def test_short_job_ends_first_and_the_schedule_records_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"  # open once both are there
+
+    def work(_: int) -> None:
+        while not gate.exists():
+            time.sleep(0.01)
+        time.sleep(0.05)
+
     with Pool(servers=2) as pool:
-        pool.map(lambda x: time.sleep(0.05), range(30), name="large", size=1.5)
-        pool.map(lambda x: time.sleep(0.05), range(6), name="small")
+        pool.map(work, range(30), name="large", size=1.5)
+        pool.map(work, range(6), name="small")
+        gate.touch()
         order = [job.name for job in pool.as_completed()]
     assert order == ["small", "large"]
     schedule = pool.schedule
     assert isinstance(schedule, Schedule)
     assert list(schedule.workload.names) == ["large", "small"]
-    assert schedule.workload.sizes == pytest.approx([1.5, 0.3], rel=0.3)
+    large, small = schedule.workload.sizes
+    assert large > 0.7 * 1.5  # more if the machine is busy
+    assert 0.7 * 0.3 < small < large
     assert schedule.mean_flow_time == pytest.approx(
         np.mean([job.flow_time for job in pool.jobs]), rel=1e-9
     )
@@ -168,14 +184,14 @@ def test_scheduler_does_not_wait_for_a_prediction() -> None:
 def test_error_in_the_with_block_stops_all_jobs() -> None:
     def fail() -> None:
         with Pool(servers=2) as pool:
-            pool.map(time.sleep, [60] * 4)
+            pool.map(time.sleep, [1000] * 4)
             wait_until(lambda: sum(pool.snapshot().held.values()) == 2)
             raise RuntimeError("stop")
 
     started = time.monotonic()
     with pytest.raises(RuntimeError, match="stop"):
         fail()
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 500
 
 
 @pytest.mark.parametrize(
@@ -313,12 +329,12 @@ def test_timeout_also_kills_child_processes(tmp_path: Path) -> None:
             lambda _: os.system(f"touch {started}; sleep 177"),
             [1],
             name="children",
-            timeout=1.0,
+            timeout=3.0,
             retries=0,
         )
-        assert job.wait(20)
+        assert job.wait(90)
         assert started.exists()
-        wait_until(lambda: "sleep 177" not in running_commands(), 5)
+        wait_until(lambda: "sleep 177" not in running_commands())
 
 
 def running_commands() -> set[str]:

@@ -51,8 +51,8 @@ def test_in_a_batch_only_the_item_that_ran_fails(engine: LocalEngine) -> None:
 
 
 def test_in_a_batch_each_item_has_its_own_time_limit(engine: LocalEngine) -> None:
-    seconds = [0.3, 0.3, 0.3, 1000.0, 0.0]
-    tasks = {n: python_task(engine, time.sleep, s, timeout=1.5) for n, s in enumerate(seconds)}
+    seconds = [0.7, 0.7, 0.7, 1000.0, 0.0]  # the first three take longer than that together
+    tasks = {n: python_task(engine, time.sleep, s, timeout=2.0) for n, s in enumerate(seconds)}
     engine.start("a", tasks, 1)
     outcomes = collect_outcomes(engine, 5)
     assert [outcomes["a", n].error is None for n in range(5)] == [True, True, True, False, True]
@@ -141,7 +141,7 @@ def test_in_a_group_each_item_has_its_own_time_limit(engine: LocalEngine) -> Non
     def work(number: int) -> None:
         time.sleep(1000 if number == 57 else 0)
 
-    engine.start("a", batch(engine, work, 100, timeout=1.0), 1)
+    engine.start("a", batch(engine, work, 100, timeout=2.0), 1)
     outcomes = collect_outcomes(engine, 100)
     assert [x for x in range(100) if outcomes["a", x].error is not None] == [57]
     assert "exceeded its time limit" in str(outcomes["a", 57].error)

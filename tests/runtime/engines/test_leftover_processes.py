@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,8 +106,8 @@ def test_command_starts_again_only_when_its_predecessor_is_gone(
     command = EXCLUSIVE.format(lock=tmp_path / "lock") + f"echo >> {tmp_path / 'ready'}; wait"
     ready = tmp_path / "ready"
     ready.touch()
-    timeout = 0.5 if how == "timeout" else None
-    for attempt in range(1, 6):
+    timeout = 1.5 if how == "timeout" else None
+    for attempt in range(1, 4):
         engine.start("a", {0: CommandTask(command, timeout=timeout)}, 2)
         if how == "timeout":
             error = str(collect_outcomes(engine, 1)["a", 0].error)
@@ -121,16 +120,16 @@ def test_command_starts_again_only_when_its_predecessor_is_gone(
             os.kill(engine.command_pids[0], signal.SIGKILL)
             assert "signal 9" in str(collect_outcomes(engine, 1)["a", 0].error)
     if how == "timeout":
-        assert len(ready.read_text()) == 5
+        assert len(ready.read_text()) == 3
 
 
 def test_stopping_does_not_block(engine: LocalEngine) -> None:
     for item in range(2):
         engine.start("a", {item: CommandTask("sleep 1000")}, 1)
     run_until(engine, lambda: len(engine.command_pids) == 2)
-    start = time.monotonic()
+    pids = engine.command_pids
     engine.stop("a", 0)
     engine.stop("a", 1)
-    assert time.monotonic() - start < 0.1
+    assert engine.command_pids == pids  # nobody has waited until they are gone
     engine.start("b", {0: CommandTask("true")}, 2)
     assert collect_outcomes(engine, 1)["b", 0].error is None
