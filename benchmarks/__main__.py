@@ -58,6 +58,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "memory": item_throughput.measure_memory,
     "streaming": streaming.measure_streaming,
     "decisions": scheduler_overhead.measure_decisions,
+    "starts": scheduler_overhead.measure_starts,
     "ray": ray_overhead.measure_throughput,
     "sharing": ray_overhead.compare_flow_times,
     "replays": trace_replay.measure_replays,
