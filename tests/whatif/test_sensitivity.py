@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
 from hesrpt.traces import Trace
-from hesrpt.whatif import run_sensitivity, run_study
+from hesrpt.whatif import run_sensitivity, run_study, sensitivity
 from hesrpt.whatif.selection import select_jobs
+from hesrpt.whatif.study_results import Study
 
 
 def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
     part = select_jobs(example_trace, 64, window="4d..8d")
-    sensitivity = run_sensitivity(
+    result = run_sensitivity(
         part, powers=(0.3, 0.9), resize_costs=(0.0, 1e5), size_errors=(0.0, 1.0)
     )
-    assert [(point.parameter, point.value) for point in sensitivity.points] == [
+    assert [(point.parameter, point.value) for point in result.points] == [
         ("p", 0.3),
         ("p", 0.9),
         ("resize_cost", 0.0),
@@ -22,13 +28,39 @@ def test_each_parameter_is_varied_alone(example_trace: Trace) -> None:
     ]
     base = run_study(part, policies=("easy", "equi", "hesrpt", "adaptive"))
     for parameter in ("resize_cost", "size_error"):
-        unchanged = sensitivity.select(parameter)[0]
+        unchanged = result.select(parameter)[0]
         for policy, flow_time in unchanged.flow_times.items():
             assert flow_time == base.runs[policy].mean_flow_time
-    free, costly = sensitivity.select("resize_cost")
+    free, costly = result.select("resize_cost")
     assert costly.gain("easy") < 1 < free.gain("easy")
-    limits = sensitivity.describe_limits()
+    limits = result.describe_limits()
     assert "against EASY, p 0.3, 0.9: adaptive always pays off" in limits
     assert "against EASY, resize cost (s) 0, 100000: adaptive pays off at 0" in limits
     assert any(limit.startswith("against heSRPT, p 0.3, 0.9: adaptive ") for limit in limits)
-    assert len(sensitivity.rows()) == 6
+    assert len(result.rows()) == 6
+
+
+def test_what_does_not_change_is_simulated_once(
+    example_trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = select_jobs(example_trace, 64, window="4d..8d")
+    simulated: list[tuple[str, ...]] = []
+
+    def count(*arguments: Any, policies: Sequence[str], **options: Any) -> Study:
+        simulated.append(tuple(policies))
+        return run_study(*arguments, policies=policies, **options)
+
+    monkeypatch.setattr(sensitivity, "run_study", count)
+    found = run_sensitivity(
+        part, powers=(0.3, 0.7), resize_costs=(0.0, 60.0), size_errors=(0.0, 1.0)
+    )
+    malleable = "equi", "hesrpt", "adaptive"
+    assert simulated == [("easy", *malleable), malleable, malleable, ("hesrpt", "adaptive")]
+    for point, options in (
+        (found.select("p")[0], {"assumption": 0.3}),
+        (found.select("resize_cost")[1], {"resize_cost": 60.0}),
+        (found.select("size_error")[1], {"size_error": 1.0}),
+    ):
+        alone = run_study(part, policies=malleable, other_limits=False, **options)  # type: ignore[arg-type]
+        for policy in malleable:
+            assert point.flow_times[policy] == alone.runs[policy].mean_flow_time

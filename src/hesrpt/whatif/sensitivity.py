@@ -106,16 +106,30 @@ def run_sensitivity(
     ]
     options["other_limits"] = False
     study = run_study(trace, servers, assumption, policies=("easy", *_MALLEABLE), **options)
+    means: dict[tuple[object, ...], float] = {}
+
+    def keep(found: Study, assumed: Assumption, used: dict[str, Any]) -> None:
+        for policy, run in found.runs.items():
+            means[_identify(policy, assumed, used)] = run.mean_flow_time
+
+    keep(study, assumption, options)
     points = []
     for done, (parameter, value, assumed, changes) in enumerate(settings):
         if progress is not None:
             progress(done, len(settings))
-        runs = run_study(
-            trace, servers, assumed, policies=_MALLEABLE, **{**options, **changes}
-        ).runs
-        flow_times = {
-            "easy": study.runs["easy"].mean_flow_time,  # depends on none of the parameters
-            **{policy: runs[policy].mean_flow_time for policy in _MALLEABLE},
-        }
+        used = {**options, **changes}
+        keys = {policy: _identify(policy, assumed, used) for policy in ("easy", *_MALLEABLE)}
+        if missing := [policy for policy, key in keys.items() if key not in means]:
+            keep(run_study(trace, servers, assumed, policies=missing, **used), assumed, used)
+        flow_times = {policy: means[key] for policy, key in keys.items()}
         points.append(Point(parameter=parameter, value=value, flow_times=flow_times))
     return Sensitivity(study=study, points=tuple(points))
+
+
+def _identify(policy: str, assumption: Assumption, options: dict[str, Any]) -> tuple[object, ...]:
+    """Return what the flow times of a policy depend on, of all that changes."""
+    if policy not in _MALLEABLE:
+        return (policy,)  # rigid jobs run as they did, and are never resized
+    # Equal shares depend on no sizes.
+    size_error = 0.0 if policy == "equi" else options.get("size_error", 0.0)
+    return policy, assumption.text, options.get("resize_cost", 0.0), size_error
