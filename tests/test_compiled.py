@@ -55,6 +55,33 @@ def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path) -> None:
     assert run(2) == 4
 
 
+def test_code_is_kept_for_the_user_if_the_package_cannot_be_written(tmp_path: Path) -> None:
+    package, source = tmp_path / "hesrpt", Path(hesrpt.__file__).parent
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name in ("compiled", "errors", "files"):
+        shutil.copy(source / f"{name}.py", package)
+    (package / "callee_kernel.py").write_text(
+        CALLEE.format(some=1) + "add_some(1)\nprint(sum(add_some.stats.cache_hits.values()))\n"
+    )
+    # Tests may run as root, which may write to any directory, but not to a file as if it were one.
+    (package / "__pycache__").touch()
+
+    def count_hits() -> int:
+        done = subprocess.run(
+            [sys.executable, "-m", "hesrpt.callee_kernel"],
+            env={"PYTHONPATH": str(tmp_path), "PATH": "", "HOME": str(tmp_path / "home")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return int(done.stdout)
+
+    assert count_hits() == 0
+    assert list((tmp_path / "home").rglob("*.nbi"))
+    assert count_hits() == 1
+
+
 def test_stale_code_is_removed_once(tmp_path: Path) -> None:
     index, code = tmp_path / "run.nbi", tmp_path / "run.nbc"
     index.touch()

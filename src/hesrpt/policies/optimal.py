@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hesrpt.policies.binding import WorkloadFacts
 
 #: With more jobs than this in no proven order, values would take too long.
-MAX_VALUED = 128
+MAX_VALUED = 64
 # For how many speedups to keep the values of jobs that share one.
 _MAX_SPEEDUPS = 4
 
@@ -78,7 +78,7 @@ class Optimal(RankedPolicy):
     the start, the mean flow time (or other ``objective``) is optimal. The policy does not
     anticipate later arrivals.
 
-    With more than 128 jobs that differ, or whose weights disagree with their sizes, the recursion
+    With more than 64 jobs that differ, or whose weights disagree with their sizes, the recursion
     takes too long. Then each job is expected to meet prices of servers in proportion to the weight
     of the jobs that end after it.
     """

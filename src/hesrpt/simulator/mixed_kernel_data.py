@@ -68,6 +68,7 @@ class Values(NamedTuple):
     line: FloatArray  # see :mod:`hesrpt.optimal.recursion_kernel_data`
     listed: IntArray  # the jobs whose values the line has …
     known: IntArray  # … and how many: one entry
+    price_by_weight: FloatArray  # of each job, when it was listed last; 0 at first
     held: FloatArray
     rates: FloatArray
 

@@ -93,6 +93,7 @@ def create_mixed_loop(
             line=np.empty((planned, COLUMNS)),
             listed=places(planned),
             known=np.zeros(1, dtype=np.int64),
+            price_by_weight=np.zeros(planned),
             held=numbers(),
             rates=numbers(),
         ),

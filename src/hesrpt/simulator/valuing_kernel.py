@@ -13,8 +13,9 @@ import numpy as np
 from hesrpt.arrays import IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
-from hesrpt.optimal.recursion_kernel import value_places
-from hesrpt.optimal.recursion_kernel_data import SUMS, Batch
+from hesrpt.optimal.recursion_kernel import value_place
+from hesrpt.optimal.recursion_kernel_data import PRICE, SUMS, WEIGHT, Batch
+from hesrpt.optimal.response_kernel import place_job
 from hesrpt.simulator.mixed_kernel_data import MixedJobs, RuleSettings, Values
 from hesrpt.speedups.shape_kernel_data import Shapes
 
@@ -54,12 +55,19 @@ def share_by_value(
         if values.listed[known] != listed[count - 1 - known]:
             break
         known += 1
-    for place in range(known, count):
-        values.listed[place] = listed[count - 1 - place]
     no_sums = np.empty((0, SUMS))
-    value_places(
-        batch, values.line, values.listed, known, count, True, rule.close, rule.exact, no_sums
-    )
+    for place in range(known, count):
+        job = listed[count - 1 - place]
+        values.listed[place] = job
+        place_job(batch, values.line, place, job)
+        # Prices are nearly in proportion to the weight of the jobs present.
+        before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
+        guess = values.price_by_weight[job] * (before + mixed.weight[job])
+        value_place(
+            batch, values.line, values.listed, place, guess, rule.close, rule.exact, no_sums
+        )
+        found = values.line[place]
+        values.price_by_weight[job] = found[PRICE] / found[WEIGHT]
     values.known[0] = count
     start = allocate(batch, values.line, values.listed, count, values.held, values.rates)
     for place in range(count):
