@@ -55,7 +55,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "events": simulation_speed.measure_event_rate,
     "mixed": mixed_simulation.measure_mixed_events,
     "batches": simulation_speed.measure_growth,
-    "starts": cold_start.measure_cold_starts,
+    "compilation": cold_start.measure_cold_starts,
     "arrivals": arrivals.measure_arrivals,
     "throughput": item_throughput.measure_throughput,
     "large-values": item_throughput.measure_large_values,
