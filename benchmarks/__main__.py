@@ -48,6 +48,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "sort": planning_time.compare_with_sort,
     "solver": planning_time.compare_with_convex_solver,
     "growth": planning_time.measure_growth,
+    "verification": planning_time.compare_verification_with_planning,
+    "differing": planning_time.measure_jobs_that_differ,
     "orders": plan_quality.compare_with_best_schedules,
     "bounds": bound_quality.measure_ratios,
     "bound-times": bound_quality.measure_times,

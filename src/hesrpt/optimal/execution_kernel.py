@@ -218,13 +218,15 @@ def run_phases_together(
     at_high = (serial * high + f) ** 2 / f  # the price at which a job with this value demands all
     # From the start of the schedule to the start of the phase with k jobs, at k.
     times, root_times = np.zeros(jobs + 1), np.zeros(jobs + 1)
-    prices = line[:, PRICE]
+    prices = line[:, PRICE].copy()
     for last in range(jobs - 1, -1, -1):
         value, size = line[last, VALUE], sizes[last]
         # With more jobs than this, it holds no servers, and with more than that not all it can use.
         after = last + 1
         idle = max(_count_prices_below(prices, last, jobs, value / f), after)
-        capped = max(_count_prices_below(prices, last, jobs, value / at_high), after)
+        capped = after
+        if after < jobs and prices[after] < value / at_high:
+            capped = _count_prices_below(prices, after, jobs, value / at_high)
         time, root_time = times[capped] - times[idle], root_times[capped] - root_times[idle]
         done = (time - sqrt(f / value) * root_time) / serial
         done += high_rate * (times[after] - times[capped])

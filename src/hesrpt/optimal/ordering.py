@@ -15,6 +15,7 @@ the best of all schedules (see docs/explanation/benchmarks.md).
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
 from hesrpt.optimal.recursion import JobValues, compute_job_values
-from hesrpt.optimal.recursion_kernel_data import COLUMNS
+from hesrpt.optimal.recursion_kernel_data import COLUMNS, VALUE
 from hesrpt.optimal.recursion_kernel_data import Batch as BatchData
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
@@ -37,12 +38,15 @@ _FEW_JOBS = 5
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SWEEPS = 40, 12
-# Up to this many jobs, exchanges of neighbours are tried at last with the values of all jobs.
-_MAX_EXACT = 100
-# With more jobs than this, only the best of the initial orders is improved …
+# Up to this many jobs, moves by this many places divided by the number of jobs are tried at last,
+# with the values of all jobs.
+_MAX_EXACT, _EXACT_REACH = 100, 150
+# With more jobs than this, only the best two of the initial orders are improved …
+_SOME_JOBS = 50
+# … with more than this, only the best one …
 _MANY_JOBS = 300
-# … and improvements end after about this many steps: about a third of a minute.
-_MAX_STEPS = 2_000_000_000
+# … and improvements end after about this many steps: a quarter of a minute.
+_MAX_STEPS = 1_000_000_000
 
 
 def find_proven_order(
@@ -137,16 +141,16 @@ class _Search:
         jobs = len(self.ends)
         sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4
         starts = [np.ascontiguousarray(start) for start in starts]
-        found = [self.sort(start, sorts) for start in starts]
-        if jobs > _MANY_JOBS:
-            found = [min(found, key=lambda each: each[0])]
-        else:
+        found = sorted((self.sort(start, sorts) for start in starts), key=itemgetter(0))
+        if jobs <= _SOME_JOBS:
             found.append((np.inf, starts[0]))
-        best = min((self.improve(order) for _, order in found), key=lambda each: each[0])[1]
+        else:
+            found = found[: 2 if jobs <= _MANY_JOBS else 1]
+        found = sorted((self.improve(order) for _, order in found), key=itemgetter(0))
         if jobs <= _MAX_EXACT:
-            self.reach, self.horizon = 1, jobs
-            best = self.improve(best)[1]
-        return best
+            self.reach, self.horizon = _EXACT_REACH // jobs, jobs
+            found = [self.improve(order) for _, order in found[: 1 if jobs > _SOME_JOBS else 2]]
+        return min(found, key=itemgetter(0))[1]
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
         """Sort jobs by their ends several times; return the least cost and its order."""
@@ -170,25 +174,26 @@ class _Search:
         batch, line, ends, jobs = self.batch, self.line, self.ends, len(start)
         remaining = np.zeros((jobs + 1, 2 * self.reach + self.horizon + 2))
         untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
-        best, least, order = start, np.inf, start.copy()
+        order = start.copy()
+        best, least = start, find_cost(batch, order, line)
         for _ in range(_MAX_SWEEPS):
-            cost = find_cost(batch, order, line)
-            early = find_ends(batch, order, line, ends, remaining)
-            if not cost < least * (1 - 1e-10):
-                break
-            best, least = order.copy(), cost
-            if early:
-                by_end = order[np.argsort(-ends, kind="stable")]
-                if find_cost(batch, by_end, line) < cost:
-                    order = by_end.copy()
+            if find_ends(batch, order, line, ends, remaining):
+                by_end, kept = order[np.argsort(-ends, kind="stable")], line.copy()
+                if (cost := find_cost(batch, by_end, line)) < least:
+                    best, least, order = by_end, cost, by_end.copy()
                     untried[:] = True
-                find_cost(batch, order, line)
-                find_ends(batch, order, line, ends, remaining)
+                    find_ends(batch, order, line, ends, remaining)
+                else:
+                    line[:] = kept
             if self.steps > _MAX_STEPS:
                 break
             self.steps += move_jobs(
                 batch, order, line, remaining, untried, self.reach, self.horizon
             )
+            cost = float(line[:, VALUE] @ batch.sizes[order])
+            if not cost < least * (1 - 1e-10):
+                break
+            best, least = order.copy(), cost
         return least, best
 
 

@@ -181,7 +181,9 @@ def respond_together(
     high, high_rate = line[0, HIGH], line[0, HIGH_RATE]
     # The slope is f / ((1 − f) n + f)².
     start = find_first_above(line, places, price * f)
-    capped = max(find_first_above(line, places, price / f * (serial * high + f) ** 2), start)
+    capped, most = places, price / f * (serial * high + f) ** 2
+    if line[places - 1, VALUE] > most:  # hardly ever: searching takes longer than all the rest
+        capped = max(find_first_above(line, places, most), start)
     roots = _sum_between(sums, ROOT_SUM, start, capped)
     value = _sum_between(sums, VALUE_SUM, start, capped)
     count = capped - start
