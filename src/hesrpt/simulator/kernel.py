@@ -36,6 +36,8 @@ CHANGED, LISTED, DECIDED, ASSIGNED = range(4)
 
 # Departures closer together than this, relative to the time, are simultaneous.
 SAME_TIME = 1e-14
+# A job whose servers change by no more than this part is not resized: prices are not more exact.
+SAME_SERVERS = 1e-10
 # A policy that serves no job at this many reviews in a row never will.
 MAX_IDLE_REVIEWS = 1000
 
@@ -256,7 +258,7 @@ def _assign(jobs: Jobs, job: int, held: float, rate: float, now: float, resize_c
     """Give a job its servers. If their number has changed, it pauses for ``resize_cost``."""
     wait = 0.0
     if resize_cost > 0.0 and held > 0.0:
-        if jobs.started[job] != 0 and abs(held - jobs.held[job]) > 1e-12 * held:
+        if jobs.started[job] != 0 and abs(held - jobs.held[job]) > SAME_SERVERS * held:
             jobs.paused_until[job] = now + resize_cost
         jobs.started[job] = 1
         wait = max(jobs.paused_until[job] - now, 0.0)

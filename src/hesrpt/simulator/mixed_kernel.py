@@ -23,6 +23,7 @@ from hesrpt.simulator.kernel import (
     DONE,
     PAUSED,
     PHASES_FULL,
+    SAME_SERVERS,
     SAME_TIME,
     STARVED,
     STOPPED,
@@ -186,7 +187,7 @@ def _assign_servers(
         held = mixed.held[job]
         wait = 0.0
         if resize_cost > 0.0 and held > 0.0:
-            if jobs.started[job] != 0 and abs(held - jobs.held[job]) > 1e-12 * held:
+            if jobs.started[job] != 0 and abs(held - jobs.held[job]) > SAME_SERVERS * held:
                 jobs.paused_until[job] = state.now + resize_cost
             jobs.started[job] = 1
             wait = max(jobs.paused_until[job] - state.now, 0.0)

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-
-# Numbers of servers closer together than this, relative to the larger one, are the same.
-SAME_SERVERS = 1e-12
+from hesrpt.simulator.kernel import SAME_SERVERS
 
 
 class Counts(NamedTuple):
