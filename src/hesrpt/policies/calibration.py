@@ -135,7 +135,7 @@ class Calibration:
         """
         log_sizes = np.log(sizes)
         seen, total = self.jobs_seen + len(jobs), self.log_sizes + float(log_sizes.sum())
-        weights = np.minimum(np.exp(SIZE_POWER * (log_sizes - total / seen)), MAX_SIZE_WEIGHT)
+        weights = weigh_sizes(log_sizes, total / seen)
         numerator, denominator = self.numerator, self.denominator
         is_stream = self.is_stream or len(self.jobs) > 0
         if is_stream and not self.is_stream:
@@ -189,6 +189,16 @@ class Calibration:
             if isinstance(value, list)
         }
         return cls(**(values | arrays))
+
+
+def weigh_sizes(log_sizes: FloatArray, usual: FloatArray | float) -> FloatArray:
+    """Return what jobs count, given the logarithms of their sizes and of the usual size.
+
+    >>> weigh_sizes(np.log([1.0, 32.0]), 0.0)
+    array([1., 3.])
+    """
+    weights: FloatArray = np.exp(SIZE_POWER * (log_sizes - usual))
+    return np.minimum(weights, MAX_SIZE_WEIGHT)
 
 
 def focus_of_level(level: int) -> float:

@@ -147,15 +147,20 @@ def update_focus(
     memory = min(float(sums.arrival_times), settings.usual_memory)
     sums.usual += (log_jobs - sums.usual) / memory
     sums.ended_since = 0
-    choose_level(arrived, sums, settings)
+    sums.level = _find_level(sums.focus_at_arrival, settings)
 
 
 @inlined
 def choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> None:
-    """Choose the level; it rises if many jobs have ended since jobs last arrived."""
+    """Choose the level again; it rises if many jobs have ended since jobs last arrived."""
     stopped = min(max(sums.ended_since / find_patience(arrived, sums, settings) - 1.0, 0.0), 1.0)
     focus = sums.focus_at_arrival + (1.0 - sums.focus_at_arrival) * stopped
-    sums.level = int(settings.levels * sqrt(focus) + 0.5)
+    sums.level = _find_level(focus, settings)
+
+
+@inlined
+def _find_level(focus: float, settings: CalibrationSettings) -> int:
+    return int(settings.levels * sqrt(focus) + 0.5)
 
 
 @inlined

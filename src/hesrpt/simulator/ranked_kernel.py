@@ -25,7 +25,6 @@ from hesrpt.simulator.calibration_kernel import (
     choose_level,
     find_patience,
     update_focus,
-    weigh,
 )
 from hesrpt.simulator.calibration_kernel_data import CalibrationData
 from hesrpt.simulator.ranked_kernel_data import Queue, RankedState, RateTable, Stream
@@ -109,15 +108,15 @@ def run_ranked(
             new_level = level
             if calibration is not None:
                 place, rank = present, log_rank[present + 1]
-                weight = queue.weight[place] * base[place + 1]
-                spread = rank * (rank * target - 2.0 * log_jobs) + log_jobs_squared
-                change = weight * (rank * target - log_jobs)
-                lean = queue.lean[place] + change
-                height = queue.height[place] + weight * (rank * log_jobs - log_jobs_squared)
-                height -= change * sums.usual
+                spread, lean, height = _sum_up(
+                    rank, base[place + 1], target, log_jobs, log_jobs_squared, sums.usual
+                )
+                lean += queue.lean[place]
+                height = lean * (rank - sums.usual) - queue.height[place] - height
+                weight = stream.weights[number[place]]
                 keep = decay if sums.denominator > MIN_DENOMINATOR else 1.0
-                sums.numerator = keep * sums.numerator + lean * (rank - sums.usual) - height
-                sums.denominator = keep * sums.denominator + queue.spread[place] + weight * spread
+                sums.numerator = keep * sums.numerator + weight * height
+                sums.denominator = keep * sums.denominator + weight * (queue.spread[place] + spread)
                 sums.ended_since += 1
                 if sums.ended_since > patience:
                     choose_level(arrived, sums, settings)
@@ -141,13 +140,20 @@ def run_ranked(
             virtual_time = log_jobs = log_jobs_squared = 0.0
         elif not uniform or departs <= arrives or events >= next_reset:
             if calibration is not None:
-                places = idle, present
                 _observe_work(
-                    queue, base, calibration, places, virtual_time, log_jobs, log_jobs_squared
+                    queue,
+                    base,
+                    calibration,
+                    idle,
+                    present,
+                    virtual_time,
+                    log_jobs,
+                    log_jobs_squared,
                 )
                 log_jobs = log_jobs_squared = 0.0
-            for place in range(idle, present):
-                work[place] = max(work[place] - virtual_time * base[place + 1], 0.0)
+            left, rates = work[idle:present], base[idle + 1 : present + 1]
+            for place in range(left.size):
+                left[place] = max(left[place] - virtual_time * rates[place], 0.0)
             virtual_time = 0.0
             next_reset = events + max(EVENTS_UNTIL_RESET, 4 * present)
         if departs > arrives:
@@ -155,10 +161,10 @@ def run_ranked(
             if calibration is not None:
                 end = arrived
                 while end < total and arrivals[end] == now:
-                    sums.log_sizes += log(sizes[end])
                     end += 1
-                now_present = present + end - arrived
-                update_focus(present, end - arrived, end, log(float(now_present)), sums, settings)
+                later = present + end - arrived
+                log_later = log_rank[later] if later < log_rank.size else log(float(later))
+                update_focus(present, end - arrived, end, log_later, sums, settings)
                 patience = find_patience(end, sums, settings)
                 new_level = sums.level
             while arrives == now:
@@ -174,11 +180,9 @@ def run_ranked(
                 work[place] = size
                 number[place] = arrived
                 if calibration is not None:
-                    weight = weigh(sizes[arrived], end, sums, settings) / sizes[arrived]
-                    _insert(queue.weight, place, present, weight)
-                    _insert(queue.spread, place, present, 0.0)
-                    _insert(queue.lean, place, present, 0.0)
-                    _insert(queue.height, place, present, 0.0)
+                    _insert_zero(queue.spread[place : present + 1])
+                    _insert_zero(queue.lean[place : present + 1])
+                    _insert_zero(queue.height[place : present + 1])
                 present += 1
                 events += 1
                 arrived += 1
@@ -206,11 +210,13 @@ def run_ranked(
 
 
 @inlined
-def _insert(array: FloatArray, place: int, present: int, value: float) -> None:
-    """Insert a value, and move what follows by one place."""
-    for other in range(present, place, -1):
-        array[other] = array[other - 1]
-    array[place] = value
+def _insert_zero(array: FloatArray) -> None:
+    """Move all but the last element by one place, and set the first to 0."""
+    # Unsigned indices are faster, because numba knows that they are not negative.
+    last, one = np.uint64(array.size - 1), np.uint64(1)
+    for place in range(last):
+        array[last - place] = array[last - place - one]
+    array[0] = 0.0
 
 
 @inlined
@@ -218,19 +224,38 @@ def _observe_work(
     queue: Queue,
     base: FloatArray,
     calibration: CalibrationData,
-    places: tuple[int, int],
+    start: int,
+    stop: int,
     virtual_time: float,
     log_jobs: float,
     log_jobs_squared: float,
 ) -> None:
     """Add the work done to the sums of the jobs from one place to another."""
-    log_rank, usual = calibration.log_rank, calibration.state[0].usual
-    for place in range(places[0], places[1]):
-        rank = log_rank[place + 1]
-        weight = queue.weight[place] * base[place + 1]
-        queue.spread[place] += weight * (
-            rank * (rank * virtual_time - 2.0 * log_jobs) + log_jobs_squared
+    usual = calibration.state[0].usual
+    # Loops over slices are faster, because numba knows that no index is negative.
+    spreads, leans = queue.spread[start:stop], queue.lean[start:stop]
+    heights = queue.height[start:stop]
+    rates, ranks = base[start + 1 : stop + 1], calibration.log_rank[start + 1 : stop + 1]
+    for place in range(rates.size):
+        spread, lean, height = _sum_up(
+            ranks[place], rates[place], virtual_time, log_jobs, log_jobs_squared, usual
         )
-        lean = weight * (rank * virtual_time - log_jobs)
-        queue.lean[place] += lean
-        queue.height[place] += weight * (rank * log_jobs - log_jobs_squared) - lean * usual
+        spreads[place] += spread
+        leans[place] += lean
+        heights[place] += height
+
+
+@inlined
+def _sum_up(
+    rank: float,
+    rate: float,
+    virtual_time: float,
+    log_jobs: float,
+    log_jobs_squared: float,
+    usual: float,
+) -> tuple[float, float, float]:
+    """Return spread, lean and height of the work done by the job of rank e^rank."""
+    lean = rank * virtual_time - log_jobs
+    spread = rank * (lean - log_jobs) + log_jobs_squared
+    height = rank * (log_jobs - virtual_time * usual) - (log_jobs_squared - log_jobs * usual)
+    return rate * spread, rate * lean, rate * height

@@ -13,6 +13,7 @@ class Stream(NamedTuple):
     arrivals: FloatArray
     sizes: FloatArray
     completion: FloatArray
+    weights: FloatArray  # what a unit of work counts, if the policy is calibrated
 
 
 class Queue(NamedTuple):
@@ -20,8 +21,7 @@ class Queue(NamedTuple):
 
     number: IntArray  # the place of the job in the stream
     work: FloatArray  # what remained when virtual time was 0
-    # If the policy is calibrated, what a unit of work counts, and the sums of the job.
-    weight: FloatArray
+    # If the policy is calibrated, the sums of the job, as if a unit of its work counted 1.
     spread: FloatArray
     lean: FloatArray
     height: FloatArray

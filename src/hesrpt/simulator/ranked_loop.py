@@ -48,16 +48,17 @@ class RankedLoop:
         workload, jobs = run.workload, run.jobs
         self.run, self.policy, self.speedup = run, policy, speedup
         self.order = find_arrival_order(workload.arrivals, workload.sizes, by_size=True)
+        arrivals, sizes = workload.arrival_times[self.order], workload.sizes[self.order]
         self.stream = Stream(
-            arrivals=workload.arrival_times[self.order],
-            sizes=workload.sizes[self.order],
+            arrivals=arrivals,
+            sizes=sizes,
             completion=np.full(jobs, np.nan),
+            weights=_weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
         )
         sums = jobs if policy.is_calibrated else 1
         self.queue = Queue(
             number=np.empty(jobs, dtype=np.int64),
             work=np.empty(jobs),
-            weight=np.empty(sums),
             spread=np.empty(sums),
             lean=np.empty(sums),
             height=np.empty(sums),
@@ -163,3 +164,14 @@ class RankedLoop:
         rates = policy.rank_rates(jobs, room, self.run.servers, self.speedup)
         assert rates is not None
         return rates
+
+
+def _weigh_work(arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
+    """Return what a unit of work of each job counts in the calibration."""
+    log_sizes = np.log(sizes)
+    usual = np.cumsum(log_sizes) / np.arange(1, len(sizes) + 1)
+    joins = arrivals[1:] == arrivals[:-1]
+    if joins.any():  # of those that arrive at the same time, all know what the last one knows
+        lasts = np.flatnonzero(np.append(~joins, True))
+        usual = np.repeat(usual[lasts], np.diff(lasts, prepend=-1))
+    return calibration.weigh_sizes(log_sizes, usual) / sizes
