@@ -152,7 +152,7 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         ([*WHATIF, "--p", "fast"], "--p must be a number in (0, 1), uniform("),
         ([*WHATIF, "--p", "uniform(0.9,0.4)"], "--p must be uniform(LOW, HIGH) with 0 < LOW"),
         ([*WHATIF, "--window", "2d:5d"], "--window must be FROM..TO"),
-        ([*WHATIF, "--p", "0.7,0.9", "--plot", "x.png"], "--sensitivity need a single --p"),
+        ([*WHATIF, "--p", "0.7,0.9", "--plot", "x.png"], "--fractions need a single --p"),
         ([*WHATIF, "--csv", "no/x.csv", "--report", "x.html"], "no/x.csv: cannot be written"),
         (
             [*WHATIF, "--csv", "x.html", "--report", "x.html"],

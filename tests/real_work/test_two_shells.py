@@ -96,7 +96,11 @@ def test_run_is_steered_from_another_shell(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, f"{done.stderr}{(tmp_path / 'run.txt').read_text()}"
     assert hide_times(done.stdout) == PRINTED
-    ends = re.findall(r"^(\w+): (\w+) after", (tmp_path / "run.txt").read_text(), re.MULTILINE)
+    ends = re.findall(
+        r"^(\w+): (\w+)(?: by hesrpt cancel)? after",
+        (tmp_path / "run.txt").read_text(),
+        re.MULTILINE,
+    )
     assert {("endless", "cancelled"), ("photos", "done"), ("films", "done")} <= set(ends)
     jobs = json.loads(call("status", "s", "--json", cwd=tmp_path).stdout)["jobs"]
     assert [(job["name"], job["state"], job["done"]) for job in jobs] == [

@@ -88,9 +88,23 @@ def allocate(
     _settle(batch, line, order, start, last, rest, tied, held, rates)
     if batch.is_rising and last > start and held[last] < held[last - 1]:
         # Tied by rounding: a job that ends earlier must not hold less.
-        held[start : last + 1] = np.sort(held[start : last + 1])
-        rates[start : last + 1] = np.sort(rates[start : last + 1])
+        _sort_nearly_sorted(held, start, last)
+        _sort_nearly_sorted(rates, start, last)
     return start
+
+
+@compiled
+def _sort_nearly_sorted(array: FloatArray, first: int, last: int) -> None:
+    """Sort the entries from the first to the last by insertion.
+
+    ``np.sort`` takes seconds to compile, and live jobs wait for that when the first run starts.
+    """
+    for place in range(first + 1, last + 1):
+        entry, at = array[place], place
+        while at > first and array[at - 1] > entry:
+            array[at] = array[at - 1]
+            at -= 1
+        array[at] = entry
 
 
 @compiled

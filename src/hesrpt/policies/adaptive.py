@@ -159,7 +159,7 @@ class Adaptive(RankedPolicy):
         if focus == 1:
             return self._batch.row(jobs, servers, speedup, whole)
         speedup = speedup.on_whole_servers() if whole else speedup
-        batch = self._cache.values_by_rank(jobs, speedup, servers).values[:jobs]
+        batch = self._cache.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
         ranks = jobs * (np.arange(1, jobs + 1) / jobs) ** focus
         values = interpolate_values(batch, np.maximum(ranks, 1.0))
 

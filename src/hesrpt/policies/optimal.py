@@ -10,6 +10,7 @@ import numpy as np
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import FlowObjective, check_flow_objective, weight_of_each_job
 from hesrpt.optimal.recursion import JobValues, compute_job_values
+from hesrpt.optimal.whole_recursion import WholeValues, can_be_listed, compute_whole_values
 from hesrpt.policies.policy import State
 from hesrpt.policies.pricing import share_by_price
 from hesrpt.policies.ranked import RankedPolicy, RankRates, compute_rank_rates
@@ -34,27 +35,45 @@ class ValueCache:
     """
 
     def __init__(self) -> None:
-        self._by_rank: dict[tuple[Speedup, float], JobValues] = {}  # the latest use comes last
+        # The latest use comes last.
+        self._by_rank: dict[tuple[Speedup, float], JobValues | WholeValues] = {}
         self._of_list: tuple[IntArray, FloatArray, SpeedupVector, float, JobValues] | None = None
 
-    def values_by_rank(self, jobs: int, speedup: Speedup, servers: float) -> JobValues:
-        """Return the values of at least this many jobs with equal weights and one speedup."""
+    def values_by_rank(
+        self, jobs: int, speedup: Speedup, servers: float, whole: bool
+    ) -> JobValues | WholeValues:
+        """Return the values of at least this many jobs with equal weights and one speedup.
+
+        If jobs get ``whole`` servers, the speedup is that on whole servers.
+        """
         key = speedup, servers
         values = self._by_rank.pop(key, None)
         known = 0 if values is None else len(values.values)
         if values is None or known < jobs:
             weights = np.ones(max(jobs, 2 * known, 16))
             speedups = SpeedupVector.repeat(speedup, len(weights))
-            values = compute_job_values(speedups, servers, weights, values, known)
+            if whole and can_be_listed(len(weights), servers):
+                values = compute_whole_values(speedups, int(servers), weights)
+            else:
+                previous = values if isinstance(values, JobValues) else None
+                known = known if previous is not None else 0
+                values = compute_job_values(speedups, servers, weights, previous, known)
         self._by_rank[key] = values
         if len(self._by_rank) > _MAX_SPEEDUPS:
             del self._by_rank[next(iter(self._by_rank))]
         return values
 
     def values_of_list(
-        self, jobs: IntArray, weights: FloatArray, speedups: SpeedupVector, servers: float
-    ) -> JobValues:
-        """Return the values of jobs listed from the last to end to the first."""
+        self,
+        jobs: IntArray,
+        weights: FloatArray,
+        speedups: SpeedupVector,
+        servers: float,
+        whole: bool,
+    ) -> JobValues | WholeValues:
+        """Return the values of jobs listed from the last to end to the first, likewise."""
+        if whole and can_be_listed(len(jobs), servers):
+            return compute_whole_values(speedups, int(servers), weights)
         known, values = 0, None
         if self._of_list is not None and servers == self._of_list[3]:
             old_jobs, old_weights, old_speedups, _, values = self._of_list
@@ -102,7 +121,7 @@ class Optimal(RankedPolicy):
 
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         speedup = speedup.on_whole_servers() if whole else speedup
-        values = self._cache.values_by_rank(jobs, speedup, servers)
+        values = self._cache.values_by_rank(jobs, speedup, servers, whole)
         return values.allocate(jobs)[1][::-1]
 
     def rank_rates(
@@ -127,7 +146,7 @@ class Optimal(RankedPolicy):
             # The recursion would need all jobs that wait. Of many, it expects the same prices.
             return share_by_price(state, order, weights, 1.0)
         values = self._cache.values_of_list(
-            state.jobs[order], weights[order], speedups.take(order), state.servers
+            state.jobs[order], weights[order], speedups.take(order), state.servers, state.whole
         )
         start, allocation = values.allocate(len(order))
         held = np.zeros(len(state))
