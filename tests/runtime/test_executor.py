@@ -26,7 +26,7 @@ from hesrpt import InputError, JobError, Pool
 from hesrpt.runtime.executor import PoolExecutor
 
 
-@pytest.fixture(params=["local", "ray"])
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.slow)])
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
     options = {}
     if request.param == "ray":
@@ -35,6 +35,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
         yield created
 
 
+@pytest.mark.parametrize("pool", ["local", "ray"], indirect=True)
 def test_standard_executor_interface(pool: Pool) -> None:
     with pool.executor(name="calls") as executor:
         assert executor.submit(pow, 2, 10).result() == 1024

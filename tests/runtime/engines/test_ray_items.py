@@ -208,6 +208,7 @@ def test_closing_the_connection_fails_all_jobs(ray_address: str) -> None:
 # --- resources and environments ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_server_may_hold_more_than_one_core(ray_address: str) -> None:
     with Pool(engine="ray", address=ray_address, resources={"CPU": 1.5}) as pool:
         assert pool.servers == 2
@@ -215,6 +216,7 @@ def test_server_may_hold_more_than_one_core(ray_address: str) -> None:
         assert job.results() == [{"CPU": 1.5}]
 
 
+@pytest.mark.slow
 def test_runtime_environment_is_set_up_or_its_error_reported(ray_address: str) -> None:
     environment = {"env_vars": {"A": "b"}}
     with Pool(1, engine="ray", address=ray_address, runtime_env=environment) as pool:
