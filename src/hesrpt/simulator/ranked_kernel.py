@@ -32,6 +32,9 @@ from hesrpt.simulator.ranked_kernel_data import Queue, RankedState, RateTable, S
 # Why the loop has returned.
 DONE, NEEDS_RATES, PAUSED, STOPPED = range(4)
 
+# Loops over so many numbers, or a multiple, leave none to be handled one by one.
+_AT_A_TIME = 16
+
 # Virtual time starts again now and then, so that rounding errors do not accumulate.
 EVENTS_UNTIL_RESET = 1000
 
@@ -232,6 +235,10 @@ def _observe_work(
 ) -> None:
     """Add the work done to the sums of the jobs from one place to another."""
     usual = calibration.state[0].usual
+    # The processor handles so many at a time. What is added behind the last job does no harm: it is
+    # overwritten when a job takes that place.
+    stop = start + (stop - start + _AT_A_TIME - 1) // _AT_A_TIME * _AT_A_TIME
+    stop = min(stop, base.size - 1, queue.spread.size)
     # Loops over slices are faster, because numba knows that no index is negative.
     spreads, leans = queue.spread[start:stop], queue.lean[start:stop]
     heights = queue.height[start:stop]

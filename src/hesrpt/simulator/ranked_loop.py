@@ -133,7 +133,7 @@ class RankedLoop:
         """Return a table without rates; memory that is not used takes no space."""
         shape = self.levels, most + 1
         return RateTable(
-            base=np.empty(shape),
+            base=np.zeros(shape),  # the loop may read entries that are not set
             inverse=np.empty(shape),
             pace=np.empty(shape),
             speed=np.empty(shape),
