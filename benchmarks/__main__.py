@@ -107,15 +107,6 @@ def main() -> None:
     console = Console(highlight=False, soft_wrap=True)
     before = read_figures(FIGURES.read_text())
     machine, versions = describe_machine(), list_versions()
-    if (
-        options.update
-        and options.names
-        and (machine, versions) != (before.machine, before.versions)
-    ):
-        parser.error(
-            f"--update must run all benchmarks: {FIGURES.name} has ratios from {before.machine}, "
-            f"with {before.versions}; this is {machine}, with {versions}"
-        )
     ratios: dict[str, tuple[Ratio, ...]] = {}
     for name in options.names or BENCHMARKS:
         console.rule(name)

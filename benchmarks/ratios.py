@@ -190,11 +190,13 @@ def print_figures(console: Console, figures: Figures, before: Figures) -> None:
 def update_figures(figures: Figures, names: Iterable[str]) -> None:
     """Write ``figures.txt`` and the table of the page on benchmarks.
 
-    Benchmarks that were not run keep their ratios; ``names`` has all benchmarks in their order.
+    Benchmarks that were not run keep their ratios if those are from the same machine, with the same
+    versions. Otherwise they are dropped. ``names`` has all benchmarks in their order.
     """
-    before = read_figures(FIGURES.read_text()).ratios
-    now = figures.ratios
-    ratios = {name: now.get(name, before.get(name, ())) for name in names}
+    before = read_figures(FIGURES.read_text())
+    is_same = (before.machine, before.versions) == (figures.machine, figures.versions)
+    kept = before.ratios if is_same else {}
+    ratios = {name: figures.ratios.get(name, kept.get(name, ())) for name in names}
     merged = Figures(figures.machine, figures.versions, ratios)
     FIGURES.write_text(merged.to_text())
     PAGE.write_text(insert_table(PAGE.read_text(), merged))
