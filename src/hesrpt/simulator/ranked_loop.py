@@ -59,9 +59,10 @@ class RankedLoop:
         self.queue = Queue(
             number=np.empty(jobs, dtype=np.int64),
             work=np.empty(jobs),
-            spread=np.empty(sums),
-            lean=np.empty(sums),
-            height=np.empty(sums),
+            # Zeros, because the loop also adds to entries behind the last job.
+            spread=np.zeros(sums),
+            lean=np.zeros(sums),
+            height=np.zeros(sums),
         )
         self.levels = calibration.LEVELS + 1 if policy.is_calibrated else 1
         first = int(np.searchsorted(self.stream.arrivals, self.stream.arrivals[0], side="right"))
