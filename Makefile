@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test run-tests test-all cpython-tests chaos lint docs docs-serve paper bench clean
+.PHONY: demo test run-tests test-all test-paper cpython-tests chaos lint docs docs-serve paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -22,6 +22,10 @@ run-tests: $(VENV)/.test
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
 test-all: lint cpython-tests
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
+
+# Reproduces the paper at full size, and compares the result with docs/paper.
+test-paper: $(VENV)/.test
+	$(BIN)/pytest --quiet -m slow tests/paper
 
 # Kills the live scheduler and its processes at random; CHAOS='--seed 7 --kills 200' for another run.
 CHAOS ?= --seed 1 --kills 1000
