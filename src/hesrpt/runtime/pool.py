@@ -323,15 +323,16 @@ class Pool:
             for job in jobs:
                 if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
-            too_wide = {job: error for job in jobs if (error := _check_width(job.spec, engine))}
-            for job, error in too_wide.items():
+            problems = self._registry.find_missing(jobs)
+            problems |= {job: error for job in jobs if (error := _check_width(job.spec, engine))}
+            for job, error in problems.items():
                 if not job.spec.is_submitted:
                     raise InputError(f"job {job.name!r}: {error}")
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
-            for job, error in too_wide.items():
+            for job, error in problems.items():
                 self._driver.cancel(job, error)  # whoever submitted it is not here
         return handles
 
