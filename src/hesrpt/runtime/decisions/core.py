@@ -19,7 +19,7 @@ Events are handled here. Which items start and stop then is in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -54,6 +54,7 @@ from hesrpt.runtime.decisions.events import (
     WeightChanged,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
+from hesrpt.runtime.decisions.item_resources import ResourceStock
 from hesrpt.runtime.decisions.predecessors import Predecessors
 from hesrpt.runtime.decisions.retries import (
     describe_failed_items,
@@ -68,7 +69,11 @@ class Core:
     """The state of the scheduler, advanced by :meth:`handle`."""
 
     def __init__(
-        self, servers: int, policy: PolicyLike = "hesrpt", batch_seconds: float = 0.0
+        self,
+        servers: int,
+        policy: PolicyLike = "hesrpt",
+        batch_seconds: float = 0.0,
+        resources: Mapping[str, float] | None = None,
     ) -> None:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
@@ -77,6 +82,7 @@ class Core:
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
+        self.stock = ResourceStock(resources)  # what items need besides servers
         self.groups: dict[str, Group] = {}  # of which something was said
         self.predecessors = Predecessors()
         self.planned_at = -inf
@@ -225,6 +231,7 @@ class Core:
             items_read=0 if is_read_later else None,
             is_exhausted=not is_read_later,
             max_width=self.max_width,
+            stock=self.stock,
             tally=self._dispatcher.tally,
         )
         if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:

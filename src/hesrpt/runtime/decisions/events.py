@@ -190,6 +190,7 @@ class Start:
     item: int
     servers: int = 1
     next_items: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
 
     @property
     def items(self) -> tuple[int, ...]:
