@@ -36,7 +36,7 @@ from hesrpt.runtime.messages import (
     Message,
     MessageQueue,
 )
-from hesrpt.runtime.steering import RequestReceived, check_pausable
+from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
@@ -140,13 +140,9 @@ class Driver:
         self.check_process()
         with self.condition:
             self.raise_failure()
-            before = self._run.groups.get(name, PLAIN_GROUP)
-            after = change(before)
-            if after.is_paused and not before.is_paused:
-                for job in self.jobs.values():
-                    if job.spec.group == name and not job.has_ended:
-                        check_pausable(job, self.engine)
-            self._run.change_group(name, after)
+            group = change(self._run.groups.get(name, PLAIN_GROUP))
+            self._run.check_group_change(name, group)
+            self._run.change_group(name, group)
         self.send(GroupSteered(name))
 
     def retry(self, job: LiveJob) -> None:

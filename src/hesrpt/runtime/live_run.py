@@ -55,7 +55,7 @@ from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.steering import RequestReceived, obey
+from hesrpt.runtime.steering import RequestReceived, check_pausable, obey, obey_for_group
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
@@ -167,7 +167,8 @@ class LiveRun:
         events += self._check_capacity()
         commands = self._carry_out(self.core.apply(*events))
         for received in requests:  # by now, the core knows which jobs have arrived and ended
-            changes = self._obey(received.job, received.request)
+            asked, request = received
+            changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
             events += changes
             commands += self._carry_out(self.core.apply(*changes))
         commands += self._carry_out(self.core.decide(self.now))
@@ -210,6 +211,7 @@ class LiveRun:
                 servers=self.core.servers,
                 planned={self.jobs[job.name].number: job.planned for job in self.core.list_first()},
                 ends={self.jobs[name].number: end for name, end in ends if name in active},
+                resources=self.core.stock.describe(),
             )
         )
 
@@ -354,10 +356,12 @@ class LiveRun:
 
     def change_group(self, name: str, group: Group) -> None:
         """Change what holds for the jobs of a group; :meth:`react` has to be told."""
+        jobs = [job for job in self.jobs.values() if job.spec.group == name]
+        if jobs and group != self.groups.get(name, PLAIN_GROUP):
+            group = replace(group, was_changed=True)
         self.groups[name] = group
-        for job in self.jobs.values():
-            if job.spec.group == name:
-                job.group = group
+        for job in jobs:
+            job.group = group
 
     def _steer_group(self, name: str) -> list[Event]:
         """Record what holds for the jobs of a group; return it as events."""
@@ -401,6 +405,27 @@ class LiveRun:
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
         return self._steer(job)
+
+    def _obey_for_group(self, request: Request) -> list[Event]:
+        """Do what another process has asked for about a group, and record the answer."""
+        assert request.group is not None
+        name = request.group
+        before = self.groups.get(name, PLAIN_GROUP)
+        after, text = obey_for_group(before, request)
+        try:
+            self.check_group_change(name, after)
+        except InputError as refusal:
+            self.recorder.answer(Answer(request.number, True, str(refusal)))
+            return []
+        self.recorder.answer(Answer(request.number, False, text))
+        self.change_group(name, after)
+        return self._steer_group(name)
+
+    def check_group_change(self, name: str, group: Group) -> None:
+        """Raise an error if a group is to be paused, but a job of it cannot be."""
+        for job in self.jobs.values() if group.is_paused else ():
+            if job.spec.group == name and not job.is_paused and not job.has_ended:
+                check_pausable(job, self.engine)
 
     def _check_capacity(self) -> list[Event]:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,8 @@ from hesrpt.display.progress import Progress
 from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.decisions.groups import Group, check_group_name
+from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
+from hesrpt.runtime.decisions.item_resources import describe_amount, describe_number
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.driver import PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
@@ -321,7 +322,8 @@ class Pool:
                 if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
             problems = self._registry.find_missing(jobs)
-            problems |= {job: error for job in jobs if (error := _check_width(job.spec, engine))}
+            for check in (_check_width, _check_resources):
+                problems |= {job: error for job in jobs if (error := check(job.spec, engine))}
             for job, error in problems.items():
                 if not job.spec.is_submitted:
                     raise InputError(f"job {job.name!r}: {error}")
@@ -357,6 +359,11 @@ class Pool:
         """
         weight = check_positive("weight", weight)
         self._change_group(group, lambda before: replace(before, weight=weight))
+
+    def give_group_weights(self, weights: Mapping[str, float]) -> None:
+        """Give groups the weights in a jobs file, unless they were changed since it last did."""
+        for name, weight in weights.items():
+            self._change_group(name, partial(give_weight, weight=weight))
 
     def pause_group(self, group: str) -> None:
         """Pause all jobs of a group, also those that come later: see :meth:`Job.pause`."""
@@ -539,3 +546,18 @@ def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     return (
         f"it needs at least {format_count(spec.min_servers, 'server')}, but there are only {most:g}"
     )
+
+
+def _check_resources(spec: JobSpec, engine: Engine) -> str | None:
+    """Return why a job can never start, if an item needs more of a resource than there is."""
+    totals = engine.resource_totals()
+    for kind, amount in spec.resources.items():
+        if kind not in totals:
+            return (
+                f"each item needs {describe_amount(kind, amount)}, but how much there is was not "
+                f"said: use resources={{{kind!r}: …}}, or --resources {kind}=…"
+            )
+        if amount > totals[kind]:
+            total = describe_number(kind, totals[kind])
+            return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
+    return None

@@ -125,10 +125,13 @@ class Request:
     spec: JobSpec | None = None  # of the job to add
     job: int | None = None  # the number of the job to change
     submission: int | None = None  # the request that added it, if it had no number yet
-    weight: float | None = None  # that the job is to have
+    weight: float | None = None  # that the job or the group is to have
+    group: str | None = None  # the group to change, instead of a job
 
     def is_about(self, record: JobRecord) -> bool:
         """Return whether it asks for a change of this job."""
+        if self.group is not None:
+            return False
         if self.submission is not None:
             return self.submission == record.spec.submission
         return self.job == record.number
