@@ -44,6 +44,11 @@ def status(
                 "waits_for": run_status.list_unfinished(job),
                 "waits_because": run_status.explain_wait(job),
                 "resources": dict(job.spec.resources),
+                "hooks": [
+                    {"target": call.target, "attempts": call.attempts, "error": call.error}
+                    for call in run_status.hooks
+                    if call.job == job.number
+                ],
                 "failed_attempts": job.failures,
                 "failed_items": failures_as_json(job.failed_items),
             }

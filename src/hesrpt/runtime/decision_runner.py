@@ -9,6 +9,7 @@ from dataclasses import replace
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
     Admit,
+    CallHook,
     Command,
     Continue,
     Drop,
@@ -43,8 +44,9 @@ class DecisionRunner:
         memory: RunMemory,
         publication: Publication,
         open_source: Callable[[LiveJob], None],
+        prepare_hook: Callable[[LiveJob, CallHook], None],
     ) -> None:
-        self._open_source = open_source
+        self._open_source, self._prepare_hook = open_source, prepare_hook
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
         self._attempts, self._memory, self._publication = attempts, memory, publication
 
@@ -73,6 +75,9 @@ class DecisionRunner:
                 self._attempts.give_up(job, command)
             case Reopen():
                 self._reopen(job, now)
+            case CallHook():
+                if job.choose_end(now, command.error) == now:  # else, it was called then
+                    self._prepare_hook(job, command)
             case Finish():
                 self._finish(job, command.error, now)
 

@@ -286,6 +286,7 @@ class Driver:
             with ExitStack() as at_end:
                 if self.journal is not None:
                     at_end.callback(self.journal.close)
+                at_end.callback(self._run.close_hooks)
                 at_end.callback(self.engine.close)
                 while not self._has_to_end():
                     self._step()

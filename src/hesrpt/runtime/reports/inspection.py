@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.decisions.kinds import LearnedRun
@@ -39,6 +40,7 @@ class RunStatus:
     time: float = 0.0  # seconds since the run began, when the scheduler wrote something last
     progress: RunProgress = NO_PROGRESS  # what the scheduler plans and predicts
     settings: Mapping[str, Group] = field(default_factory=dict)  # of groups, by their names
+    hooks: Sequence[HookCall] = ()  # that are to be called, or have failed
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -195,6 +197,7 @@ def read_status(directory: Path) -> RunStatus:
             settings=read_groups(_get_value(journal, "groups", None)),
             jobs=_read_records(journal),
             requests=requests,
+            hooks=journal.hooks.read(),
         )
 
 

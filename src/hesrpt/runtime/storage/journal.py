@@ -24,6 +24,7 @@ from hesrpt.runtime.storage.journal_entries import (
     StoredResult,
 )
 from hesrpt.runtime.storage.journal_failures import FailureTable
+from hesrpt.runtime.storage.journal_hooks import HOOK_COLUMNS, HookTable
 from hesrpt.runtime.storage.journal_items import ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
 from hesrpt.runtime.storage.journal_requests import RequestTable
@@ -58,6 +59,7 @@ class Journal:
         self._items = ItemTable(self._database, self._jobs, directory)
         self.requests = RequestTable(self._database)
         self._failures = FailureTable(self._database)
+        self.hooks = HookTable(self._database)
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
@@ -110,6 +112,7 @@ class Journal:
         self._discard_damaged("learned", "number", LEARNED_COLUMNS)
         self.requests.reset()
         self._discard_damaged("failures", "number", FAILURE_COLUMNS)
+        self._discard_damaged("hooks", "number", HOOK_COLUMNS)
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
         times += [holding.time for holding in holdings]
@@ -171,6 +174,7 @@ class Journal:
             run_all("DELETE FROM failures WHERE job = ?", _wrap(changes.jobs_to_redo))
             self.requests.answer(connection, changes.answers)
             self._failures.write(connection, changes.failed_attempts)
+            self.hooks.write(connection, changes.hooks)
             holdings = map(create_holding_row, changes.holdings)
             run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)
             learned = map(create_learned_row, changes.learned_runs)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
@@ -170,6 +171,7 @@ class Changes:
     holdings: list[Holding] = field(default_factory=list)
     learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones
     forgotten_runs: list[int] = field(default_factory=list)
+    hooks: list[HookCall] = field(default_factory=list)  # new ones, and changed ones
     values: dict[str, float | str] = field(default_factory=dict)  # of the run as a whole
 
     def __bool__(self) -> bool:
