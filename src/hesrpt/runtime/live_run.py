@@ -261,6 +261,33 @@ class LiveRun:
         self.recorder.forget_jobs({job.number for job in old})
         self._forget_above = len(self.jobs) + _FORGOTTEN_AT_ONCE
 
+    def release_jobs(self, numbers: Iterable[int], forget: Callable[[int, str], bool]) -> list[int]:
+        """Forget jobs that are removed from the journal; return the numbers of those forgotten.
+
+        Jobs stay that go on, or for which others wait. ``forget`` asks for the rest of the pool.
+        """
+        assert self.journal is not None
+        live = {job.number: job for job in self.jobs.values()}
+        wanted = {name for job in live.values() if not job.has_ended for name in job.spec.after}
+        names = {end.number: end.name for end in self.journal.read_ends()}
+        released = []
+        for number in numbers:
+            job, name = live.get(number), names.get(number)
+            if name is None or name in wanted:
+                continue
+            if job is not None and (not job.has_ended or job.is_to_be_retried):
+                continue
+            if not forget(number, name):
+                continue
+            if job is not None:
+                job.source.close()
+                self._memory.end_run(job)
+                del self.jobs[name]
+            self.core.forget(name)
+            released.append(number)
+        self.recorder.forget_jobs(set(released))
+        return released
+
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""
         for job in self.jobs.values():

@@ -21,6 +21,7 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
 from hesrpt.runtime.decisions.item_resources import describe_amount, describe_number
+from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.driver import PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
@@ -94,6 +95,9 @@ class Pool:
     learned
         The state directory of another run. Jobs are planned with what its jobs of the same kind
         have taught, unless ``state`` holds a run that has learned something itself.
+    retention
+        Remove jobs that have ended from ``state``, with their results and their output, once they
+        are old or too many. The results of a job that was removed cannot be read any more.
     engine
         Where items run: "local" for this machine, "ray" for a Ray cluster, the name of an engine
         that another package adds, or an engine object such as ``RayEngine(address="auto")`` of
@@ -111,6 +115,7 @@ class Pool:
         resume: bool = False,
         on_change: OnChange = "error",
         learned: str | Path | None = None,
+        retention: Retention | None = None,
         engine: str | Engine = "local",
         **engine_options: Any,
     ) -> None:
@@ -131,6 +136,10 @@ class Pool:
             self._adding = threading.Lock()
             self._is_closed = False
             self._registry = JobRegistry(driver.journal, on_change, driver.jobs)
+            if retention is not None:
+                if driver.journal is None:
+                    raise InputError("retention= needs state=, the directory to remove jobs from")
+                driver.keep_only(retention, self._registry.forget)
             driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(Lease(driver))
             start_driver(driver)  # from now on, it adds jobs that other processes submit

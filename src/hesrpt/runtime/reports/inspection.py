@@ -228,6 +228,8 @@ def read_report(directory: Path) -> RunReport:
         obstacle = f"job {active[0]!r} has not ended" if active else None
         if journal.get_value("policy_changed", 0):
             obstacle = "the run was resumed with another policy"
+        if journal.get_value("were_jobs_removed", 0):
+            obstacle = "old jobs were removed"
         history = RunHistory(
             policy=str(journal.get_value("policy")),
             servers=servers,

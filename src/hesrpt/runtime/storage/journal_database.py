@@ -40,6 +40,8 @@ CREATE TABLE holdings (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, job INTEGER NOT NULL,
     servers INTEGER NOT NULL, checksum BLOB NOT NULL
 );
+CREATE INDEX failures_by_job ON failures (job);
+CREATE INDEX holdings_by_job ON holdings (job);
 CREATE TABLE requests (
     number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, job INTEGER, submission INTEGER,
     spec TEXT, weight REAL, job_group TEXT, checksum BLOB NOT NULL

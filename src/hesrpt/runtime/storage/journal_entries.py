@@ -68,6 +68,15 @@ class JobRecord:
         return replace(self, spec=spec, ended=None, error=None)
 
 
+class JobEndEntry(NamedTuple):
+    """When a job has ended, and for which jobs it waits."""
+
+    number: int
+    name: str
+    ended: float | None  # None: it has not
+    after: Sequence[str]
+
+
 class FinishedItem(NamedTuple):
     """An item that is done."""
 
