@@ -247,6 +247,8 @@ class Engine(ABC):
     can_resize: bool = False
     #: Whether :meth:`suspend` can suspend a running command.
     can_suspend: bool = False
+    #: Whether :meth:`request_servers` may change the number of servers.
+    can_grow: bool = False
     #: Whether results can stay on the node that computed them.
     can_keep_results: bool = False
     #: Whether workers are replaced after a call of a function whose ``needs_new_worker`` is True.
