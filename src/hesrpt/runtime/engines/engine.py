@@ -192,6 +192,11 @@ class Outcome:
     is_lost: bool = False
     was_started: bool = True  # False for a lost item that certainly never ran
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the item ended without an error."""
+        return self.error is None and not self.is_lost
+
 
 class FinishedItems(NamedTuple):
     """Several items of a batch that have ended with results, in ascending order."""
@@ -259,9 +264,17 @@ class Engine(Protocol):
         """
 
     def stop(self, job: str, item: int) -> None:
-        """Stop an item, without waiting for its end; its outcome will not be reported.
+        """Stop an item, without waiting for its end.
 
-        The item may be started again at once: the engine waits until the stopped one is gone.
+        It is reported only if it was done before it could be stopped. The item may be started again
+        at once: the engine waits until the stopped one is gone, and if that turns out to be done,
+        this is the outcome.
+        """
+
+    def is_stopping(self, job: str) -> bool:
+        """Return whether stopped items of a job are not gone yet, or have still to be reported.
+
+        :meth:`wait_for_outcomes` returns as soon as that is no longer so.
         """
 
     def resize(self, job: str, item: int, servers: int) -> None:
@@ -285,8 +298,11 @@ class Engine(Protocol):
     def wake(self) -> None:
         """Make :meth:`wait_for_outcomes` return immediately."""
 
-    def close(self) -> None:
-        """Stop everything that is running and leave no process behind."""
+    def close(self) -> Sequence[Outcome | FinishedItems]:
+        """Stop everything that is running, and leave no process behind.
+
+        Returns the outcomes of items that were done before they could be stopped.
+        """
 
     def close_after_fork(self) -> None:
         """In a process forked from the engine's: close its files, and affect nothing else."""

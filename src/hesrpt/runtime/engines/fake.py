@@ -82,6 +82,9 @@ class FakeEngine:
         self._running.pop((job, item), None)
         self._suspended.pop((job, item), None)
 
+    def is_stopping(self, job: str) -> bool:
+        return False  # it takes no time
+
     def suspend(self, job: str, item: int) -> None:
         number = self._running.pop((job, item), None)
         for end in self._ends:
@@ -120,5 +123,6 @@ class FakeEngine:
     def close_after_fork(self) -> None:
         """Do nothing: there are no files."""
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome]:
         self._running.clear()
+        return []

@@ -205,6 +205,11 @@ class WorkerProcess:
         self.groups.extend(groups)
         self.channel.flush()
 
+    @property
+    def stopped_jobs(self) -> set[str]:
+        """The jobs with items that were stopped, and may have ended before."""
+        return {group.job for group in self.groups if group.has_stopped_items}
+
     def withdraw(self) -> list[ItemGroup]:
         """Take back the groups that it has not started, and return them."""
         self._generation = (self._generation + 1) % 256
