@@ -127,15 +127,6 @@ class PythonTasks(Mapping[int, Task]):
             keep_results=task.keep_result,
         )
 
-    def list_logs(self) -> tuple[str, ...] | None:
-        """Return the paths of the logs of all items, if they have logs."""
-        if self.logs is None:
-            return None
-        prefix, suffix = self.logs
-        if suffix is None:
-            return (prefix,)
-        return tuple([f"{prefix}{number}{suffix}" for number in self.numbers])
-
     def slice(self, start: int, stop: int) -> PythonTasks:
         """Return a part of the batch."""
         return self._copy(self.numbers[start:stop], self.arguments[start:stop])
