@@ -268,13 +268,16 @@ class LiveRun:
             contents = repeat(b"") if is_delivered else results
             self.recorder.add_finished_items(
                 map(
-                    FinishedItem,
-                    repeat(job.number),
-                    map(job.source.get_key, items),
-                    items,
-                    durations,
-                    repeat(now),
-                    contents,
+                    FinishedItem._make,
+                    zip(
+                        repeat(job.number),
+                        job.source.get_keys(items),
+                        items,
+                        durations,
+                        repeat(now),
+                        contents,
+                        strict=False,
+                    ),
                 )
             )
         else:

@@ -17,7 +17,7 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 5
+_VERSION = 6
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
