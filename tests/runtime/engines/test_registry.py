@@ -42,8 +42,8 @@ class SmallestEngine(Engine):
     def wake(self) -> None:
         pass
 
-    def close(self) -> None:
-        self.outcomes.clear()
+    def close(self) -> list[Outcome]:
+        return self.outcomes
 
 
 @pytest.fixture
