@@ -154,11 +154,12 @@ class SteppedEngine(FakeEngine):
         with self.changed:
             self.is_woken = True
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome]:
         with self.changed:
             self.is_closed = True
             self.running.clear()
             self.changed.notify_all()
+        return []
 
 
 class GuidedItems:

@@ -180,6 +180,7 @@ class LiveRun:
             events += self._handle_message(message)
         events += self._check_capacity()
         commands = self._carry_out(self.core.apply(*events))
+        self._runner.finish_jobs(self.now)
         for received in requests:  # by now, the core knows which jobs have arrived and ended
             asked, request = received
             changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
@@ -288,6 +289,13 @@ class LiveRun:
         self.recorder.forget_jobs(set(released))
         return released
 
+    def record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
+        """Record what was done when the engine was closed; nothing starts any more."""
+        self._carry_out(
+            self.core.apply(*(self._handle_outcome(each, self.now) for each in outcomes))
+        )
+        self._runner.finish_jobs(self.now)
+
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""
         for job in self.jobs.values():
@@ -329,13 +337,16 @@ class LiveRun:
             contents = repeat(b"") if is_delivered else results
             self.recorder.add_finished_items(
                 map(
-                    FinishedItem,
-                    repeat(job.number),
-                    map(job.source.get_key, items),
-                    items,
-                    durations,
-                    repeat(now),
-                    contents,
+                    FinishedItem._make,
+                    zip(
+                        repeat(job.number),
+                        job.source.get_keys(items),
+                        items,
+                        durations,
+                        repeat(now),
+                        contents,
+                        strict=False,
+                    ),
                 )
             )
         else:
@@ -464,7 +475,8 @@ class LiveRun:
     def _retry(self, job: LiveJob) -> list[Event]:
         """Return the events that let failed items run again, or a job that was cancelled go on."""
         self.retries += 1
-        if self.core.can_retry(job.name) or job.source.is_closed:
+        is_ending = job.source.is_closed or self._runner.is_finishing(job)
+        if self.core.can_retry(job.name) or is_ending:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
         job.reopen()  # it was cancelled in an earlier run
         job.spec = replace(job.spec, was_reopened=True)
