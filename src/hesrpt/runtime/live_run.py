@@ -1,7 +1,7 @@
 """A run while it happens: turns outcomes and messages into events for the core.
 
 The core decides what to do, :mod:`~hesrpt.runtime.decision_runner` does it, and the driver says
-when: there are no threads here.
+when: nothing here waits for another thread.
 """
 
 from __future__ import annotations
