@@ -44,7 +44,7 @@ class DecisionRunner:
         memory: RunMemory,
         publication: Publication,
         open_source: Callable[[LiveJob], None],
-        prepare_hook: Callable[[LiveJob, CallHook], None],
+        prepare_hook: Callable[[LiveJob, CallHook, float], None],
     ) -> None:
         self._open_source, self._prepare_hook = open_source, prepare_hook
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
@@ -103,7 +103,7 @@ class DecisionRunner:
         """Do what is to be done because a job has ended, unless it had ended like this before."""
         for command in self._hooks.pop(job, ()):
             if job.choose_end(now, command.error) == now:
-                self._prepare_hook(job, command)
+                self._prepare_hook(job, command, now)
 
     def _reserve(
         self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
