@@ -144,8 +144,9 @@ def test_groups_are_steered_from_the_shell(tmp_path: Path) -> None:
         assert job.results() == [1]
     with Pool(1, state=state, resume=True) as pool:
         assert (pool.groups["g"].weight, pool.groups["g"].is_paused) == (4.0, False)
+        pool.pause_group("g")
         gated = pool.map(abs, [-1], group="g", name="gated")
-        gated.pause()
+        _wait_for_state(gated.name, state, "paused")
         assert run.invoke(app, ["cancel", str(state), "--group", "g"]).exit_code == 0
         assert gated.wait(30)
         assert gated.state == "cancelled"

@@ -44,12 +44,13 @@ class DecisionRunner:
         memory: RunMemory,
         publication: Publication,
         open_source: Callable[[LiveJob], None],
-        prepare_hook: Callable[[LiveJob, CallHook], None],
+        prepare_hook: Callable[[LiveJob, CallHook, float], None],
     ) -> None:
         self._open_source, self._prepare_hook = open_source, prepare_hook
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
         self._attempts, self._memory, self._publication = attempts, memory, publication
         self._finishing: dict[LiveJob, Finish] = {}  # whose stopped items are not gone yet
+        self._hooks: dict[LiveJob, list[CallHook]] = {}  # of jobs that are about to end
 
     def carry_out(self, command: Command, now: float) -> None:
         """Carry out a command."""
@@ -77,8 +78,9 @@ class DecisionRunner:
             case Reopen():
                 self._reopen(job, now)
             case CallHook():
-                if job.choose_end(now, command.error) == now:  # else, it was called then
-                    self._prepare_hook(job, command)
+                self._hooks.setdefault(job, []).append(command)
+                if job not in self._finishing:
+                    self._call_hooks(job, now)
             case Finish():
                 self._finishing[job] = command
                 self.finish_jobs(now)
@@ -95,6 +97,13 @@ class DecisionRunner:
         gone = [job for job in self._finishing if not self._engine.is_stopping(job.name)]
         for job in gone:
             self._finish(job, self._finishing.pop(job).error, now)
+            self._call_hooks(job, now)
+
+    def _call_hooks(self, job: LiveJob, now: float) -> None:
+        """Do what is to be done because a job has ended, unless it had ended like this before."""
+        for command in self._hooks.pop(job, ()):
+            if job.choose_end(now, command.error) == now:
+                self._prepare_hook(job, command, now)
 
     def _reserve(
         self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
@@ -124,6 +133,7 @@ class DecisionRunner:
         job.failures.clear()
         job.reopen()
         self._finishing.pop(job, None)
+        self._hooks.pop(job, None)
         self._publication.remove_end(job)
         job.spec = replace(job.spec, retried=job.spec.retried + 1)
         self._recorder.update_job(job.to_record())

@@ -286,7 +286,7 @@ class DaskEngine(Engine):
             while True:
                 yield self._events.get_nowait()
 
-    def close(self) -> list[Outcome]:
+    def close(self) -> list[Outcome | FinishedItems]:
         self._queue.clear()
         self._batches.clear()
         self.connection.close()
