@@ -78,10 +78,10 @@ def run_batch(pickled_request: bytes, function: bytes | None, *results: Any) -> 
     The function comes pickled, unless this worker has received it before.
     """
     request: BatchRequest = pickle.loads(pickled_request)
-    batch = None
-    if request.process == PROCESS:
-        agent = _open_agent(request.agent)
-        batch = agent.add(request, function, results)
+    if request.process != PROCESS:
+        return BatchReport(other_process=PROCESS)
+    agent = _open_agent(request.agent)
+    batch = agent.add(request, function, results)
     return BatchReport(was_refused=True) if batch is None else agent.wait(batch, request.key)
 
 

@@ -387,6 +387,11 @@ class DaskEngine(Engine):
         if report is None:
             yield from self._handle_failed_task(batch, error)
             return
+        if report.other_process is not None:
+            # The worker was restarted at the same address: it is a new one.
+            self._bury(batch.worker)
+            self.table.remove(batch.worker)
+            return
         self._write_logs(batch, report)
         for outcome in report.outcomes:
             yield from self._report(batch, outcome, references or {})
