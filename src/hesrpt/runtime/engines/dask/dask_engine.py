@@ -278,12 +278,13 @@ class DaskEngine(Engine):
             while True:
                 yield self._events.get_nowait()
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome | FinishedItems]:
         self._queue.clear()
         self._batches.clear()
         self.connection.close()
         if self._scaling is not None:
             self._scaling.close()
+        return []
 
     def _next_deadline(self) -> float:
         """Return when there is something to do even if nothing happens."""
