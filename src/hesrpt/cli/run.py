@@ -97,8 +97,8 @@ def run(
             metavar="NAME",
             autocompletion=complete_engine,
             rich_help_panel=_ENGINE_PANEL,
-            help="Where to run: local (this machine), ray (a Ray cluster), or an engine that "
-            "another package adds.",
+            help="Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
+            "or an engine that another package adds.",
         ),
     ] = "local",
     engine_option: Annotated[

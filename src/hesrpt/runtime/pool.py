@@ -99,9 +99,9 @@ class Pool:
         Remove jobs that have ended from ``state``, with their results and their output, once they
         are old or too many. The results of a job that was removed cannot be read any more.
     engine
-        Where items run: "local" for this machine, "ray" for a Ray cluster, the name of an engine
-        that another package adds, or an engine object such as ``RayEngine(address="auto")`` of
-        :mod:`hesrpt.engines`. The pool closes the engine.
+        Where items run: "local" for this machine, "ray" or "dask" for a cluster, the name of an
+        engine that another package adds, or an engine object such as
+        ``RayEngine(address="auto")`` of :mod:`hesrpt.engines`. The pool closes the engine.
     **engine_options
         The options of an engine that is given by name, such as ``address="auto"``.
     """
