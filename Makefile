@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test run-tests test-all cpython-tests chaos lint docs docs-serve paper bench clean
+.PHONY: demo test run-tests test-all test-slurm cpython-tests chaos lint docs docs-serve paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -22,6 +22,11 @@ run-tests: $(VENV)/.test
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
 test-all: lint cpython-tests
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
+
+# The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
+test-slurm: $(VENV)/.test
+	@sh .ci/install-slurm
+	$(BIN)/pytest --quiet -m slurm tests
 
 # Kills the live scheduler and its processes at random; CHAOS='--seed 7 --kills 200' for another run.
 CHAOS ?= --seed 1 --kills 1000
