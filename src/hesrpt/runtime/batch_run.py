@@ -6,10 +6,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
@@ -37,8 +38,7 @@ class RunOptions:
     on_change: OnChange = "error"
     learned: Path | None = None
     engine: str = "local"
-    address: str | None = None
-    resources: Mapping[str, float] | None = None
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run_jobs(
@@ -76,8 +76,7 @@ def _create_pool(options: RunOptions) -> Pool:
         on_change=options.on_change,
         learned=options.learned,
         engine=options.engine,
-        address=options.address,
-        resources=options.resources,
+        **options.engine_options,
     )
     if options.state is None or not holds_run(options.state):
         with suppress(StateExistsError):  # another scheduler has just created it
