@@ -129,9 +129,7 @@ class SharedClient:
         columns = [list(iterable) for iterable in iterables]
         if len(set(map(len, columns))) != 1:
             lengths = ", ".join(str(len(column)) for column in columns) or "none"
-            raise InputError(
-                f"must be iterables of one length, got {lengths}", argument="iterables"
-            )
+            raise InputError(f"must have the same length, got {lengths}", argument="iterables")
 
         def submit(job: str, numbers: Sequence[int]) -> list[DaskFuture]:
             chosen = [[column[number] for number in numbers] for column in columns]
@@ -139,7 +137,7 @@ class SharedClient:
             futures: list[DaskFuture] = self.client.map(function, *chosen, key=keys, pure=False)
             return futures
 
-        given_name: str = name or getattr(function, "__name__", "map")
+        given_name = name or str(getattr(function, "__name__", "map"))
         return self._announce(SharedJob(self, given_name, submit, len(columns[0])), size, weight)
 
     def compute(
