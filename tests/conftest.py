@@ -138,3 +138,12 @@ def start_cluster(ray_directory: Path) -> Iterator[Callable[[int], Any]]:
 def ray_address(start_cluster: Callable[[int], Any]) -> str:
     """Return the address of a cluster with one node of four CPUs."""
     return str(start_cluster(4).address)
+
+
+@pytest.fixture(scope="session")
+def dask_address() -> Iterator[str]:
+    """Return the address of a Dask cluster with two workers of two threads."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address

@@ -24,6 +24,7 @@ from hesrpt.runtime.engines.engine import (
     Engine,
     FinishedItems,
     Outcome,
+    PackedFunction,
     PythonTasks,
     Task,
 )
@@ -87,7 +88,10 @@ class LocalEngine(Engine):
         return self.resources
 
     def pack_function(self, function: Any) -> Any:
-        packed = pack_for_many(function)
+        return self.register_function(pack_for_many(function))
+
+    def register_function(self, packed: PackedFunction) -> PackedFunction:
+        """Return a packed function that workers will forget when nobody refers to it any more."""
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
         weakref.finalize(packed, close_all, packed.all_fds).atexit = False
         return packed
