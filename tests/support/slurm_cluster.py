@@ -119,6 +119,13 @@ class SlurmCluster:
         """Start the daemon of a node."""
         self._start_daemon("slurmd", "-D", "-f", str(self.config), "-N", node, name=node)
 
+    def restart_nodes(self) -> None:
+        """Start the daemons of the nodes that were killed, and wait until all nodes are idle."""
+        for node in self.nodes:
+            if node not in self._daemons:
+                self.start_node(node)
+        wait_until(lambda: self._find_idle_nodes() == set(self.nodes))
+
     def kill_node(self, node: str) -> None:
         """Kill the daemon of a node and everything that runs there, as if it lost its power."""
         daemon = self._daemons.pop(node)

@@ -23,13 +23,11 @@ def create_table(*names: str, settings: PilotSettings = SETTINGS) -> PilotTable:
     for name in names:
         table.add(name, 0.0)
     table.observe_workers(dict.fromkeys(names, 1), 0.0)
-    table.observe_jobs({name: (SlurmState.RUNNING, 1000.0) for name in names}, 0.0)
+    table.observe_jobs(dict.fromkeys(names, (SlurmState.RUNNING, 1000.0)), 0.0)
     return table
 
 
-@pytest.mark.parametrize(
-    ("demand", "pilots"), [(0, 0), (1, 1), (2, 1), (3, 2), (6, 3), (100, 3)]
-)
+@pytest.mark.parametrize(("demand", "pilots"), [(0, 0), (1, 1), (2, 1), (3, 2), (6, 3), (100, 3)])
 def test_pilots_follow_demand(demand: int, pilots: int) -> None:
     assert PilotTable(SETTINGS).decide(demand, 0.0) == PilotChanges(pilots)
 

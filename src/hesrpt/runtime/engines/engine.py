@@ -215,6 +215,8 @@ class Engine(ABC):
 
     #: Seconds of work to send to a server at once; 0 sends one item at a time.
     batch_seconds: float = 0.0
+    #: Whether the number of servers follows :meth:`request_servers` down, not only up.
+    follows_demand: bool = False
     #: Whether :meth:`resize` can change the servers of a running command.
     can_resize: bool = False
     #: Whether :meth:`suspend` can suspend a running command.

@@ -22,9 +22,14 @@ ENGINES = {
     "local": "hesrpt.runtime.engines.local:LocalEngine",
     "ray": "hesrpt.runtime.engines.ray.ray_engine:RayEngine",
     "dask": "hesrpt.runtime.engines.dask.dask_engine:DaskEngine",
+    "slurm": "hesrpt.runtime.engines.slurm.slurm_engine:SlurmEngine",
 }
 #: What these need beside hesrpt itself: the module, its title, and the extra that installs it.
-_REQUIREMENTS = {"ray": ("ray", "Ray", "ray"), "dask": ("distributed", "Dask", "dask")}
+_REQUIREMENTS = {
+    "ray": ("ray", "Ray", "ray"),
+    "dask": ("distributed", "Dask", "dask"),
+    "slurm": ("dask_jobqueue", "dask-jobqueue", "slurm"),
+}
 
 
 def list_engines() -> list[str]:

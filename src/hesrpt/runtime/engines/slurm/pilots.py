@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 # A pilot whose worker has been away for so many seconds is ended, unless it never was there.
 _AWAY_SECONDS = 30.0
@@ -58,8 +59,7 @@ class PilotSettings:
         return min(30.0, 0.05 * self.walltime)
 
 
-@dataclass(frozen=True)
-class PilotChanges:
+class PilotChanges(NamedTuple):
     """What to do about pilots."""
 
     submit: int = 0
