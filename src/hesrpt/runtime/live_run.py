@@ -161,7 +161,7 @@ class LiveRun:
         self._attempts.record(self.now)
         self._memory.record_calibration()
         self._warner.warn(self.core, self.engine.now())
-        if self.engine.follows_demand or self.engine.max_capacity() > self.core.servers:
+        if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
         held = {}
         for job in self.core.take_changed():

@@ -215,12 +215,12 @@ class Engine(ABC):
 
     #: Seconds of work to send to a server at once; 0 sends one item at a time.
     batch_seconds: float = 0.0
-    #: Whether the number of servers follows :meth:`request_servers` down, not only up.
-    follows_demand: bool = False
     #: Whether :meth:`resize` can change the servers of a running command.
     can_resize: bool = False
     #: Whether :meth:`suspend` can suspend a running command.
     can_suspend: bool = False
+    #: Whether :meth:`request_servers` may change the number of servers.
+    can_grow: bool = False
     #: Whether results can stay on the node that computed them.
     can_keep_results: bool = False
     #: Whether workers are replaced after a call of a function whose ``needs_new_worker`` is True.

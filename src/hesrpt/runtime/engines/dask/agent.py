@@ -10,6 +10,7 @@ Dask knows nothing of this: it sees tasks that wait.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pickle
@@ -84,6 +85,21 @@ def run_batch(pickled_request: bytes, function: bytes | None, *results: Any) -> 
     return BatchReport(was_refused=True) if batch is None else agent.wait(batch, request.key)
 
 
+def strip_results(report: BatchReport) -> BatchReport:
+    """Return a report without the results, which stay in the cluster."""
+    return replace(report, outcomes=[_replace_results(each, b"") for each in report.outcomes])
+
+
+def load_result(report: BatchReport, item: int) -> Any:
+    """Return the result of an item."""
+    for outcome in report.outcomes:
+        if isinstance(outcome, Outcome) and outcome.item == item:
+            return cloudpickle.loads(outcome.result)
+        if isinstance(outcome, FinishedItems) and item in outcome.items:
+            return cloudpickle.loads(outcome.results[outcome.items.index(item)])
+    raise KeyError(item)
+
+
 def take_report(engine: str, number: int) -> BatchReport:
     """Return what has become so far of a batch that takes long."""
     agent = _agents.get(engine)
@@ -101,12 +117,12 @@ def stop_items(engine: str, number: int, items: Sequence[int]) -> bool:
     return True
 
 
-def close_agent(engine: str) -> None:
-    """End the agent of an engine."""
+async def close_agent(engine: str) -> None:
+    """End the agent of an engine, without blocking the event loop of the Dask worker."""
     with _lock:
         agent = _agents.pop(engine, None)
     if agent is not None:
-        agent.close()
+        await asyncio.to_thread(agent.close)
 
 
 def _open_agent(options: AgentOptions) -> Agent:
@@ -156,7 +172,7 @@ class AgentBatch:
         if self.logs is not None:
             self._outputs |= _read_outputs(self.logs, items)
         if not self.ending.issuperset(items):
-            self._outcomes.append(_copy_results(outcome))
+            self._outcomes.append(_replace_results(outcome))
 
     def take_report(self, *, is_last: bool = False) -> BatchReport:
         """Return what was recorded since the last report."""
@@ -337,15 +353,16 @@ def _read_outputs(logs: LogPaths, items: Iterable[int]) -> dict[int, bytes]:
     return outputs
 
 
-def _copy_results(outcome: Outcome | FinishedItems) -> Outcome | FinishedItems:
-    """Return an outcome whose results can be pickled: large ones are in files."""
+def _replace_results(
+    outcome: Outcome | FinishedItems, result: bytes | None = None
+) -> Outcome | FinishedItems:
+    """Return an outcome with copies of its results, which may be in files, or another result."""
     if isinstance(outcome, FinishedItems):
+        results = [bytes(each) if result is None else result for each in outcome.results]
         return outcome._replace(
-            items=list(outcome.items),
-            seconds=list(outcome.seconds),
-            results=list(map(bytes, outcome.results)),
+            items=list(outcome.items), seconds=list(outcome.seconds), results=results
         )
-    return replace(outcome, result=bytes(outcome.result))
+    return replace(outcome, result=bytes(outcome.result) if result is None else result)
 
 
 def _is_cancelled(key: str) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Coroutine, Sequence
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from distributed import Client, Future, LocalCluster
@@ -18,13 +19,16 @@ from distributed.deploy.cluster import Cluster
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.cores import count_cores
 from hesrpt.runtime.engines.dask import agent
-from hesrpt.runtime.engines.dask.batch_messages import BatchReport, BatchRequest
+from hesrpt.runtime.engines.dask.batch_messages import BatchReport, BatchRequest, CallBatch
 from hesrpt.runtime.engines.dask.slots import Batch, Worker, WorkerInfo
+from hesrpt.runtime.engines.engine import Outcome
 
 # Seconds between two looks at the cluster; with many workers, the looks are rarer.
 _LOOK_SECONDS, _WORKERS_PER_SECOND = 0.3, 400
 # Seconds to wait for the scheduler's answer, and for agents to end.
 _ANSWER_SECONDS, _CLOSE_SECONDS = 10.0, 10.0
+# How often to look whether a kept result is still there, in seconds.
+_LOSS_SECONDS = 2.0
 # Requests and functions up to this size, in bytes, go through Dask's scheduler. Larger ones go to
 # a worker, and from there to the others.
 _SMALL = 2**16
@@ -50,6 +54,7 @@ class Reported(NamedTuple):
     batch: Batch
     report: BatchReport | None
     error: Exception | None = None
+    references: Mapping[int, Future] | None = None  # to results that stay in the cluster
 
 
 class Withdrawn(NamedTuple):
@@ -63,6 +68,10 @@ class Disconnected(NamedTuple):
 
 
 Event: TypeAlias = ClusterSeen | Greeted | Reported | Withdrawn | Disconnected
+
+
+class LostResultError(Exception):
+    """A result that was kept in the cluster is gone with the worker that had it."""
 
 
 class DaskFunction:
@@ -84,6 +93,8 @@ class DaskConnection:
         self.own_cluster: Cluster | None = None
         self.client, self._is_ours = self._open_client(cluster, servers)
         self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._addresses: set[str] = set()  # of the workers, as last seen
+        self._kept: dict[str, str] = {}  # the keys of kept results, and the workers that had them
         self._is_closed = False
 
     def _open_client(self, cluster: Any, servers: int | None) -> tuple[Client, bool]:
@@ -196,6 +207,7 @@ class DaskConnection:
 
     async def _ask_for_workers(self) -> dict[str, WorkerInfo]:
         identity = await self.client.scheduler.identity(n_workers=-1)
+        self._addresses = set(identity["workers"])
         return {
             address: WorkerInfo(
                 info["name"], info["nthreads"], info["resources"], info["status"] == "running"
@@ -205,23 +217,29 @@ class DaskConnection:
 
     async def _greet(self, worker: Worker) -> None:
         try:
-            process = await self._submit(worker, agent.greet, name="hello").result()
+            key = f"hesrpt-hello-{uuid.uuid4().hex}"
+            process = await self._submit(worker, agent.greet, key=key).result()
             self._on_event(Greeted(worker, process, None))
         except Exception as error:
             self._on_event(Greeted(worker, None, error))
 
     def _submit(
-        self, worker: Worker, function: Any, *arguments: Any, name: str, **options: Any
+        self,
+        worker: Worker,
+        function: Any,
+        *arguments: Any,
+        key: str,
+        resources: dict[str, float] | None = None,
     ) -> Future:
-        """Submit a task that no other worker may run, and that Dask never repeats elsewhere."""
+        """Submit a task that no other worker may run, not even if this one dies."""
         return self.client.submit(
             function,
             *arguments,
             workers=[worker.address],
             allow_other_workers=False,
             pure=False,
-            key=options.pop("key", None) or f"hesrpt-{name}-{self.engine}-{id(worker):x}",
-            **options,
+            key=key,
+            resources=resources,
         )
 
     async def _run_batch(
@@ -233,25 +251,26 @@ class DaskConnection:
         resources: dict[str, float],
     ) -> None:
         future: Future | None = None
-        assert batch.worker is not None
+        worker = batch.worker
+        assert worker is not None
         try:
             packed: Any = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
             if len(packed) > _SMALL:
-                packed = await self.client.scatter(
-                    packed, workers=[batch.worker.address], hash=False
-                )
+                packed = await self.client.scatter(packed, workers=[worker.address], hash=False)
             sent = None if function is None else await self._scatter(function)
             future = self._submit(
-                batch.worker,
+                worker,
                 agent.run_batch,
                 packed,
                 sent,
                 *results,
-                name=batch.job,
                 key=request.key,
                 resources=resources or None,
             )
-            report = await future.result()
+            if isinstance(request.work, CallBatch) and request.work.keep_results:
+                self._on_event(await self._keep_results(batch, request.key, future))
+                return
+            report = await self._wait(future, results)
             if (question := self._tasks.get((batch, "report"))) is not None:
                 await asyncio.wait([question])  # its answer must come first
             self._on_event(Reported(batch, report))
@@ -260,6 +279,46 @@ class DaskConnection:
                 await self.client.cancel([future], force=True)
         except Exception as error:
             self._on_event(Reported(batch, None, error))
+
+    async def _keep_results(self, batch: Batch, key: str, future: Future) -> Reported:
+        """Receive only the report of a batch, with references to its results."""
+        assert batch.worker is not None
+        stripped = self._submit(batch.worker, agent.strip_results, future, key=f"{key}-report")
+        report = await stripped.result()
+        references = {}
+        for outcome in report.outcomes:
+            if isinstance(outcome, Outcome):
+                items = [outcome.item] if outcome.error is None and not outcome.is_lost else []
+            else:
+                items = outcome.items
+            for item in items:
+                arguments = agent.load_result, future, item
+                references[item] = self._submit(batch.worker, *arguments, key=f"{key}-{item}")
+        self._kept |= {each.key: batch.worker.address for each in references.values()}
+        return Reported(batch, report, references=references)
+
+    async def _wait(self, future: Future, needed: Sequence[Future] = ()) -> Any:
+        """Return the result of a task; raise an error if a kept result that it needs is gone.
+
+        Dask would wait forever for the worker that had it.
+        """
+        waiting = asyncio.ensure_future(future.result())
+        try:
+            while True:
+                done, _ = await asyncio.wait([waiting], timeout=_LOSS_SECONDS if needed else None)
+                if done:
+                    return waiting.result()
+                for kept in needed:
+                    if self._kept.get(kept.key, "") in self._addresses | {""}:
+                        continue
+                    holders = await self.client.scheduler.who_has(keys=[kept.key])
+                    if not any(holders.values()):
+                        raise LostResultError(
+                            "a result that was kept in the cluster is lost: the Dask worker that "
+                            "had it is gone"
+                        )
+        finally:
+            waiting.cancel()
 
     async def _scatter(self, function: DaskFunction) -> bytes | Future:
         """Return a small function as it is, and a large one as it is known to Dask."""
@@ -292,11 +351,7 @@ class DaskConnection:
                 self._on_event(Reported(batch, report))
 
     async def _fetch(self, reference: Future) -> Any:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(reference.result()), 1.0)
-            if not any((await self.client.scheduler.who_has(keys=[reference.key])).values()):
-                raise InputError("a result was lost: the Dask worker that kept it is gone")
+        return await self._wait(reference, [reference])
 
     async def _end_agents(self) -> None:
         for task in list(self._tasks.values()):

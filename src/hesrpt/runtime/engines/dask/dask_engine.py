@@ -17,12 +17,14 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from itertools import count
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from distributed import Future, KilledWorker
+from distributed.deploy.cluster import Cluster
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.dask.batch_messages import (
@@ -38,9 +40,11 @@ from hesrpt.runtime.engines.dask.dask_connection import (
     Disconnected,
     Event,
     Greeted,
+    LostResultError,
     Reported,
     Withdrawn,
 )
+from hesrpt.runtime.engines.dask.demand import ClusterScaling, is_adaptive
 from hesrpt.runtime.engines.dask.slots import Batch, Worker, WorkerTable
 from hesrpt.runtime.engines.engine import (
     CommandTask,
@@ -53,6 +57,7 @@ from hesrpt.runtime.engines.engine import (
     pickle_value,
 )
 from hesrpt.runtime.engines.pickling import is_short_and_plain
+from hesrpt.runtime.engines.server_resources import check_resources
 from hesrpt.runtime.storage.logs import limit_log, open_log
 
 # A batch that takes longer than this, in seconds, is asked for the items that have ended.
@@ -77,9 +82,16 @@ class DaskEngine(Engine):
     resources
         The resources of one server, such as ``{"GPU": 1}``, if workers declare some. By default, a
         server is one thread of a worker.
+    minimum, maximum
+        If one is given, the cluster object grows and shrinks with the jobs between so many workers.
+        A cluster that is adaptive already does so within its bounds.
+    idle_seconds
+        Then, workers that are not needed are closed after so many seconds.
     """
 
     batch_seconds = 0.1
+    can_grow = True
+    can_keep_results = True
     can_replace_workers = True
 
     def __init__(
@@ -89,12 +101,15 @@ class DaskEngine(Engine):
         cluster: Any = None,
         address: str | None = None,
         resources: Mapping[str, float] | None = None,
+        minimum: int | None = None,
+        maximum: int | None = None,
+        idle_seconds: float = 5.0,
     ) -> None:
         if cluster is not None and address is not None:
             raise InputError("cannot be combined with cluster", argument="address")
         self.name = uuid.uuid4().hex[:12]
         self._run_directory = ""
-        self._resources = dict(resources or {})
+        self._resources = {} if resources is None else check_resources(resources)
         # None only wakes the thread that waits for outcomes.
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._numbers, self._function_numbers = count(), count()
@@ -109,8 +124,14 @@ class DaskEngine(Engine):
         self.connection = DaskConnection(
             cluster if address is None else address, self.name, servers, self._events.put
         )
+        self._scaling: ClusterScaling | None = None
         try:
             self._handle_cluster(ClusterSeen(self.connection.look()))
+            has_bounds = minimum is not None or maximum is not None
+            if has_bounds and not isinstance(cluster, Cluster):
+                raise InputError("needs a cluster object, which can be scaled", argument="maximum")
+            if has_bounds or is_adaptive(cluster):
+                self._scaling = ClusterScaling(cluster, minimum, maximum, idle_seconds)
         except BaseException:
             self.connection.close()
             raise
@@ -152,11 +173,18 @@ class DaskEngine(Engine):
         self._run_directory = str(directory.absolute())
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
+        if isinstance(tasks, PythonTasks) and any(isinstance(a, Future) for a in tasks.arguments):
+            for item in tasks:  # if one of the results that they need is lost, only one item fails
+                self._enqueue(job, {item: tasks[item]}, servers)
+        else:
+            self._enqueue(job, tasks, servers)
+        self._assign_batches()
+
+    def _enqueue(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         expected = self._seconds.get(job, inf) * len(tasks)
         batch = Batch(next(self._numbers), job, tasks, servers, expected)
         self._batches |= {(job, item): batch for item in tasks}
         self._queue.append(batch)
-        self._assign_batches()
 
     def _assign_batches(self) -> None:
         if not self._queue:
@@ -170,13 +198,13 @@ class DaskEngine(Engine):
         return bool(self._ending) and any((batch.job, item) in self._ending for item in batch.tasks)
 
     def _send(self, worker: Worker, batch: Batch) -> None:
-        batch.reported_at = batch.sent_at
+        batch.looked_at = batch.sent_at
         items = [item for item in batch.tasks if item not in batch.stopped]
         first = batch.tasks[items[0]]  # all tasks of a batch have the same options
         function, results = None, []
         work: CallBatch | dict[int, CommandTask]
         if isinstance(first, PythonTask):
-            function = first.function
+            function, batch.keeps_results = first.function, first.keep_result
             arguments = _list_arguments(batch.tasks, items)
             places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
             results = [arguments[place] for place in places]
@@ -243,7 +271,9 @@ class DaskEngine(Engine):
                     outcomes += self._handle(event)
             outcomes += self._bury_dead()
             outcomes += self._return_too_wide()
-            self._ask_for_reports()
+            self._look_after_slow_batches()
+            if self._scaling is not None:
+                self._scaling.demand.update(self.table, self._useful_servers)
             self._assign_batches()
             has_news = bool(outcomes) or is_woken or self.capacity() != capacity
             if has_news or time.monotonic() >= end:
@@ -260,28 +290,35 @@ class DaskEngine(Engine):
         self._queue.clear()
         self._batches.clear()
         self.connection.close()
+        if self._scaling is not None:
+            self._scaling.close()
 
     def _next_deadline(self) -> float:
         """Return when there is something to do even if nothing happens."""
         burials = [since + _BURIAL_SECONDS for since, _ in self._dead]
-        reports = [
-            batch.reported_at + _PATIENCE_SECONDS
+        looks = [
+            batch.looked_at + _PATIENCE_SECONDS
             for worker in self.table.workers.values()
             for batch in worker.batches
-            if len(batch.tasks) > 1
+            if len(batch.tasks) > 1 or worker.free < 0
         ]
-        return min([*burials, *reports], default=inf)
+        return min([*burials, *looks], default=inf)
 
-    def _ask_for_reports(self) -> None:
-        """Ask for the items that have ended in batches that take long."""
+    def _look_after_slow_batches(self) -> None:
+        """Ask for the items that have ended in batches that take long.
+
+        Take back batches that wait behind them.
+        """
         now = time.monotonic()
         for worker in self.table.workers.values():
-            for batch in worker.batches:
-                is_due = now - batch.reported_at >= _PATIENCE_SECONDS
-                if is_due and len(self._list_pending_items(batch)) > 1:
+            for place, batch in enumerate(worker.batches):
+                if now - batch.looked_at < _PATIENCE_SECONDS:
+                    continue
+                batch.looked_at = now
+                if worker.free < 0 and place >= worker.usable:
+                    self.connection.stop_items(batch, [])
+                elif not batch.keeps_results and len(self._list_pending_items(batch)) > 1:
                     self.connection.take_report(batch)
-                if is_due:
-                    batch.reported_at = now
 
     # --- events -------------------------------------------------------------------------------
 
@@ -293,10 +330,22 @@ class DaskEngine(Engine):
         elif isinstance(event, Greeted):
             self._handle_greeting(event)
         elif isinstance(event, Withdrawn):
-            return self._end_batch(event.batch, was_started=False)
+            self._take_back(event.batch)
         elif isinstance(event, Disconnected):
             raise InputError("the connection to Dask was closed while the pool was open")
         return ()
+
+    def _take_back(self, batch: Batch) -> None:
+        """Let what is left of a batch that was never started wait again."""
+        if batch.worker is None or batch not in batch.worker.batches:
+            return
+        self.connection.abandon(batch)
+        pending = self._list_pending_items(batch)
+        for _ in self._end_batch(batch):
+            pass  # nothing is lost
+        if pending:
+            tasks = batch.tasks if len(pending) == len(batch.tasks) else _pick(batch.tasks, pending)
+            self._enqueue(batch.job, tasks, batch.servers)
 
     def _handle_cluster(self, seen: ClusterSeen) -> None:
         new, gone = self.table.update(seen.workers)
@@ -327,7 +376,7 @@ class DaskEngine(Engine):
             self.table.remove(worker)  # and greet it again if it is still there
 
     def _handle_report(self, reported: Reported) -> Iterator[Outcome | FinishedItems]:
-        batch, report, error = reported
+        batch, report, error, references = reported
         if batch.worker is None or batch not in batch.worker.batches:
             return  # its worker is dead
         if report is None:
@@ -335,7 +384,7 @@ class DaskEngine(Engine):
             return
         self._write_logs(batch, report)
         for outcome in report.outcomes:
-            yield from self._report(batch, outcome)
+            yield from self._report(batch, outcome, references or {})
         self._forget_ending(batch, report.gone)
         if report.is_last:
             yield from self._end_batch(batch, was_started=not report.was_refused)
@@ -347,24 +396,27 @@ class DaskEngine(Engine):
         if not isinstance(error, CancelledError | KilledWorker | OSError):
             for item in self._list_pending_items(batch):
                 del self._batches[batch.job, item]
-                yield Outcome(batch.job, item, 0.0, error=f"{type(error).__name__}: {error}")
+                yield Outcome(batch.job, item, 0.0, error=_describe(error))
         yield from self._end_batch(batch)
 
-    def _report(self, batch: Batch, outcome: Outcome | FinishedItems) -> Iterator[Any]:
+    def _report(
+        self, batch: Batch, outcome: Outcome | FinishedItems, references: Mapping[int, Future]
+    ) -> Iterator[Outcome | FinishedItems]:
         if isinstance(outcome, Outcome):
             if self._batches.pop((batch.job, outcome.item), None) is not None:
                 if outcome.error is None and not outcome.is_lost:
                     self._observe(batch.job, outcome.seconds)
-                yield outcome
-            return
-        self._observe(batch.job, sum(outcome.seconds) / len(outcome.seconds))
-        if batch.stopped.isdisjoint(outcome.items):
+                reference = references.get(outcome.item)
+                yield outcome if reference is None else replace(outcome, reference=reference)
+        elif references or not batch.stopped.isdisjoint(outcome.items):
+            for item, seconds, result in zip(*outcome[1:], strict=True):
+                single = Outcome(batch.job, item, seconds, result=result)
+                yield from self._report(batch, single, references)
+        else:
+            self._observe(batch.job, sum(outcome.seconds) / len(outcome.seconds))
             for item in outcome.items:
                 del self._batches[batch.job, item]
             yield outcome
-        else:
-            for item, seconds, result in zip(*outcome[1:], strict=True):
-                yield from self._report(batch, Outcome(batch.job, item, seconds, result=result))
 
     def _observe(self, job: str, seconds: float) -> None:
         known = self._seconds.get(job, seconds)
@@ -410,6 +462,17 @@ class DaskEngine(Engine):
     def _list_pending_items(self, batch: Batch) -> list[int]:
         """Return the items of a batch that have no outcome yet and were not stopped."""
         return [item for item in batch.tasks if self._batches.get((batch.job, item)) is batch]
+
+
+def _describe(error: Exception | None) -> str:
+    return str(error) if isinstance(error, LostResultError) else f"{type(error).__name__}: {error}"
+
+
+def _pick(tasks: Mapping[int, Task], items: list[int]) -> Mapping[int, Task]:
+    """Return some of the tasks of a batch."""
+    if isinstance(tasks, PythonTasks):
+        return tasks.without(set(tasks) - set(items))
+    return {item: tasks[item] for item in items}
 
 
 def _list_arguments(tasks: Mapping[int, Task], items: list[int]) -> list[Any]:

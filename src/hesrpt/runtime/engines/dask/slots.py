@@ -33,7 +33,8 @@ class Batch:
     expected_seconds: float = inf
     worker: Worker | None = None
     sent_at: float = inf
-    reported_at: float = inf  # when we last asked for a report
+    looked_at: float = inf  # when we last looked whether it takes too long
+    keeps_results: bool = False
     stopped: set[int] = field(default_factory=set)  # items that we have stopped
 
     def is_short(self, now: float) -> bool:
@@ -83,6 +84,7 @@ class WorkerTable:
     def __init__(self, max_servers: float, resources: Mapping[str, float]) -> None:
         self.max_servers, self.resources = max_servers, resources
         self.workers: dict[str, Worker] = {}
+        self._drained: frozenset[Any] = frozenset()
 
     @property
     def capacity(self) -> int:
@@ -93,6 +95,12 @@ class WorkerTable:
     def widest(self) -> int:
         """The most servers that we may use on one worker."""
         return max((worker.usable for worker in self.workers.values()), default=0)
+
+    def drain(self, names: Iterable[Any]) -> None:
+        """Send nothing more to the workers of these names; what runs there may end."""
+        if self._drained != (drained := frozenset(names)):
+            self._drained = drained
+            self._divide_servers()
 
     def update(self, seen: Mapping[str, WorkerInfo]) -> tuple[list[Worker], list[Worker]]:
         """Take over what Dask reports; return the workers that are new, and those that are gone."""
@@ -130,7 +138,8 @@ class WorkerTable:
         """Decide how many servers of each worker we use: first of those that have been here."""
         left = self.max_servers
         for worker in self.workers.values():
-            worker.usable = int(min(worker.slots, left)) if worker.is_open else 0
+            is_usable = worker.is_open and worker.name not in self._drained
+            worker.usable = int(min(worker.slots, left)) if is_usable else 0
             left -= worker.usable
 
     def assign(

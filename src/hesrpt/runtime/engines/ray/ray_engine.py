@@ -23,8 +23,8 @@ from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, creat
 from hesrpt.runtime.engines.ray.actors import Actor, Batch, Reply
 from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connected
 from hesrpt.runtime.engines.ray.fleet import Fleet
-from hesrpt.runtime.engines.ray.resources import check_resources
 from hesrpt.runtime.engines.ray.server import ItemReport
+from hesrpt.runtime.engines.server_resources import check_resources
 from hesrpt.runtime.storage.logs import limit_log, open_log
 
 # Seconds by which a batch may exceed the time limit of one of its items.
@@ -60,6 +60,7 @@ class RayEngine(Engine):
     batch_seconds = 0.1
     # Ray cannot change the resources of a running actor, so commands are not resized, and a
     # suspended command would hold its resources.
+    can_grow = True
     can_keep_results = True
 
     def __init__(

@@ -55,8 +55,6 @@ class SlurmEngine(DaskEngine):
         How often to look at Slurm's queue, such as "10s".
     """
 
-    follows_demand = True
-
     def __init__(
         self,
         servers: int | None = None,
@@ -93,7 +91,6 @@ class SlurmEngine(DaskEngine):
         )
         self.pilots = PilotTable(options.settings)
         self._closed: set[str] = set()  # pilots in which nothing starts any more
-        self._demand = 0
         self._decided_at = 0.0
         self._longest: dict[str, float] = {}  # item of each job so far, in seconds
         self.cluster = PilotCluster(options, self.wake)
@@ -102,9 +99,6 @@ class SlurmEngine(DaskEngine):
         except BaseException:
             self.cluster.close()
             raise
-
-    def request_servers(self, servers: int) -> None:
-        self._demand = servers
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome | FinishedItems]:
         outcomes = super().wait_for_outcomes(timeout)
@@ -128,7 +122,7 @@ class SlurmEngine(DaskEngine):
                 f"{self.cluster.describe_failure()}"
             )
         draining = self.pilots.drain(self._estimate_longest_item(now), now)
-        changes = self.pilots.decide(self._demand, now)
+        changes = self.pilots.decide(self._useful_servers, now)
         self._closed |= {*draining, *changes.end}
         for worker in self.table.workers.values():
             if worker.name in self._closed:  # at once: Dask may report it only later
