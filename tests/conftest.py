@@ -93,7 +93,7 @@ def example_trace() -> Trace:
 
 @pytest.fixture(scope="session")
 def slurm_cluster() -> Iterator[SlurmCluster]:
-    """Bring up a Slurm cluster of four nodes with two CPUs each, and end it afterwards."""
+    """Bring up a Slurm cluster of four nodes with four CPUs each, and end it afterwards."""
     missing = find_missing_programs()
     assert not missing, f"not installed: {', '.join(missing)}; 'make test-slurm' installs them"
     with SlurmCluster() as cluster:

@@ -37,7 +37,7 @@ def find_missing_programs() -> list[str]:
 class SlurmCluster:
     """A Slurm cluster with some nodes, for the duration of a ``with`` block."""
 
-    def __init__(self, nodes: int = 4, cpus: int = 2) -> None:
+    def __init__(self, nodes: int = 4, cpus: int = 4) -> None:
         self.nodes = [f"node{number + 1}" for number in range(nodes)]
         self.cpus = cpus
         # Not below pytest's directories: munge wants each directory above its socket to be

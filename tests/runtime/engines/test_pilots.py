@@ -58,11 +58,20 @@ def test_pilots_in_the_queue_are_withdrawn_first() -> None:
     assert table.decide(1, 200.0) == PilotChanges(end=("b",))
 
 
-def test_pilot_near_its_end_is_drained_and_replaced() -> None:
+def test_items_start_only_where_they_end_in_time() -> None:
+    table = create_table("a")
+    table.observe_jobs({"a": (SlurmState.RUNNING, 200.0)}, 100.0)
+    assert table.outlasts("a", 150.0, 100.0)  # 1.1 · 150 + 30 < 200
+    assert not table.outlasts("a", 160.0, 100.0)
+    assert not table.outlasts("a", 150.0, 110.0)
+
+
+def test_pilot_that_keeps_an_item_waiting_is_drained_and_replaced() -> None:
     table = create_table("a", "b")
     table.observe_jobs({"a": (SlurmState.RUNNING, 200.0)}, 100.0)
-    assert table.drain(longest_item=100.0, now=100.0) == set()
-    assert table.drain(longest_item=160.0, now=100.0) == {"a"}  # 1.1 · 160 + 30 > 200
+    assert table.drain([5.0], {"a", "b"}, 100.0) == set()
+    assert table.drain([5.0, 160.0], {"b"}, 100.0) == set()  # all servers of a are in use
+    assert table.drain([5.0, 160.0], {"a", "b"}, 100.0) == {"a"}
     assert table.decide(4, 100.0) == PilotChanges(submit=1)
     table.add("c", 100.0)
     table.observe_workers({"a": 0, "b": 1}, 150.0)
@@ -72,7 +81,7 @@ def test_pilot_near_its_end_is_drained_and_replaced() -> None:
 def test_draining_pilots_count_towards_the_most() -> None:
     table = create_table("a", "b", "c")
     table.observe_jobs({"a": (SlurmState.RUNNING, 5.0)}, 900.0)
-    assert table.drain(0.0, 900.0) == {"a"}
+    assert table.drain([], (), 900.0) == {"a"}
     assert table.decide(6, 900.0) == NOTHING
     table.observe_workers({"a": 0, "b": 1, "c": 1}, 901.0)
     assert table.decide(6, 901.0) == PilotChanges(submit=1, end=("a",))
@@ -80,14 +89,14 @@ def test_draining_pilots_count_towards_the_most() -> None:
 
 def test_new_pilots_are_usable_however_long_items_are() -> None:
     table = create_table("a")
-    assert table.drain(longest_item=5000.0, now=10.0) == set()
-    assert table.drain(longest_item=5000.0, now=60.0) == {"a"}
+    assert table.outlasts("a", 5000.0, 10.0)
+    assert not table.outlasts("a", 5000.0, 60.0)
 
 
 def test_pilot_without_a_walltime_is_never_drained() -> None:
     table = create_table("a")
     table.observe_jobs({"a": (SlurmState.RUNNING, inf)}, 0.0)
-    assert table.drain(1e9, 1e6) == set()
+    assert table.drain([1e9], {"a"}, 1e6) == set()
 
 
 def test_pilot_that_is_gone_is_replaced() -> None:

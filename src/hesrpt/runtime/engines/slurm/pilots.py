@@ -7,7 +7,7 @@ near. Then it is drained: it starts nothing, and ends when its last item has end
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -106,17 +106,38 @@ class PilotTable:
             del self.pilots[name]
         return gone
 
-    def keep_free(self, longest_item: float) -> float:
-        """Return how much of a walltime must be left for an item to start."""
-        wanted = _ITEM_MARGIN * longest_item + self.settings.grace
-        return min(wanted, _MAX_KEPT_FREE * self.settings.walltime)
+    def outlasts(self, name: str, seconds: float, now: float) -> bool:
+        """Return whether an item that may take so many seconds would end in time in a pilot."""
+        pilot = self.pilots.get(name)
+        return pilot is None or pilot.ends - now >= self._keep_free(seconds)
 
-    def drain(self, longest_item: float, now: float) -> set[str]:
-        """Drain the pilots whose time left is too short for an item; return all such pilots."""
-        needed = self.keep_free(longest_item)
+    def drain(self, waiting: Sequence[float], idle: Collection[str], now: float) -> set[str]:
+        """Drain the pilots that hardly have time left, and those that keep items waiting.
+
+        Parameters
+        ----------
+        waiting
+            How long each of the items that wait for a server may take, in seconds.
+        idle
+            The pilots that have a free server: an item that waits does not fit into their time.
+        now
+            The time.
+
+        Returns
+        -------
+        set of str
+            All pilots that are drained.
+        """
+        longest = max(waiting, default=0.0)
         for pilot in self.pilots.values():
-            pilot.is_draining = pilot.is_draining or pilot.ends - now < needed
+            seconds = longest if pilot.name in idle else 0.0
+            pilot.is_draining |= not self.outlasts(pilot.name, seconds, now)
         return {pilot.name for pilot in self.pilots.values() if pilot.is_draining}
+
+    def _keep_free(self, seconds: float) -> float:
+        """Return how much of a walltime must be left for an item to start."""
+        wanted = _ITEM_MARGIN * seconds + self.settings.grace
+        return min(wanted, _MAX_KEPT_FREE * self.settings.walltime)
 
     def decide(self, demand: int, now: float) -> PilotChanges:
         """Decide which pilots to submit and to end, if the jobs could use ``demand`` servers."""

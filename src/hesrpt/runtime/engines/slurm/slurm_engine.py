@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.dask.dask_connection import ClusterSeen
 from hesrpt.runtime.engines.dask.dask_engine import DaskEngine
+from hesrpt.runtime.engines.dask.slots import Batch, Worker
 from hesrpt.runtime.engines.engine import FinishedItems, Outcome
 from hesrpt.runtime.engines.slurm.pilot_cluster import PilotCluster
 from hesrpt.runtime.engines.slurm.pilot_options import PilotOptions
@@ -90,12 +89,13 @@ class SlurmEngine(DaskEngine):
             poll=poll,
         )
         self.pilots = PilotTable(options.settings)
-        self._closed: set[str] = set()  # pilots in which nothing starts any more
+        self._ended: set[str] = set()  # pilots that we have ended; Dask may still list them
         self._decided_at = 0.0
         self._longest: dict[str, float] = {}  # item of each job so far, in seconds
         self.cluster = PilotCluster(options, self.wake)
         try:
             super().__init__(options.max_servers, cluster=self.cluster.client)
+            self.table.outlasts = self._outlasts
         except BaseException:
             self.cluster.close()
             raise
@@ -121,36 +121,26 @@ class SlurmEngine(DaskEngine):
                 f"{MAX_FAILED_STARTS} pilots in a row have ended before they had connected; "
                 f"{self.cluster.describe_failure()}"
             )
-        draining = self.pilots.drain(self._estimate_longest_item(now), now)
+        waiting = [self._estimate_seconds(batch) for batch in self._queue]
+        idle = {str(worker.name) for worker in self.table.workers.values() if worker.free > 0}
+        draining = self.pilots.drain(waiting, idle, now)
         changes = self.pilots.decide(self._useful_servers, now)
-        self._closed |= {*draining, *changes.end}
-        for worker in self.table.workers.values():
-            if worker.name in self._closed:  # at once: Dask may report it only later
-                worker.is_open, worker.usable = False, 0
+        self._ended = (self._ended & set(busy)) | set(changes.end)
+        self.table.drain(draining | self._ended)
         for name in changes.end:
             del self.pilots.pilots[name]
         changes = changes._replace(end=(*changes.end, *gone))
         for name in self.cluster.change(changes):
             self.pilots.add(name, now)
 
-    def _estimate_longest_item(self, now: float) -> float:
-        """Return how long an item of the present jobs may take, as far as is known."""
-        running = [batch for worker in self.table.workers.values() for batch in worker.batches]
-        jobs = {batch.job for batch in [*running, *self._queue]}
-        known = [seconds for job, seconds in self._longest.items() if job in jobs]
-        so_far = [now - batch.sent_at for batch in running]
-        return max([*known, *so_far], default=0.0)
+    def _estimate_seconds(self, batch: Batch) -> float:
+        """Return how long a batch may take: as if all items were as long as the longest so far."""
+        return self._longest.get(batch.job, 0.0) * len(batch.tasks)
 
-    # --- of the Dask engine -----------------------------------------------------------------------
+    def _outlasts(self, worker: Worker, batch: Batch) -> bool:
+        seconds = self._estimate_seconds(batch)
+        return self.pilots.outlasts(str(worker.name), seconds, time.monotonic())
 
-    def _handle_cluster(self, seen: ClusterSeen) -> None:
-        """Let nothing start in pilots that are about to end."""
-        workers = {
-            address: info._replace(is_open=info.is_open and info.name not in self._closed)
-            for address, info in seen.workers.items()
-        }
-        super()._handle_cluster(ClusterSeen(workers))
-
-    def _observe(self, job: str, seconds: float) -> Any:
+    def _observe(self, job: str, seconds: float) -> None:
         self._longest[job] = max(self._longest.get(job, 0.0), seconds)
         super()._observe(job, seconds)
