@@ -23,7 +23,7 @@ done
 """
 _SCANCEL = """#!/bin/sh
 case $1 in --name=*) exit 0 ;; esac
-for job; do kill -TERM -- "-$(cat "{logs}/$job.pid")" 2>/dev/null; done
+for job; do kill -s TERM -- "-$(cat "{logs}/$job.pid")" 2>/dev/null; done
 exit 0
 """
 
