@@ -18,6 +18,7 @@ from benchmarks import (
     arrivals,
     bound_quality,
     cold_start,
+    dask_overhead,
     item_throughput,
     mixed_simulation,
     plan_quality,
@@ -67,6 +68,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "starts": scheduler_overhead.measure_starts,
     "ray": ray_overhead.measure_throughput,
     "sharing": ray_overhead.compare_flow_times,
+    "dask": dask_overhead.measure_throughput,
+    "dask-sharing": dask_overhead.compare_flow_times,
     "replays": trace_replay.measure_replays,
     "reading": trace_replay.measure_reading,
 }

@@ -145,5 +145,7 @@ def dask_address() -> Iterator[str]:
     """Return the address of a Dask cluster with two workers of two threads."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0"
+    ) as cluster:
         yield cluster.scheduler_address

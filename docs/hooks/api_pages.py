@@ -38,6 +38,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Simulating": ("simulating.md", ("hesrpt.simulator",)),
     "Schedules": ("schedules.md", ("hesrpt.schedule",)),
     "Running jobs": ("running.md", ("hesrpt.runtime",)),
+    "Engines": ("engines.md", ("hesrpt.engines",)),
     "Integrations": (
         "integrations.md",
         ("hesrpt.integrations.joblib", "hesrpt.integrations.ray_tune"),

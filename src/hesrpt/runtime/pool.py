@@ -91,9 +91,9 @@ class Pool:
         The state directory of another run. Jobs are planned with what its jobs of the same kind
         have taught, unless ``state`` holds a run that has learned something itself.
     engine
-        Where items run: "local" for this machine, "ray" for a Ray cluster, the name of an engine
-        that another package adds, or an engine object such as ``RayEngine(address="auto")`` of
-        :mod:`hesrpt.engines`. The pool closes the engine.
+        Where items run: "local" for this machine, "ray" or "dask" for a cluster, the name of an
+        engine that another package adds, or an engine object such as
+        ``RayEngine(address="auto")`` of :mod:`hesrpt.engines`. The pool closes the engine.
     **engine_options
         The options of an engine that is given by name, such as ``address="auto"``.
     """

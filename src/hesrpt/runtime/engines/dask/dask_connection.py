@@ -104,7 +104,9 @@ class DaskConnection:
             return cluster, False
         if cluster is None:
             cluster = self.own_cluster = LocalCluster(
-                n_workers=servers or count_cores(), threads_per_worker=1, dashboard_address=None
+                n_workers=servers or count_cores(),
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
             )
         elif not isinstance(cluster, str | Cluster):
             raise InputError(

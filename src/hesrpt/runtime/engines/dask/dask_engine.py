@@ -23,7 +23,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from distributed import Future, KilledWorker
+from distributed import Client, Future, KilledWorker
 from distributed.deploy.cluster import Cluster
 
 from hesrpt.errors import InputError
@@ -75,10 +75,13 @@ class DaskEngine(Engine):
     Parameters
     ----------
     servers
-        The most servers to use; by default, all that the cluster has.
+        The most servers to use; by default, all that the cluster has. ``DaskEngine(cluster)`` is
+        short for ``DaskEngine(cluster=cluster)``.
     cluster
         The address of a Dask scheduler, a ``distributed.Client``, or a cluster object such as
         ``LocalCluster`` or ``SLURMCluster``. By default, a cluster on this machine is started.
+    address
+        The address of a Dask scheduler, instead of ``cluster``.
     resources
         The resources of one server, such as ``{"GPU": 1}``, if workers declare some. By default, a
         server is one thread of a worker.
@@ -96,7 +99,7 @@ class DaskEngine(Engine):
 
     def __init__(
         self,
-        servers: int | None = None,
+        servers: int | str | Client | Cluster | None = None,
         *,
         cluster: Any = None,
         address: str | None = None,
@@ -105,6 +108,8 @@ class DaskEngine(Engine):
         maximum: int | None = None,
         idle_seconds: float = 5.0,
     ) -> None:
+        if not isinstance(servers, int | None):
+            servers, cluster = None, servers if cluster is None else cluster
         if cluster is not None and address is not None:
             raise InputError("cannot be combined with cluster", argument="address")
         self.name = uuid.uuid4().hex[:12]

@@ -53,6 +53,7 @@ class Demand:
         idle.sort(key=lambda worker: worker.idle_since)
         surplus = max(len(workers) - needed, 0)
         with self._lock:
+            self._closing &= {worker.name for worker in workers}
             self._drained = self._closing | {worker.name for worker in idle[:surplus]}
             self.workers = max(needed, len(workers) - len(idle))
         table.drain(self._drained)
