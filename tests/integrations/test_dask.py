@@ -15,7 +15,8 @@ import joblib
 import pytest
 from distributed import Client, LocalCluster, wait
 
-from hesrpt import InputError, JobError
+from hesrpt import InputError, JobError, Pool
+from hesrpt.engines import DaskEngine
 from hesrpt.integrations.dask import SharedClient
 from hesrpt.integrations.joblib import on_pool
 
@@ -121,6 +122,25 @@ def test_joblib_runs_on_a_shared_client(shared: SharedClient) -> None:
     with on_pool(shared, name="squares"):
         squares = joblib.Parallel()(joblib.delayed(pow)(k, 2) for k in range(30))
     assert squares == [k * k for k in range(30)]
+
+
+def test_joblib_runs_on_a_pool_on_dask(cluster: LocalCluster) -> None:
+    with Pool(engine=DaskEngine(cluster)) as pool, on_pool(pool, name="squares"):
+        squares = joblib.Parallel()(joblib.delayed(pow)(k, 2) for k in range(30))
+    assert squares == [k * k for k in range(30)]
+
+
+@pytest.mark.slow
+def test_scikit_learn_searches_on_a_shared_client(shared: SharedClient) -> None:
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.tree import DecisionTreeClassifier
+
+    x, y = load_iris(return_X_y=True)
+    search = GridSearchCV(DecisionTreeClassifier(random_state=0), {"max_depth": [1, 2, 3]})
+    with on_pool(shared, name="search"):
+        search.fit(x, y)
+    assert search.best_params_["max_depth"] > 1
 
 
 def test_error_of_an_item_is_raised(shared: SharedClient) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,18 @@ def test_options_become_directives() -> None:
     described = options.describe_cluster()
     assert described["job_extra_directives"] == ["--no-requeue", "--gres=gpu:1", "--qos=low"]
     assert described["walltime"] == "0-01:30:00"
+
+
+def test_ctrl_c_still_stops_runs() -> None:
+    """dask-jobqueue replaces the reaction to it on import."""
+    script = (
+        "import signal\n"
+        "from hesrpt.runtime.engines.slurm.pilot_cluster import import_slurm_cluster\n"
+        "print(import_slurm_cluster().__name__)\n"
+        "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["SLURMCluster", "True"], done.stderr
 
 
 def test_jobs_that_are_ending_are_not_listed() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from hesrpt.errors import InputError
@@ -58,11 +58,8 @@ def load_engine(name: str) -> Callable[..., Engine]:
     """Return the class of an engine, or the function that creates it."""
     if name in _REQUIREMENTS:
         module, title, extra = _REQUIREMENTS[name]
-        try:
-            import_module(module)
-        except ModuleNotFoundError:
-            problem = f"engine {name!r} needs {title}: pip install 'hesrpt[{extra}]'"
-            raise InputError(problem) from None
+        if find_spec(module) is None:
+            raise InputError(f"engine {name!r} needs {title}: pip install 'hesrpt[{extra}]'")
     if name in ENGINES:
         point = EntryPoint(name, ENGINES[name], ENTRY_POINT_GROUP)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import threading
 import uuid
@@ -13,7 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from dask_jobqueue import SLURMCluster
 from distributed import Client
 from distributed.security import Security
 
@@ -60,10 +61,11 @@ class PilotCluster:
         self._thread = threading.Thread(target=self._poll, name="hesrpt-slurm", daemon=True)
         self._thread.start()
 
-    def _create_cluster(self, options: PilotOptions) -> SLURMCluster:
+    def _create_cluster(self, options: PilotOptions) -> Any:
         security = create_security(self.directory)
+        create_cluster = import_slurm_cluster()
         try:
-            return SLURMCluster(
+            return create_cluster(
                 **options.describe_cluster(),
                 job_name=self.job_name,
                 log_directory=str(self.directory),
@@ -135,6 +137,24 @@ class PilotCluster:
                     name: seen.get(str(job), (SlurmState.GONE, 0.0)) for name, job in jobs.items()
                 }
                 self._on_news()
+
+
+def import_slurm_cluster() -> Callable[..., Any]:
+    """Return dask-jobqueue's ``SLURMCluster``, but keep our own reaction to Ctrl+C.
+
+    On import, dask-jobqueue replaces it by one that ends the process as if nothing had happened.
+    """
+    if "dask_jobqueue" not in sys.modules and (
+        threading.current_thread() is not threading.main_thread()
+    ):
+        raise InputError("engine 'slurm' must be created in the main thread of the program")
+    reaction = signal.getsignal(signal.SIGINT)
+    from dask_jobqueue import SLURMCluster
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, reaction)
+    cluster_class: Callable[..., Any] = SLURMCluster
+    return cluster_class
 
 
 def create_private_directory(parent: str | Path | None, name: str) -> Path:
