@@ -62,6 +62,11 @@ class DaskProcesses:
             _kill(rng.choice(pids))
         return bool(pids)
 
+    def kill_all_workers(self) -> None:
+        """Kill all workers that there are now."""
+        for pid in self.worker_pids:
+            _kill(pid)
+
     def kill_nanny(self, rng: random.Random) -> bool:
         """Kill a nanny, if there is one; its worker dies too."""
         pids = self.nanny_pids

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllJobs, JobNames, change_jobs
+from hesrpt.cli.job_changes import AllJobs, GroupName, JobNames, change_jobs
 from hesrpt.cli.options import AsJson, StateDirectory
 
 
 def cancel(
-    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+    state: StateDirectory,
+    jobs: JobNames = None,
+    all_jobs: AllJobs = False,
+    group: GroupName = None,
+    as_json: AsJson = False,
 ) -> None:
     """End jobs of a run. They stay cancelled until they are retried.
 
     Items that are running are stopped. Results of items that are done are kept.
     """
-    change_jobs(state, "cancel", jobs, all_jobs=all_jobs, as_json=as_json)
+    change_jobs(state, "cancel", jobs, all_jobs=all_jobs, group=group, as_json=as_json)

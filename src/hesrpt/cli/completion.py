@@ -81,6 +81,18 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     ]
 
 
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups of jobs in the run's state directory that start with ``incomplete``."""
+    from hesrpt.runtime.reports.inspection import read_status
+
+    try:
+        groups = read_status(ctx.params["state"]).groups
+    except (InputError, KeyError):
+        return []
+    found = [name for name in groups if name.startswith(incomplete) and name.isprintable()]
+    return [_escape_in_bash(name) for name in found]
+
+
 def _escape_in_bash(name: str) -> str:
     """Return a name as bash must insert it, which does not escape spaces and brackets itself."""
     words = os.environ.get("COMP_WORDS", "").split("\n")  # only bash sets it

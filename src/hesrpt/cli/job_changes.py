@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.completion import complete_job
+from hesrpt.cli.completion import complete_group, complete_job
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
@@ -24,6 +24,15 @@ JobNames = Annotated[
     ),
 ]
 AllJobs = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
+GroupName = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="NAME",
+        autocompletion=complete_group,
+        help="A group of jobs, instead of names of jobs.",
+    ),
+]
 AllFailedJobs = Annotated[
     bool, typer.Option("--all", help="All jobs with failed items, and all that were cancelled.")
 ]
@@ -37,6 +46,7 @@ def change_jobs(
     all_jobs: bool,
     as_json: bool,
     weight: float | None = None,
+    group: str | None = None,
 ) -> None:
     """Ask for a change of jobs, and print what happened or will happen.
 
@@ -46,12 +56,14 @@ def change_jobs(
     from hesrpt.runtime.reports.inspection import read_status
     from hesrpt.runtime.requests import request_change
 
-    if not names and not all_jobs:
+    if group is not None and (names or all_jobs):
+        raise InputError("--group means the jobs of a group: leave out --all and names of jobs")
+    if not names and not all_jobs and group is None:
         known = ", ".join(job.name for job in read_status(state).jobs) or "none"
         raise InputError(f"JOB is missing; name jobs, or use --all; jobs are: {known}")
     if names and all_jobs:
         raise InputError("--all means all jobs: leave out their names")
-    results = request_change(state, kind, names or (), weight=weight)
+    results = request_change(state, kind, names or (), weight=weight, group=group)
     if as_json:
         entries = [
             {

@@ -38,6 +38,17 @@ def status(
                 "servers": run_status.get_servers(job),
                 "planned": run_status.get_planned(job),
                 "eta": run_status.get_eta(job),
+                "group": job.spec.group,
+                "weight": job.spec.weight,
+                "after": list(job.spec.after),
+                "waits_for": run_status.list_unfinished(job),
+                "waits_because": run_status.explain_wait(job),
+                "resources": dict(job.spec.resources),
+                "hooks": [
+                    {"target": call.target, "attempts": call.attempts, "error": call.error}
+                    for call in run_status.hooks
+                    if call.job == job.number
+                ],
                 "failed_attempts": job.failures,
                 "failed_items": failures_as_json(job.failed_items),
             }
@@ -51,6 +62,14 @@ def status(
                 {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
                 for name, each in run_status.changes
             ],
+            "groups": {
+                name: {"weight": group.weight, "paused": group.is_paused}
+                for name, group in run_status.groups.items()
+            },
+            "resources": {
+                kind: {"total": total, "free": free}
+                for kind, (total, free) in run_status.progress.resources.items()
+            },
             "jobs": jobs,
         }
         print(json.dumps(result, indent=2))

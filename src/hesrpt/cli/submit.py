@@ -18,10 +18,12 @@ def submit(
     """Add jobs to a run. If it is not running, they start when it is resumed."""
     from hesrpt.cli.run_tables import get_resume_command
     from hesrpt.runtime.commands.jobs_file import read_jobs_file
+    from hesrpt.runtime.reports.inspection import read_job_names
     from hesrpt.runtime.requests import submit_jobs
 
-    specs = read_jobs_file(jobs).jobs
-    start_now = submit_jobs(state, specs)
+    file = read_jobs_file(jobs, read_job_names(state))
+    specs = file.jobs
+    start_now = submit_jobs(state, specs, file.group_weights)
     names = ", ".join(spec.name for spec in specs)
     subject = "it starts" if len(specs) == 1 else "they start"
     note = "" if start_now else f"; {subject} with: {get_resume_command(state)}"

@@ -39,6 +39,7 @@ class RunOptions:
     learned: Path | None = None
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    group_weights: Mapping[str, float] = field(default_factory=dict)  # by the names of groups
 
 
 def run_jobs(
@@ -56,6 +57,7 @@ def run_jobs(
     pool = _create_pool(options)
     try:
         with _stop_on_sigterm():
+            pool.give_group_weights(options.group_weights)
             if options.state is None:
                 pool.add_jobs(create_jobs(specs, (), options))
             else:
@@ -99,9 +101,20 @@ def create_jobs(
         if not specs or record.spec.is_submitted
     ]
     jobs += [LiveJob.from_command(spec) for spec in specs]
+    jobs = _leave_out_blocked(jobs, earlier)
     if options.keep_going:
         for job in jobs:
             job.spec = replace(job.spec, on_error="keep")
+    return jobs
+
+
+def _leave_out_blocked(jobs: list[LiveJob], earlier: Sequence[JobRecord]) -> list[LiveJob]:
+    """Leave out earlier jobs that wait for one which is left to its script."""
+    blocking = {record.name for record in earlier if not record.has_ended}
+    blocking -= {job.name for job in jobs}
+    while blocked := [job for job in jobs if job.number and blocking & {*job.spec.after}]:
+        jobs = [job for job in jobs if job not in blocked]
+        blocking |= {job.name for job in blocked}
     return jobs
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
+    Admit,
+    CallHook,
     Command,
     Continue,
     Drop,
@@ -17,7 +20,9 @@ from hesrpt.runtime.decisions.events import (
     Stop,
     Suspend,
 )
-from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.decisions.item_resources import GPU
+from hesrpt.runtime.engines.engine import Engine, Task, reserve
+from hesrpt.runtime.engines.gpu_variables import choose_gpu_variables
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.publication import JobEnd, Publication
@@ -38,9 +43,14 @@ class DecisionRunner:
         attempts: FailedAttempts,
         memory: RunMemory,
         publication: Publication,
+        open_source: Callable[[LiveJob], None],
+        prepare_hook: Callable[[LiveJob, CallHook, float], None],
     ) -> None:
+        self._open_source, self._prepare_hook = open_source, prepare_hook
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
         self._attempts, self._memory, self._publication = attempts, memory, publication
+        self._finishing: dict[LiveJob, Finish] = {}  # whose stopped items are not gone yet
+        self._hooks: dict[LiveJob, list[CallHook]] = {}  # of jobs that are about to end
 
     def carry_out(self, command: Command, now: float) -> None:
         """Carry out a command."""
@@ -49,6 +59,8 @@ class DecisionRunner:
             case Start():
                 logs = self._get_log_paths(job, command.items)
                 tasks = job.source.create_tasks(command.items, command.servers, logs)
+                if self._core.stock.totals:
+                    tasks = self._reserve(job, tasks, command.gpus)
                 job.durations = self._core.jobs[job.name].durations
                 self._engine.start(job.name, tasks, command.servers)
             case Stop():
@@ -59,12 +71,47 @@ class DecisionRunner:
                 self._engine.suspend(job.name, command.item)
             case Continue():
                 self._engine.resume(job.name, command.item, command.servers)
+            case Admit():
+                self._open_source(job)
             case Drop():
                 self._attempts.give_up(job, command)
             case Reopen():
                 self._reopen(job, now)
+            case CallHook():
+                self._hooks.setdefault(job, []).append(command)
+                if job not in self._finishing:
+                    self._call_hooks(job, now)
             case Finish():
-                self._finish(job, command.error, now)
+                self._finishing[job] = command
+                self.finish_jobs(now)
+
+    def is_finishing(self, job: LiveJob) -> bool:
+        """Return whether the end of a job was decided, but waits for items that were stopped."""
+        return job in self._finishing
+
+    def finish_jobs(self, now: float) -> None:
+        """End the jobs whose end was decided, and of which nothing runs any more.
+
+        Until then, stopped items may turn out to be done.
+        """
+        gone = [job for job in self._finishing if not self._engine.is_stopping(job.name)]
+        for job in gone:
+            self._finish(job, self._finishing.pop(job).error, now)
+            self._call_hooks(job, now)
+
+    def _call_hooks(self, job: LiveJob, now: float) -> None:
+        """Do what is to be done because a job has ended, unless it had ended like this before."""
+        for command in self._hooks.pop(job, ()):
+            if job.choose_end(now, command.error) == now:
+                self._prepare_hook(job, command, now)
+
+    def _reserve(
+        self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
+    ) -> Mapping[int, Task]:
+        """Let tasks use the GPUs that they were given, and no others."""
+        has_gpus = GPU in self._core.stock.totals
+        variables = choose_gpu_variables(gpus, os.environ) if has_gpus else {}
+        return reserve(tasks, variables, holds_resources=bool(job.spec.resources))
 
     def _finish(self, job: LiveJob, error: str | None, now: float) -> None:
         """End a job. It is released, unless it may go on."""
@@ -85,6 +132,8 @@ class DecisionRunner:
         job.completions.remove_failed(job.failures)
         job.failures.clear()
         job.reopen()
+        self._finishing.pop(job, None)
+        self._hooks.pop(job, None)
         self._publication.remove_end(job)
         job.spec = replace(job.spec, retried=job.spec.retried + 1)
         self._recorder.update_job(job.to_record())

@@ -10,15 +10,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.dispatch import MAX_BATCH
 from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.kinds import KindMemory
-from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.decisions.retention import Retention
+from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.handles.watches import Watch, Watches
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
@@ -27,6 +29,7 @@ from hesrpt.runtime.items.python_source import ReadAhead
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import (
+    GroupSteered,
     JobRetried,
     JobsSubmitted,
     JobSteered,
@@ -34,6 +37,7 @@ from hesrpt.runtime.messages import (
     Message,
     MessageQueue,
 )
+from hesrpt.runtime.pruning import Pruner
 from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
 
@@ -72,6 +76,7 @@ class Driver:
         self._added = 0  # how many jobs have been added
         self._inbox: Inbox | None = None
         self._next_poll = 0.0
+        self._pruner: Pruner | None = None
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
@@ -83,6 +88,19 @@ class Driver:
         """Take requests of other processes, if there is a journal; called before the start."""
         if self.journal is not None:
             self._inbox = Inbox(self.journal, add_jobs)
+
+    def keep_only(self, retention: Retention, forget: Callable[[int, str], bool]) -> None:
+        """Remove old jobs from the journal; called before the start.
+
+        ``forget`` lets the pool forget a job, and returns whether it may be removed.
+        """
+        assert self.journal is not None
+
+        def release(numbers: list[int]) -> list[int]:
+            with self.condition:
+                return self._run.release_jobs(numbers, forget)
+
+        self._pruner = Pruner(self.journal, retention, release)
 
     def close_inbox(self) -> bool:
         """Take no more requests; return False if there is one that has not been answered."""
@@ -126,6 +144,22 @@ class Driver:
             if not job.has_ended:
                 change(job)
         self.send(JobSteered(job))
+
+    def list_groups(self) -> dict[str, Group]:
+        """Return the groups of jobs, and those of which something was said."""
+        with self.condition:
+            used = {job.spec.group: job.group for job in self.jobs.values() if job.spec.group}
+            return used | self._run.groups
+
+    def change_group(self, name: str, change: Callable[[Group], Group]) -> None:
+        """Pause or resume a group of jobs, or change its weight."""
+        self.check_process()
+        with self.condition:
+            self.raise_failure()
+            group = change(self._run.groups.get(name, PLAIN_GROUP))
+            self._run.check_group_change(name, group)
+            self._run.change_group(name, group)
+        self.send(GroupSteered(name))
 
     def retry(self, job: LiveJob) -> None:
         """Let the failed items of a job run again; the job has not ended when this returns."""
@@ -268,9 +302,13 @@ class Driver:
             with ExitStack() as at_end:
                 if self.journal is not None:
                     at_end.callback(self.journal.close)
-                at_end.callback(self.engine.close)
-                while not self._has_to_end():
-                    self._step()
+                at_end.callback(self._run.close_hooks)
+                try:
+                    while not self._has_to_end():
+                        self._step()
+                finally:
+                    outcomes = self.engine.close()
+                self._record_last(outcomes)
             self._end_jobs()
         except BaseException as error:
             with self.condition:
@@ -299,6 +337,15 @@ class Driver:
                     self.cancel(job)
         return not any(isinstance(job.source, CallSource) for job in active)
 
+    def _record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
+        """Record what was done when the engine was closed, unless that is no longer possible."""
+        with self.condition:
+            self._run.record_last(outcomes)
+        with suppress(StateError):  # these items run again if the run is resumed
+            self._run.flush()
+            with self.condition:
+                self._run.publish(outcomes)
+
     def _end_jobs(self) -> None:
         """Cancel the jobs that have not ended."""
         with self.condition:
@@ -322,6 +369,8 @@ class Driver:
         with self.condition:
             self.watches.wake_ready(self._run.publish(outcomes))
             self.condition.notify_all()
+        if self._pruner is not None:
+            self._pruner.step(self.now)
 
     def _record_arrivals(self, messages: Sequence[Message]) -> bool:
         """Write the jobs that arrive to the journal, before any of them starts.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.handles.completions import Completions
@@ -36,6 +37,7 @@ class LiveJob:
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
+    group: Group = PLAIN_GROUP  # what holds for its group
     servers: int = 0  # how many it holds; 0 once it has ended
     planned: int = 0  # how many the policy gives it
     items: int | None = None  # None: not known yet
@@ -43,6 +45,7 @@ class LiveJob:
     done_now: int = 0  # how many of them were done in the present run
     failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
     attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
+    hook_errors: dict[str, str] = field(default_factory=dict)  # of hooks that failed, by target
     is_yielded: bool = False  # whether the pool has yielded it since it ended
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
     #: Why no further items could be read, and what the iterable of the items raised.
@@ -50,6 +53,8 @@ class LiveJob:
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
+    #: The errors of jobs in ``after`` that ended before it was added; None: they ended well.
+    earlier_ends: dict[str, str | None] = field(default_factory=dict)
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: ResultStore = field(default_factory=ResultStore)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
@@ -106,9 +111,12 @@ class LiveJob:
     @property
     def state(self) -> JobState:
         """What users are told of where the job is."""
-        return get_job_state(
-            self.ended, self.error, servers=self.servers, is_paused=self.spec.is_paused
-        )
+        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it starts nothing until it, or its group, is resumed."""
+        return self.spec.is_paused or self.group.is_paused
 
     def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
         """Continue from the record of an earlier run; without its items, do them all again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,9 @@ from hesrpt.display.progress import Progress
 from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
+from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
+from hesrpt.runtime.decisions.item_resources import describe_amount, describe_number
+from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.driver import PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
@@ -29,7 +32,7 @@ from hesrpt.runtime.handles.completed_jobs import iterate_completed
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
-from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_spec import AfterFailure, JobSpec
 from hesrpt.runtime.lifetime import Lease, start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
@@ -39,6 +42,7 @@ from hesrpt.runtime.python_jobs import (
     create_executor_job,
     create_map_job,
     create_python_spec,
+    order_job,
 )
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
 from hesrpt.runtime.reports.live_history import describe_history
@@ -52,6 +56,7 @@ from hesrpt.runtime.waiting import (
 )
 from hesrpt.schedule import Schedule
 from hesrpt.units import format_count
+from hesrpt.validation import check_positive
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
@@ -90,6 +95,9 @@ class Pool:
     learned
         The state directory of another run. Jobs are planned with what its jobs of the same kind
         have taught, unless ``state`` holds a run that has learned something itself.
+    retention
+        Remove jobs that have ended from ``state``, with their results and their output, once they
+        are old or too many. The results of a job that was removed cannot be read any more.
     engine
         Where items run: "local" for this machine, "ray" or "dask" for a cluster, the name of an
         engine that another package adds, or an engine object such as
@@ -107,6 +115,7 @@ class Pool:
         resume: bool = False,
         on_change: OnChange = "error",
         learned: str | Path | None = None,
+        retention: Retention | None = None,
         engine: str | Engine = "local",
         **engine_options: Any,
     ) -> None:
@@ -127,6 +136,10 @@ class Pool:
             self._adding = threading.Lock()
             self._is_closed = False
             self._registry = JobRegistry(driver.journal, on_change, driver.jobs)
+            if retention is not None:
+                if driver.journal is None:
+                    raise InputError("retention= needs state=, the directory to remove jobs from")
+                driver.keep_only(retention, self._registry.forget)
             driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(Lease(driver))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
@@ -143,6 +156,11 @@ class Pool:
         """The number of servers; on a cluster that changes, the highest number so far."""
         return self._driver.recorder.peak_servers
 
+    @property
+    def resources(self) -> dict[str, tuple[float, float]]:
+        """Of each kind of resource besides servers, how much there is, and how much is free."""
+        return self._driver.core.stock.describe()
+
     # --- adding jobs --------------------------------------------------------------------------
 
     def map(
@@ -158,6 +176,11 @@ class Pool:
         servers: int | None = None,
         min_servers: int | None = None,
         max_servers: int | None = None,
+        after: str | Job[Any] | Iterable[str | Job[Any]] = (),
+        after_failure: AfterFailure = "cancel",
+        group: str = "",
+        resources: Mapping[str, float | str] | None = None,
+        on_end: str | Sequence[str] = (),
         retries: int = 1,
         on_error: OnError = "raise",
         timeout: float | None = None,
@@ -189,6 +212,19 @@ class Pool:
             The job gets at least this many servers while it has items. Default: the policy decides.
         max_servers
             The most servers that the job gets. Default: no limit.
+        after
+            Jobs, or their names. The job starts when all of them have ended well.
+        after_failure
+            If one of them fails or is cancelled: "cancel" cancels this job too, and "release" lets
+            it start when all of them have ended.
+        group
+            The name of a group of jobs: see :meth:`set_group_weight` and :meth:`pause_group`.
+        resources
+            What each item needs besides a server, such as {"gpu": 1, "memory": "4GB"}. It starts
+            when that is free of what the pool was given as ``resources``.
+        on_end
+            A command that runs when the job has ended, an address to which that is posted, or a
+            list of these. They may run twice if the scheduler is killed.
         retries
             How often an item that failed runs again before it counts as failed.
         on_error
@@ -211,9 +247,11 @@ class Pool:
             speedup=speedup,
             weight=weight,
             limits=check_server_limits(servers, min_servers, max_servers),
+            group=group,
+            resources=resources,
         )
         job = create_map_job(
-            spec,
+            order_job(spec, after=after, after_failure=after_failure, on_end=on_end),
             function,
             items,
             engine=self._driver.engine,
@@ -237,6 +275,8 @@ class Pool:
         servers: int | None = None,
         min_servers: int | None = None,
         max_servers: int | None = None,
+        group: str = "",
+        resources: Mapping[str, float | str] | None = None,
         timeout: float | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
@@ -250,7 +290,7 @@ class Pool:
 
         Parameters
         ----------
-        name, kind, size, speedup, weight, servers, min_servers, max_servers
+        name, kind, size, speedup, weight, servers, min_servers, max_servers, group, resources
             As for :meth:`map`.
         timeout
             Seconds after which a call is stopped and counts as failed.
@@ -278,6 +318,8 @@ class Pool:
             speedup=speedup,
             weight=weight,
             limits=check_server_limits(servers, min_servers, max_servers),
+            group=group,
+            resources=resources,
         )
         job = create_executor_job(spec, source)
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
@@ -293,15 +335,17 @@ class Pool:
             for job in jobs:
                 if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
-            too_wide = {job: error for job in jobs if (error := _check_width(job.spec, engine))}
-            for job, error in too_wide.items():
+            problems = self._registry.find_missing(jobs)
+            for check in (_check_width, _check_resources):
+                problems |= {job: error for job in jobs if (error := check(job.spec, engine))}
+            for job, error in problems.items():
                 if not job.spec.is_submitted:
                     raise InputError(f"job {job.name!r}: {error}")
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
-            for job, error in too_wide.items():
+            for job, error in problems.items():
                 self._driver.cancel(job, error)  # whoever submitted it is not here
         return handles
 
@@ -314,6 +358,39 @@ class Pool:
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
         return self._registry.list_records()
+
+    # --- groups of jobs -----------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """The groups that jobs belong to, or of which something was said, by their names."""
+        return self._driver.list_groups()
+
+    def set_group_weight(self, group: str, weight: float) -> None:
+        """Multiply the weights of all jobs of a group by ``weight``, also of those that come later.
+
+        With ``state=``, this holds until it is changed, also when the run is resumed.
+        """
+        weight = check_positive("weight", weight)
+        self._change_group(group, lambda before: replace(before, weight=weight))
+
+    def give_group_weights(self, weights: Mapping[str, float]) -> None:
+        """Give groups the weights in a jobs file, unless they were changed since it last did."""
+        for name, weight in weights.items():
+            self._change_group(name, partial(give_weight, weight=weight))
+
+    def pause_group(self, group: str) -> None:
+        """Pause all jobs of a group, also those that come later: see :meth:`Job.pause`."""
+        self._change_group(group, lambda before: replace(before, is_paused=True))
+
+    def resume_group(self, group: str) -> None:
+        """Let a group go on. Jobs of it that were paused themselves stay paused."""
+        self._change_group(group, lambda before: replace(before, is_paused=False))
+
+    def _change_group(self, group: str, change: Callable[[Group], Group]) -> None:
+        if not check_group_name(group):
+            raise InputError("must not be empty", argument="group")
+        self._driver.change_group(group, change)
 
     # --- following jobs -----------------------------------------------------------------------
 
@@ -483,3 +560,18 @@ def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     return (
         f"it needs at least {format_count(spec.min_servers, 'server')}, but there are only {most:g}"
     )
+
+
+def _check_resources(spec: JobSpec, engine: Engine) -> str | None:
+    """Return why a job can never start, if an item needs more of a resource than there is."""
+    totals = engine.resource_totals()
+    for kind, amount in spec.resources.items():
+        if kind not in totals:
+            return (
+                f"each item needs {describe_amount(kind, amount)}, but how much there is was not "
+                f"said: use resources={{{kind!r}: …}}, or --resources {kind}=…"
+            )
+        if amount > totals[kind]:
+            total = describe_number(kind, totals[kind])
+            return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -46,9 +47,12 @@ def run_with_kills(
     folder = tmp_path / "evidence"
     folder.mkdir()
     engine = DaskEngine(cluster=processes.address)
+    ballast = bytes(1_000_000)  # which is scattered, and lost with the worker that has it
     with Pool(engine=engine, state=tmp_path / "s") as pool:
         job = pool.map(
-            lambda item: leave_evidence(item, str(folder), 0.02 + 0.2 * (item % 5 == 0)),
+            lambda item: leave_evidence(
+                item, str(folder), (0.02 + 0.2 * (item % 5 == 0)) * len(ballast) / 1e6
+            ),
             range(items),
             name="squares",
             retries=0,
@@ -70,7 +74,7 @@ def run_with_kills(
 def test_every_item_is_done_once_though_workers_and_nannies_are_killed(
     processes: DaskProcesses, tmp_path: Path
 ) -> None:
-    run_with_kills(processes, tmp_path, kills=2, items=60, seed=1)
+    run_with_kills(processes, tmp_path, kills=2, items=40, seed=1)
 
 
 @pytest.mark.slow
@@ -104,8 +108,7 @@ def test_killed_item_is_lost_only_if_its_dask_worker_was_killed(
 
         engine.start("a", {0: python_task(engine, start_and_sleep, str(flag))}, 1)
         run_until(engine, flag.exists)
-        while processes.worker_pids:
-            processes.kill_worker(random.Random(1))
+        processes.kill_all_workers()
         outcome = collect_outcomes(engine, 1)["a", 0]
         assert outcome.is_lost
         assert outcome.was_started
@@ -130,6 +133,7 @@ def test_cluster_grows_with_demand_and_shrinks_when_idle() -> None:
         wait_until(lambda: not cluster.plan)
 
 
+@pytest.mark.slow
 def test_adaptive_cluster_keeps_its_bounds_and_busy_workers() -> None:
     with LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
@@ -144,6 +148,28 @@ def test_adaptive_cluster_keeps_its_bounds_and_busy_workers() -> None:
             lone.results()
             assert lone.failures == []
         assert type(cluster._adaptive).__name__ == "Adaptive"
+
+
+@pytest.mark.slow
+def test_worker_that_restarts_at_its_address_is_a_new_one(
+    processes: DaskProcesses, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    processes.add_worker("--worker-port", str(port), "--name", "fixed", "--resources", "own=1")
+    flag = tmp_path / "started"
+
+    def start_and_wait(path: str) -> bool:
+        was_started = Path(path).exists()
+        Path(path).touch()
+        time.sleep(0 if was_started else 60)
+        return was_started
+
+    with Pool(engine=DaskEngine(processes.address, resources={"own": 1})) as pool:
+        job = pool.map(start_and_wait, [str(flag)], retries=0)
+        wait_until(flag.exists)
+        processes.kill_all_workers()
+        assert job.results() == [True]
 
 
 @pytest.mark.slow

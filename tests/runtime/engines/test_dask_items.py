@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Client
-from support.local_engine import collect_outcomes
+from support.local_engine import collect_outcomes, run_until
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
@@ -159,6 +159,27 @@ def test_items_end_when_their_scheduler_is_killed(dask_address: str, tmp_path: P
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     wait_until(lambda: not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir()))
+
+
+def test_next_scheduler_of_a_run_ends_what_the_last_one_has_left(
+    dask_address: str, tmp_path: Path
+) -> None:
+    def write_and_sleep(path: str) -> None:
+        Path(path).write_text(str(os.getpid()))
+        time.sleep(600)
+
+    pid = tmp_path / "pid"
+    with (
+        contextlib.closing(DaskEngine(1, cluster=dask_address)) as first,
+        contextlib.closing(DaskEngine(1, cluster=dask_address)) as second,
+    ):
+        for engine in (first, second):
+            engine.claim(tmp_path)
+        start_calls(first, write_and_sleep, [str(pid)])
+        run_until(first, lambda: pid.exists() and bool(pid.read_text()))
+        start_calls(second, abs, [-1])
+        assert collect_outcomes(second, 1)["a", 0].error is None
+        assert not psutil.pid_exists(int(pid.read_text()))
 
 
 @pytest.mark.parametrize(

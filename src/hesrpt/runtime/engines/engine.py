@@ -9,7 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -74,6 +74,8 @@ class PythonTask:
     timeout: float | None = None
     log: Path | None = None
     keep_result: bool = False  # leave the result on the node that computed it
+    variables: Mapping[str, str] = field(default_factory=dict)  # added to the environment
+    holds_resources: bool = False  # besides a server
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class CommandTask:
     log: Path | None = None
     pin_cores: bool = False  # pin the command to as many cores as it has servers
     max_servers: int | None = None  # the most that it may ever have; None: no limit
+    holds_resources: bool = False  # besides servers
 
 
 Task: TypeAlias = PythonTask | CommandTask
@@ -111,9 +114,13 @@ class PythonTasks(Mapping[int, Task]):
         timeout: float | None = None,
         logs: LogPaths | None = None,
         keep_results: bool = False,
+        variables: Mapping[str, str] | None = None,
+        holds_resources: bool = False,
     ) -> None:
         self.numbers, self.arguments, self.function = numbers, arguments, function
         self.timeout, self.logs, self.keep_results = timeout, logs, keep_results
+        self.variables = variables or {}  # added to the environment of the worker
+        self.holds_resources = holds_resources  # besides a server
 
     @classmethod
     def from_task(cls, item: int, task: PythonTask) -> PythonTasks:
@@ -126,16 +133,9 @@ class PythonTasks(Mapping[int, Task]):
             timeout=task.timeout,
             logs=logs,
             keep_results=task.keep_result,
+            variables=task.variables,
+            holds_resources=task.holds_resources,
         )
-
-    def list_logs(self) -> tuple[str, ...] | None:
-        """Return the paths of the logs of all items, if they have logs."""
-        if self.logs is None:
-            return None
-        prefix, suffix = self.logs
-        if suffix is None:
-            return (prefix,)
-        return tuple([f"{prefix}{number}{suffix}" for number in self.numbers])
 
     def slice(self, start: int, stop: int) -> PythonTasks:
         """Return a part of the batch."""
@@ -155,6 +155,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=self.timeout,
             logs=self.logs,
             keep_results=self.keep_results,
+            variables=self.variables,
+            holds_resources=self.holds_resources,
         )
 
     def __getitem__(self, item: int) -> PythonTask:
@@ -164,6 +166,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=self.timeout,
             log=None if self.logs is None else self.logs.get(item),
             keep_result=self.keep_results,
+            variables=self.variables,
+            holds_resources=self.holds_resources,
         )
 
     def __iter__(self) -> Iterator[int]:
@@ -171,6 +175,21 @@ class PythonTasks(Mapping[int, Task]):
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+
+def reserve(
+    tasks: Mapping[int, Task], variables: Mapping[str, str], *, holds_resources: bool
+) -> Mapping[int, Task]:
+    """Return tasks with variables added to their environments."""
+    if isinstance(tasks, PythonTasks):
+        tasks.variables, tasks.holds_resources = variables, holds_resources
+        return tasks
+    return {
+        item: replace(
+            task, variables={**task.variables, **variables}, holds_resources=holds_resources
+        )
+        for item, task in tasks.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -192,6 +211,11 @@ class Outcome:
     reference: Any = None
     is_lost: bool = False
     was_started: bool = True  # False for a lost item that certainly never ran
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the item ended without an error."""
+        return self.error is None and not self.is_lost
 
 
 class FinishedItems(NamedTuple):
@@ -280,10 +304,19 @@ class Engine(ABC):
 
     @abstractmethod
     def stop(self, job: str, item: int) -> None:
-        """Stop an item, without waiting for its end; its outcome will not be reported.
+        """Stop an item, without waiting for its end.
 
-        The item may be started again at once: the engine waits until the stopped one is gone.
+        It is reported only if it was done before it could be stopped. The item may be started again
+        at once: the engine waits until the stopped one is gone, and if that turns out to be done,
+        this is the outcome.
         """
+
+    def is_stopping(self, job: str) -> bool:
+        """Return whether stopped items of a job are not gone yet, or have still to be reported.
+
+        :meth:`wait_for_outcomes` returns as soon as that is no longer so.
+        """
+        return False
 
     def resize(self, job: str, item: int, servers: int) -> None:
         """Change the number of servers of a running command, if ``can_resize``."""
@@ -319,8 +352,11 @@ class Engine(ABC):
         """Make :meth:`wait_for_outcomes` return immediately."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Stop everything that is running and leave no process behind."""
+    def close(self) -> Sequence[Outcome | FinishedItems]:
+        """Stop everything that is running, and leave no process behind.
+
+        Returns the outcomes of items that were done before they could be stopped.
+        """
 
     def close_after_fork(self) -> None:  # noqa: B027 (most engines have no files)
         """In a process forked from the engine's: close its files, and affect nothing else."""

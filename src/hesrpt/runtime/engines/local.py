@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hesrpt.runtime.decisions.item_resources import check_resources
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.channel import close_all, is_about_open_files
 from hesrpt.runtime.engines.command_process import CommandStartError
@@ -44,12 +45,25 @@ class _WaitingCommand(NamedTuple):
     attempt: Attempt
     servers: int
 
+    @property
+    def holds_resources(self) -> bool:
+        return self.attempt.task.holds_resources
+
 
 class _WaitingItems(NamedTuple):
     """Groups of items that wait for a server. They run one after another."""
 
     groups: list[ItemGroup]
     servers: int = 1
+
+    @property
+    def holds_resources(self) -> bool:
+        return self.groups[0].tasks.holds_resources
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What its worker must have in its environment."""
+        return self.groups[0].tasks.variables
 
 
 class LocalEngine(Engine):
@@ -72,7 +86,7 @@ class LocalEngine(Engine):
         self, servers: int | None = None, *, resources: Mapping[str, float] | None = None
     ) -> None:
         self.servers = servers or count_cores()
-        self.resources = {} if resources is None else dict(resources)
+        self.resources = {} if resources is None else check_resources(resources)
         self.mark = create_mark()
         self._loop = EventLoop()
         self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
@@ -164,8 +178,7 @@ class LocalEngine(Engine):
                 if isinstance(batch, _WaitingCommand):
                     self._start_command(batch)
                 else:
-                    worker = self._table.find_idle_worker() or self._table.start_worker()
-                    self._give(worker, batch)
+                    self._give(self._table.get_worker(batch.variables), batch)
                 is_idle = False
             except OSError as error:
                 if not is_about_open_files(error) or not processes:
@@ -196,6 +209,8 @@ class LocalEngine(Engine):
             batch = self._waiting[0] if self._waiting else None
             if not isinstance(batch, _WaitingItems) or self._is_held_back(batch):
                 return
+            if worker.variables != batch.variables:
+                continue
             try:
                 self._give(worker, batch)
             except OSError as error:
@@ -208,7 +223,15 @@ class LocalEngine(Engine):
         self._table.give(worker, [group.remove_stopped_items() for group in batch.groups])
 
     def _is_held_back(self, batch: _WaitingCommand | _WaitingItems) -> bool:
-        """Return whether it is suspended, or a stopped attempt of an item is not gone yet."""
+        """Return whether it is suspended, or has to wait until what was stopped is gone.
+
+        That is an earlier attempt, or anything that still holds resources.
+        """
+        if batch.holds_resources and any(
+            process.is_ending and process.holds_resources
+            for process in self._table.processes.values()
+        ):
+            return True
         if isinstance(batch, _WaitingCommand):
             attempt = batch.attempt
             ending = (command for command in self._table.commands if command.is_ending)
@@ -302,6 +325,13 @@ class LocalEngine(Engine):
                             self._table.kill(worker)
                     return
 
+    def is_stopping(self, job: str) -> bool:
+        return (
+            any(outcome.job == job for outcome in self._outcomes)
+            or any(job in worker.stopped_jobs for worker in self.workers)
+            or any(job == each.stopped_job for each in self._table.commands)
+        )
+
     def _withdraw(self, worker: WorkerProcess) -> None:
         """Take back what a worker has not started; all but stopped items wait again."""
         groups = [group for group in worker.withdraw() if group.has_wanted_items]
@@ -345,6 +375,7 @@ class LocalEngine(Engine):
         """Report the attempts of a process that is gone; without a report, they are lost."""
         if isinstance(process, WorkerProcess):
             self._report_gone_worker(process, report)
+            self._loop.is_woken |= bool(process.stopped_jobs)
         elif report is None:
             self._report(process.attempt, is_lost=True)
         else:
@@ -370,31 +401,48 @@ class LocalEngine(Engine):
         for group, items, seconds, results, error, details in replies:
             if error is not None:
                 self._report_item(group, items[0], seconds[0], error=error, details=details)
-            elif len(items) == 1 or group.has_stopped_items:
+            elif self._stop_second_attempts(group, items) or len(items) == 1:
                 for item, spent, result in zip(items, seconds, results, strict=True):
-                    self._report_item(group, item, spent, result=result)
+                    self._outcomes.append(Outcome(group.job, item, spent, result=result))
             else:
                 self._outcomes.append(FinishedItems(group.job, items, seconds, results))
+
+    def _stop_second_attempts(self, group: ItemGroup, items: Sequence[int]) -> bool:
+        """Stop what waits of items that were stopped and started again, but turn out to be done.
+
+        Returns whether there were any.
+        """
+        if not group.has_stopped_items:
+            return False
+        stopped = [item for item in items if group.is_stopped(item)]
+        return sum(self._stop_waiting_item(group.job, item) for item in stopped) > 0
 
     def _report_item(
         self, group: ItemGroup, item: int, seconds: float = 0.0, **details: Any
     ) -> None:
-        """Report an item, unless it was stopped, even if it ended just before that."""
+        """Report an item that is not done, unless it was stopped."""
         if not group.is_stopped(item):
             self._outcomes.append(Outcome(group.job, item, seconds, **details))
 
     def _report(self, attempt: Attempt, seconds: float = 0.0, **details: Any) -> None:
-        """Report a command, unless it was stopped, even if it ended just before that."""
+        """Report a command; if it was stopped, only if it is done, and was not started again."""
+        outcome = Outcome(attempt.job, attempt.item, seconds, **details)
         if not attempt.is_stopped:
             del self._attempts[attempt.key]
-            self._outcomes.append(Outcome(attempt.job, attempt.item, seconds, **details))
+            self._outcomes.append(outcome)
+        elif outcome.is_done and attempt.key not in self._attempts:
+            self._outcomes.append(outcome)
+        else:
+            self._loop.is_woken = True  # somebody may wait until it is gone
 
     # --- closing ------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome | FinishedItems]:
         self._waiting.clear()
         self._table.close()
         self._loop.close()
+        outcomes, self._outcomes = self._outcomes, []
+        return [each for each in outcomes if isinstance(each, FinishedItems) or each.is_done]
 
     def close_after_fork(self) -> None:
         self._table.close_after_fork()

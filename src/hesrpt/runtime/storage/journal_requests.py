@@ -14,7 +14,7 @@ from hesrpt.runtime.storage.journal_rows import Row, is_intact, seal
 
 # Whether a scheduler will look for requests again, as a value in the journal.
 _IS_OPEN = "takes_requests"
-_COLUMNS = "kind, job, submission, spec, weight, checksum"
+_COLUMNS = "kind, job, submission, spec, weight, job_group, checksum"
 
 
 class RequestTable:
@@ -34,7 +34,7 @@ class RequestTable:
         numbers = []
         with self._database.transaction(durable=True) as connection:
             for request in requests:
-                query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+                query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
                 numbers.append(connection.execute(query, _create_row(request)).lastrowid or 0)
             found = connection.execute("SELECT * FROM meta WHERE name = ?", (_IS_OPEN,)).fetchall()
         return numbers, found == [seal((_IS_OPEN, 1))]
@@ -107,11 +107,11 @@ def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 def _create_row(request: Request) -> Row:
     spec = None if request.spec is None else request.spec.to_json()
     weight = None if request.weight is None else float(request.weight)
-    return seal((request.kind, request.job, request.submission, spec, weight))
+    return seal((request.kind, request.job, request.submission, spec, weight, request.group))
 
 
 def _create_request(row: Sequence[Any]) -> Request:
-    number, kind, job, submission, spec, weight, _ = row
+    number, kind, job, submission, spec, weight, group, _ = row
     return Request(
         number=number,
         kind=kind,
@@ -119,4 +119,5 @@ def _create_request(row: Sequence[Any]) -> Request:
         submission=submission,
         spec=None if spec is None else JobSpec.from_json(spec),
         weight=weight,
+        group=group,
     )

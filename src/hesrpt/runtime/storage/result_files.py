@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.storage.journal_rows import compute_digest
+from hesrpt.runtime.storage.journal_rows import hash_content
 from hesrpt.runtime.storage.state_directory import (
     create_private_directory,
     open_private,
@@ -26,7 +26,7 @@ def get_result_name(job: int, key: bytes, digest: bytes) -> str:
 
     The result of another attempt has another name, so the file of an entry never changes.
     """
-    return f"{job}-{compute_digest(key + digest).hex()}"
+    return f"{job}-{hash_content(key + digest).hex()}"
 
 
 class ResultFiles:
@@ -72,6 +72,15 @@ class ResultFiles:
         for name in names:
             with suppress(OSError):  # the next resume tries again
                 self.get_path(name).unlink(missing_ok=True)
+
+    def list_sizes(self) -> list[tuple[str, int]]:
+        """Return the names and the sizes of all files."""
+        sizes = []
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    sizes.append((entry.name, entry.stat().st_size))
+        return sizes
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all files but these: drafts, and results that are not in the journal."""

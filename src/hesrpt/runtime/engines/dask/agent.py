@@ -11,7 +11,6 @@ Dask knows nothing of this: it sees tasks that wait.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pickle
 import shutil
@@ -28,6 +27,7 @@ from typing import Any
 import cloudpickle
 from distributed import get_worker
 
+from hesrpt.runtime.engines.dask.agent_batch import AgentBatch
 from hesrpt.runtime.engines.dask.batch_messages import (
     AgentOptions,
     BatchReport,
@@ -44,7 +44,6 @@ from hesrpt.runtime.engines.engine import (
     Task,
 )
 from hesrpt.runtime.engines.local import LocalEngine
-from hesrpt.runtime.engines.output import read_end
 from hesrpt.runtime.engines.shared_files import LARGE_BYTES, write_shared_file
 from hesrpt.runtime.storage.logs import LogPaths
 
@@ -56,8 +55,6 @@ _LOOK_SECONDS = 0.5
 _IDLE_SECONDS = 60.0
 # An agent remembers the numbers of so many batches that have ended.
 _REMEMBERED_BATCHES = 1000
-# Of an item's output, at most this many bytes are sent back: the last ones.
-_OUTPUT_BYTES = 2**20
 
 _agents: dict[str, Agent] = {}
 _withdrawn: set[tuple[str, int]] = set()  # batches that must not be started, by engine and number
@@ -78,26 +75,11 @@ def run_batch(pickled_request: bytes, function: bytes | None, *results: Any) -> 
     The function comes pickled, unless this worker has received it before.
     """
     request: BatchRequest = pickle.loads(pickled_request)
-    batch = None
-    if request.process == PROCESS:
-        agent = _open_agent(request.agent)
-        batch = agent.add(request, function, results)
+    if request.process != PROCESS:
+        return BatchReport(other_process=PROCESS)
+    agent = _open_agent(request.agent)
+    batch = agent.add(request, function, results)
     return BatchReport(was_refused=True) if batch is None else agent.wait(batch, request.key)
-
-
-def strip_results(report: BatchReport) -> BatchReport:
-    """Return a report without the results, which stay in the cluster."""
-    return replace(report, outcomes=[_replace_results(each, b"") for each in report.outcomes])
-
-
-def load_result(report: BatchReport, item: int) -> Any:
-    """Return the result of an item."""
-    for outcome in report.outcomes:
-        if isinstance(outcome, Outcome) and outcome.item == item:
-            return cloudpickle.loads(outcome.result)
-        if isinstance(outcome, FinishedItems) and item in outcome.items:
-            return cloudpickle.loads(outcome.results[outcome.items.index(item)])
-    raise KeyError(item)
 
 
 def take_report(engine: str, number: int) -> BatchReport:
@@ -143,42 +125,6 @@ def _open_agent(options: AgentOptions) -> Agent:
 
 
 # --- agents -----------------------------------------------------------------------------------
-
-
-class AgentBatch:
-    """A batch that an agent runs."""
-
-    def __init__(self, request: BatchRequest, logs: str) -> None:
-        self.job, self.number = request.job, request.number
-        self.left = set(request.work.items if isinstance(request.work, CallBatch) else request.work)
-        self.runs_commands = not isinstance(request.work, CallBatch)
-        self.ending: set[int] = set()  # items that were stopped, and may not be gone yet
-        self.logs = LogPaths(logs, ".log") if request.with_output else None
-        self._outcomes: list[Outcome | FinishedItems] = []
-        self._outputs: dict[int, bytes] = {}
-        self._gone: list[int] = []
-
-    @property
-    def has_ended(self) -> bool:
-        return not self.left
-
-    def record(self, outcome: Outcome | FinishedItems) -> None:
-        """Record how items have ended."""
-        items = outcome.items if isinstance(outcome, FinishedItems) else (outcome.item,)
-        for item in items:
-            self.left.discard(item)
-            if item in self.ending:
-                self._gone.append(item)
-        if self.logs is not None:
-            self._outputs |= _read_outputs(self.logs, items)
-        if not self.ending.issuperset(items):
-            self._outcomes.append(_replace_results(outcome))
-
-    def take_report(self, *, is_last: bool = False) -> BatchReport:
-        """Return what was recorded since the last report."""
-        report = BatchReport(self._outcomes, self._outputs, self._gone, is_last)
-        self._outcomes, self._outputs, self._gone = [], {}, []
-        return report
 
 
 class Agent:
@@ -340,29 +286,6 @@ class Agent:
                 batch.record(outcome)  # all of them belong to one batch
             if outcomes:
                 self._changed.notify_all()
-
-
-def _read_outputs(logs: LogPaths, items: Iterable[int]) -> dict[int, bytes]:
-    """Return what items have printed, if they have, and remove their logs."""
-    outputs = {}
-    for item in items:
-        log = logs.get(item)
-        with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-            outputs[item] = read_end(file, _OUTPUT_BYTES)
-            log.unlink()
-    return outputs
-
-
-def _replace_results(
-    outcome: Outcome | FinishedItems, result: bytes | None = None
-) -> Outcome | FinishedItems:
-    """Return an outcome with copies of its results, which may be in files, or another result."""
-    if isinstance(outcome, FinishedItems):
-        results = [bytes(each) if result is None else result for each in outcome.results]
-        return outcome._replace(
-            items=list(outcome.items), seconds=list(outcome.seconds), results=results
-        )
-    return replace(outcome, result=bytes(outcome.result) if result is None else result)
 
 
 def _is_cancelled(key: str) -> bool:

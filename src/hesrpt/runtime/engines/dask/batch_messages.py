@@ -50,4 +50,5 @@ class BatchReport:
     outputs: Mapping[int, bytes] = field(default_factory=dict)  # what items printed
     gone: Sequence[int] = ()  # items that were stopped, and whose processes are gone
     is_last: bool = True  # whether nothing of the batch is left
-    was_refused: bool = False  # whether it was meant for another process, and was not started
+    was_refused: bool = False  # whether it was withdrawn, and never started
+    other_process: str | None = None  # which process this is, if not the one it was meant for

@@ -19,6 +19,7 @@ from distributed.deploy.cluster import Cluster
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.cores import count_cores
 from hesrpt.runtime.engines.dask import agent
+from hesrpt.runtime.engines.dask.agent_batch import load_result, strip_results
 from hesrpt.runtime.engines.dask.batch_messages import BatchReport, BatchRequest, CallBatch
 from hesrpt.runtime.engines.dask.slots import Batch, Worker, WorkerInfo
 from hesrpt.runtime.engines.engine import Outcome
@@ -285,7 +286,7 @@ class DaskConnection:
     async def _keep_results(self, batch: Batch, key: str, future: Future) -> Reported:
         """Receive only the report of a batch, with references to its results."""
         assert batch.worker is not None
-        stripped = self._submit(batch.worker, agent.strip_results, future, key=f"{key}-report")
+        stripped = self._submit(batch.worker, strip_results, future, key=f"{key}-report")
         report = await stripped.result()
         references = {}
         for outcome in report.outcomes:
@@ -294,7 +295,7 @@ class DaskConnection:
             else:
                 items = outcome.items
             for item in items:
-                arguments = agent.load_result, future, item
+                arguments = load_result, future, item
                 references[item] = self._submit(batch.worker, *arguments, key=f"{key}-{item}")
         self._kept |= {each.key: batch.worker.address for each in references.values()}
         return Reported(batch, report, references=references)

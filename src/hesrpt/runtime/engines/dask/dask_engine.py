@@ -33,6 +33,7 @@ from hesrpt.runtime.engines.dask.batch_messages import (
     BatchRequest,
     CallBatch,
 )
+from hesrpt.runtime.engines.dask.batch_packing import pack_batch, pick_tasks
 from hesrpt.runtime.engines.dask.dask_connection import (
     ClusterSeen,
     DaskConnection,
@@ -47,11 +48,9 @@ from hesrpt.runtime.engines.dask.dask_connection import (
 from hesrpt.runtime.engines.dask.demand import ClusterScaling, is_adaptive
 from hesrpt.runtime.engines.dask.slots import Batch, Worker, WorkerTable
 from hesrpt.runtime.engines.engine import (
-    CommandTask,
     Engine,
     FinishedItems,
     Outcome,
-    PythonTask,
     PythonTasks,
     Task,
     pickle_value,
@@ -59,14 +58,15 @@ from hesrpt.runtime.engines.engine import (
 from hesrpt.runtime.engines.pickling import is_short_and_plain
 from hesrpt.runtime.engines.server_resources import check_resources
 from hesrpt.runtime.storage.logs import limit_log, open_log
+from hesrpt.validation import check_whole_number
 
 # A batch that takes longer than this, in seconds, is asked for the items that have ended.
 _PATIENCE_SECONDS = 0.5
 # Items of a dead worker are reported after so many seconds. Until then, its guardian has killed
 # them, so that they cannot meet the next attempt.
 _BURIAL_SECONDS = 0.5
-# Workers on which hesrpt cannot be used are asked again after so many seconds.
-_GREETING_SECONDS = 5.0
+# The durations of items are remembered for so many jobs.
+_REMEMBERED_JOBS = 1000
 
 
 class DaskEngine(Engine):
@@ -110,6 +110,8 @@ class DaskEngine(Engine):
     ) -> None:
         if not isinstance(servers, int | None):
             servers, cluster = None, servers if cluster is None else cluster
+        if servers is not None:
+            servers = check_whole_number("servers", servers, minimum=1)
         if cluster is not None and address is not None:
             raise InputError("cannot be combined with cluster", argument="address")
         self.name = uuid.uuid4().hex[:12]
@@ -204,23 +206,8 @@ class DaskEngine(Engine):
 
     def _send(self, worker: Worker, batch: Batch) -> None:
         batch.looked_at = batch.sent_at
-        items = [item for item in batch.tasks if item not in batch.stopped]
-        first = batch.tasks[items[0]]  # all tasks of a batch have the same options
-        function, results = None, []
-        work: CallBatch | dict[int, CommandTask]
-        if isinstance(first, PythonTask):
-            function, batch.keeps_results = first.function, first.keep_result
-            arguments = _list_arguments(batch.tasks, items)
-            places = [place for place, each in enumerate(arguments) if isinstance(each, Future)]
-            results = [arguments[place] for place in places]
-            for place in places:
-                arguments[place] = None
-            work = CallBatch(
-                function.number, items, arguments, places, first.timeout, first.keep_result
-            )
-        else:
-            tasks = ((item, batch.tasks[item]) for item in items)
-            work = {item: task for item, task in tasks if isinstance(task, CommandTask)}
+        packed = pack_batch(batch)
+        batch.keeps_results = isinstance(packed.work, CallBatch) and packed.work.keep_results
         assert worker.process is not None
         request = BatchRequest(
             AgentOptions(self.name, worker.usable, self._run_directory),
@@ -229,12 +216,12 @@ class DaskEngine(Engine):
             batch.number,
             batch.job,
             batch.servers,
-            work,
-            first.log is not None,
+            packed.work,
+            packed.with_output,
             self._take_released(worker),
         )
         resources = {name: each * batch.servers for name, each in self._resources.items()}
-        self.connection.send(batch, request, function, results, resources)
+        self.connection.send(batch, request, packed.function, packed.results, resources)
 
     def _take_released(self, worker: Worker) -> list[int]:
         """Return the functions that a worker has not been told to forget."""
@@ -291,12 +278,13 @@ class DaskEngine(Engine):
             while True:
                 yield self._events.get_nowait()
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome | FinishedItems]:
         self._queue.clear()
         self._batches.clear()
         self.connection.close()
         if self._scaling is not None:
             self._scaling.close()
+        return []
 
     def _next_deadline(self) -> float:
         """Return when there is something to do even if nothing happens."""
@@ -349,7 +337,11 @@ class DaskEngine(Engine):
         for _ in self._end_batch(batch):
             pass  # nothing is lost
         if pending:
-            tasks = batch.tasks if len(pending) == len(batch.tasks) else _pick(batch.tasks, pending)
+            tasks = (
+                batch.tasks
+                if len(pending) == len(batch.tasks)
+                else pick_tasks(batch.tasks, pending)
+            )
             self._enqueue(batch.job, tasks, batch.servers)
 
     def _handle_cluster(self, seen: ClusterSeen) -> None:
@@ -386,6 +378,11 @@ class DaskEngine(Engine):
             return  # its worker is dead
         if report is None:
             yield from self._handle_failed_task(batch, error)
+            return
+        if report.other_process is not None:
+            # The worker was restarted at the same address: it is a new one.
+            self._bury(batch.worker)
+            self.table.remove(batch.worker)
             return
         self._write_logs(batch, report)
         for outcome in report.outcomes:
@@ -424,8 +421,10 @@ class DaskEngine(Engine):
             yield outcome
 
     def _observe(self, job: str, seconds: float) -> None:
-        known = self._seconds.get(job, seconds)
+        known = self._seconds.pop(job, seconds)
         self._seconds[job] = 0.7 * known + 0.3 * seconds
+        if len(self._seconds) > _REMEMBERED_JOBS:
+            del self._seconds[next(iter(self._seconds))]
 
     def _write_logs(self, batch: Batch, report: BatchReport) -> None:
         for item, output in report.outputs.items():
@@ -471,22 +470,3 @@ class DaskEngine(Engine):
 
 def _describe(error: Exception | None) -> str:
     return str(error) if isinstance(error, LostResultError) else f"{type(error).__name__}: {error}"
-
-
-def _pick(tasks: Mapping[int, Task], items: list[int]) -> Mapping[int, Task]:
-    """Return some of the tasks of a batch."""
-    if isinstance(tasks, PythonTasks):
-        return tasks.without(set(tasks) - set(items))
-    return {item: tasks[item] for item in items}
-
-
-def _list_arguments(tasks: Mapping[int, Task], items: list[int]) -> list[Any]:
-    """Return the packed arguments of Python items."""
-    if isinstance(tasks, PythonTasks):
-        if len(items) == len(tasks):
-            return list(tasks.arguments)
-        wanted = set(items)
-        pairs = zip(tasks.numbers, tasks.arguments, strict=True)
-        return [argument for number, argument in pairs if number in wanted]
-    chosen = (tasks[item] for item in items)
-    return [task.argument for task in chosen if isinstance(task, PythonTask)]

@@ -1,0 +1,157 @@
+"""Resources besides servers that items need, such as GPUs and memory: how many, and which ones.
+
+Amounts are counted in millionths, as whole numbers, so that nothing is lost when they are added and
+subtracted many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+
+from hesrpt.errors import InputError
+from hesrpt.units import format_bytes, format_number, parse_bytes
+from hesrpt.validation import shorten
+
+#: The kind of which each item is given certain ones, by their indices.
+GPU = "gpu"
+#: The kind that is counted in bytes.
+MEMORY = "memory"
+
+_PARTS = 1_000_000
+_MAX_AMOUNT = 1e18
+_EXAMPLE = 'such as {gpu = 1, memory = "4GB"}'
+
+
+def check_resources(value: object, argument: str = "resources") -> dict[str, float]:
+    """Return the amounts of resources by their kinds, without those that are 0.
+
+    >>> check_resources({"gpu": 1, "memory": "4GB", "licence": 0})
+    {'gpu': 1.0, 'memory': 4000000000.0}
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(f"must be a table {_EXAMPLE}, got {shorten(value)}", argument=argument)
+    amounts = {}
+    for kind, given in value.items():
+        if not isinstance(kind, str) or not kind.replace("_", "").replace("-", "").isalnum():
+            raise InputError(
+                f"must have names of kinds such as gpu, got {shorten(kind)}", argument=argument
+            )
+        amount = _read_amount(given)
+        if amount is None or not 0 <= amount <= _MAX_AMOUNT:
+            raise InputError(
+                f"must have a number of at least 0 for {kind}, or a size such as "
+                f'"4GB", got {shorten(given)}',
+                argument=argument,
+            )
+        if kind == GPU and amount != int(amount):
+            raise InputError(f"must have whole gpus, got {shorten(given)}", argument=argument)
+        if amount * _PARTS >= 1:
+            amounts[kind] = amount
+    return amounts
+
+
+def parse_resources(text: str, argument: str = "resources") -> dict[str, float]:
+    """Return the resources in a text such as ``gpu=2,memory=64GB``.
+
+    >>> parse_resources("gpu=2,memory=64GB")
+    {'gpu': 2.0, 'memory': 64000000000.0}
+    """
+    amounts: dict[str, object] = {}
+    for part in text.split(","):
+        kind, _, amount = (piece.strip() for piece in part.partition("="))
+        if not kind or not amount or kind in amounts:
+            raise InputError(
+                f"must be KIND=AMOUNT,… with each kind once, such as gpu=2,memory=64GB; "
+                f"got {part!r}",
+                argument=argument,
+            )
+        amounts[kind] = amount
+    return check_resources(amounts, argument)
+
+
+def _read_amount(given: object) -> float | None:
+    if isinstance(given, bool):
+        return None
+    if isinstance(given, int | float):
+        return float(given)
+    try:
+        return parse_bytes(given) if isinstance(given, str) else None
+    except ValueError:
+        return None
+
+
+def to_parts(amounts: Mapping[str, float]) -> dict[str, int]:
+    """Return amounts in millionths."""
+    return {kind: max(round(amount * _PARTS), 1) for kind, amount in amounts.items() if amount > 0}
+
+
+class ResourceStock:
+    """The resources of a machine: how much is free, and which GPUs are.
+
+    >>> stock = ResourceStock({"gpu": 2})
+    >>> need = to_parts({"gpu": 1})
+    >>> stock.take(need), stock.take(need), stock.can_take(need)
+    ((0,), (1,), False)
+    """
+
+    def __init__(self, totals: Mapping[str, float] | None = None) -> None:
+        self.totals = to_parts(totals or {})
+        self._free = dict(self.totals)
+        self._gpus = list(range(self.totals.get(GPU, 0) // _PARTS))  # free ones; a heap
+
+    def count_fitting(self, need: Mapping[str, int]) -> int:
+        """Return how many items that need so much could run if everything were free."""
+        return min(self.totals.get(kind, 0) // amount for kind, amount in need.items())
+
+    def can_take(self, need: Mapping[str, int]) -> bool:
+        """Return whether so much is free."""
+        return all(amount <= self._free.get(kind, 0) for kind, amount in need.items())
+
+    def take(self, need: Mapping[str, int]) -> tuple[int, ...]:
+        """Take what an item needs, which must be free; return the indices of its GPUs."""
+        assert self.can_take(need), "somebody else holds it"
+        for kind, amount in need.items():
+            self._free[kind] -= amount
+        return tuple(heappop(self._gpus) for _ in range(need.get(GPU, 0) // _PARTS))
+
+    def give_back(self, need: Mapping[str, int], gpus: Iterable[int]) -> None:
+        """Give back what an item has taken."""
+        for kind, amount in need.items():
+            self._free[kind] += amount
+        for gpu in gpus:
+            heappush(self._gpus, gpu)
+
+    def describe(self) -> dict[str, tuple[float, float]]:
+        """Return the total of each kind, and how much of it is free."""
+        return {
+            kind: (total / _PARTS, self._free[kind] / _PARTS) for kind, total in self.totals.items()
+        }
+
+
+def describe_shortage(need: Mapping[str, float], amounts: Mapping[str, float], suffix: str) -> str:
+    """Say of which kinds more is needed than there is; nothing if there is enough.
+
+    >>> describe_shortage({"gpu": 1, "memory": 2e9}, {"gpu": 0, "memory": 4e9}, "free")
+    'needs 1 gpu, 0 free'
+    """
+    short = [kind for kind, amount in need.items() if amount > amounts.get(kind, 0.0) + 1e-9]
+    return "; ".join(
+        f"needs {describe_amount(kind, need[kind])}, "
+        f"{describe_number(kind, amounts.get(kind, 0.0))} {suffix}"
+        for kind in short
+    )
+
+
+def describe_number(kind: str, amount: float) -> str:
+    """Return an amount of a kind, without its name."""
+    return format_bytes(amount) if kind == MEMORY else format_number(amount)
+
+
+def describe_amount(kind: str, amount: float) -> str:
+    """Return an amount in words.
+
+    >>> describe_amount("gpu", 2.0), describe_amount("memory", 4e9)
+    ('2 gpu', '4 GB memory')
+    """
+    return f"{describe_number(kind, amount)} {kind}"
