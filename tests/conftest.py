@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from support.paths import EXAMPLES
-from support.slurm_cluster import SlurmCluster, find_missing_programs
+from support.slurm_cluster import SEARCH_PATH, SlurmCluster, find_missing_programs
 
 from hesrpt.traces import Trace, read_trace
 
@@ -98,6 +98,20 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
     assert not missing, f"not installed: {', '.join(missing)}; 'make test-slurm' installs them"
     with SlurmCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def slurm(
+    slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[SlurmCluster]:
+    """Return a Slurm cluster without jobs, to which all commands in this process refer."""
+    for name, value in slurm_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", SEARCH_PATH)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    yield slurm_cluster
+    slurm_cluster.restart_nodes()
 
 
 @pytest.fixture(scope="session")

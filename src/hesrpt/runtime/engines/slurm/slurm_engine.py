@@ -108,9 +108,11 @@ class SlurmEngine(DaskEngine):
             self._look_after_pilots(now)
         return outcomes
 
-    def close(self) -> None:
-        super().close()
-        self.cluster.close(keep_logs=self.pilots.failed_starts > 0)
+    def close(self) -> list[Outcome | FinishedItems]:
+        try:
+            return super().close()
+        finally:
+            self.cluster.close(keep_logs=self.pilots.failed_starts > 0)
 
     def _look_after_pilots(self, now: float) -> None:
         busy = {str(worker.name): len(worker.batches) for worker in self.table.workers.values()}
