@@ -118,6 +118,20 @@ def test_calls_of_an_executor(shared: SharedClient) -> None:
         executor.submit(abs, 1)
 
 
+def test_calls_of_a_client_that_is_closed_end(cluster: LocalCluster) -> None:
+    with Client(cluster) as client, SharedClient(client) as shared:
+        executor = shared.executor("calls")
+        futures = [executor.submit(nap, number, 0.5) for number in range(20)]
+    assert all(future.done() for future in futures)
+    assert futures[-1].cancelled()
+
+
+def test_results_of_calls_do_not_stay_in_the_cluster(shared: SharedClient) -> None:
+    with shared.executor("calls") as executor:
+        assert sum(executor.map(abs, range(20))) == 190
+    assert executor.job._futures == {}
+
+
 def test_joblib_runs_on_a_shared_client(shared: SharedClient) -> None:
     with on_pool(shared, name="squares"):
         squares = joblib.Parallel()(joblib.delayed(pow)(k, 2) for k in range(30))

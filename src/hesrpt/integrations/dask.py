@@ -18,10 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future
-from math import inf
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -39,6 +36,7 @@ except ImportError as missing:
         "hesrpt.integrations.dask needs Dask: pip install 'hesrpt[dask]'"
     ) from missing
 
+from hesrpt.integrations.dask_jobs import SharedExecutor, SharedJob
 from hesrpt.integrations.dask_shares import JOBS_TOPIC, SharesPlugin, name_starts_topic
 
 __all__ = ["SharedClient", "SharedExecutor", "SharedJob"]
@@ -169,7 +167,9 @@ class SharedClient:
         self, name: str = "executor", *, size: float | None = None, weight: float = 1.0
     ) -> SharedExecutor:
         """Return an executor whose calls form one job; joblib can use it, see ``on_pool``."""
-        return SharedExecutor(self, name, size, weight)
+        executor = SharedExecutor(self, name)
+        self._announce(executor.job, size, weight)
+        return executor
 
     # --- with the plugin ------------------------------------------------------------------------
 
@@ -222,172 +222,5 @@ class SharedClient:
                 job.fail(error)
 
 
-class SharedJob:
-    """A job of a :class:`SharedClient`: its items, and their Dask futures once they start."""
-
-    def __init__(
-        self,
-        shared: SharedClient,
-        name: str,
-        submit: Callable[[str, Sequence[int]], list[DaskFuture]],
-        items: int | None,
-    ) -> None:
-        # As a prefix of keys, it groups the job's tasks in Dask's dashboard.
-        self.id = f"{name}-{uuid.uuid4().hex}"
-        self.name, self.items = name, items
-        self._shared, self._submit = shared, submit
-        self._futures: dict[int, DaskFuture] = {}
-        self._ended = 0
-        self._error: BaseException | None = None
-        self._changed = threading.Condition()
-
-    def __repr__(self) -> str:
-        return f"<SharedJob {self.name!r}: {self._ended} of {self.items} items ended>"
-
-    def results(self, timeout: float | None = None) -> list[Any]:
-        """Wait for all items and return their results in order; raise the first error.
-
-        ``timeout`` is in seconds; after that, a TimeoutError is raised.
-        """
-        results: list[Any] = self._shared.client.gather(self.futures(timeout))
-        return results
-
-    def futures(self, timeout: float | None = None) -> list[DaskFuture]:
-        """Wait for all items and return their Dask futures in order.
-
-        Their results stay on the workers, and other tasks can use them.
-        """
-        deadline = time.monotonic() + (inf if timeout is None else timeout)
-        with self._changed:
-            while not self._changed.wait_for(self._has_ended, min(deadline - time.monotonic(), 1)):
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"job {self.name!r} has not ended within {timeout:g} s")
-                if self._shared.client.status == "closed":
-                    raise JobError(f"job {self.name!r} has lost its Dask client, which is closed")
-        if self._error is not None:
-            raise self._error
-        return [self._futures[item] for item in sorted(self._futures)]
-
-    def cancel(self) -> None:
-        """Stop the job: nothing of it starts any more, and Dask forgets what has not ended."""
-        self.fail(JobError(f"job {self.name!r} was cancelled"))
-
-    # --- with the shared client -----------------------------------------------------------------
-
-    def start(self, items: Sequence[int]) -> None:
-        """Submit items to Dask."""
-        if self._error is not None:
-            return
-        for item, future in zip(items, self._submit(self.id, items), strict=True):
-            self._futures[item] = future
-            future.add_done_callback(self._count_end)
-
-    def fail(self, error: BaseException) -> None:
-        """End the job with an error, unless it has ended."""
-        with self._changed:
-            if self._has_ended():
-                return
-            self._error = error
-            self._changed.notify_all()
-        self._shared.forget(self)
-        if self._shared.client.status == "running":
-            self._shared.log(self.id, "cancel")
-            self._shared.client.cancel(list(self._futures.values()))
-
-    def close(self, items: int) -> None:
-        """Learn how many items there are in the end."""
-        with self._changed:
-            self.items = items
-            self._notice_end()
-
-    def _has_ended(self) -> bool:
-        return self._error is not None or self._ended == self.items
-
-    def _count_end(self, future: DaskFuture) -> None:
-        with self._changed:
-            self._ended += 1
-            self._notice_end()
-
-    def _notice_end(self) -> None:
-        if self._has_ended():
-            self._changed.notify_all()
-            self._shared.forget(self)
-
-
-class SharedExecutor(Executor):
-    """A standard executor whose calls form one job of a :class:`SharedClient`."""
-
-    def __init__(self, shared: SharedClient, name: str, size: float | None, weight: float) -> None:
-        self._shared = shared
-        self._calls: list[tuple[Future[Any], Callable[..., Any], Any, Any] | None] = []
-        self._lock = threading.Lock()
-        self._announced = 0
-        self._is_shut_down = False
-        self.job = shared._announce(SharedJob(shared, name, self._start, None), size, weight)
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a call; it starts as soon as the job may use a thread."""
-        with self._lock:
-            if self._is_shut_down:
-                raise RuntimeError("cannot schedule new futures after shutdown")
-            future: Future[Any] = Future()
-            self._calls.append((future, fn, args, kwargs))
-        self._shared.do_later(self.job, self._announce_calls)
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no further calls; the job ends once all submitted calls have ended."""
-        with self._lock:
-            self._is_shut_down = True
-            futures = [call[0] for call in self._calls if call is not None]
-        if cancel_futures:
-            for future in futures:
-                future.cancel()
-        self._shared.do_later(self.job, self._close)
-        if wait:
-            self.job.futures()
-
-    def _announce_calls(self) -> None:
-        """Tell the plugin how many calls there are, once for all that have come since."""
-        count = len(self._calls)
-        if count > self._announced:
-            self._announced = count
-            self._shared.log(self.job.id, "add", items=count)
-
-    def _close(self) -> None:
-        self._announce_calls()
-        self._shared.log(self.job.id, "close", items=len(self._calls))
-        self.job.close(len(self._calls))
-
-    def _start(self, job: str, numbers: Sequence[int]) -> list[DaskFuture]:
-        return [self._start_call(job, number) for number in numbers]
-
-    def _start_call(self, job: str, number: int) -> DaskFuture:
-        call, self._calls[number] = self._calls[number], None
-        assert call is not None
-        future, function, args, kwargs = call
-        if not future.set_running_or_notify_cancel():
-            function, args, kwargs = _return, (None,), {}
-        run = self._shared.client.submit(
-            _call, function, args, kwargs, key=(job, number), pure=False
-        )
-        run.add_done_callback(lambda ended: _pass_on(ended, future))
-        return run
-
-
 def _return(value: Any) -> Any:
     return value
-
-
-def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-def _pass_on(ended: DaskFuture, future: Future[Any]) -> None:
-    """Pass the outcome of a Dask future on to one of the standard library."""
-    if future.cancelled():
-        return
-    try:
-        future.set_result(ended.result())
-    except Exception as error:
-        future.set_exception(error)
