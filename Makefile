@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test run-tests test-all test-paper cpython-tests chaos lint docs docs-serve paper bench clean
+.PHONY: demo test run-tests test-all test-paper test-slurm cpython-tests chaos lint docs docs-serve
+.PHONY: paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -26,6 +27,11 @@ test-all: lint cpython-tests
 # Reproduces the paper at full size, and compares the result with docs/paper.
 test-paper: $(VENV)/.test
 	$(BIN)/pytest --quiet -m slow tests/paper
+
+# The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
+test-slurm: $(VENV)/.test
+	@sh .ci/install-slurm
+	$(BIN)/pytest --quiet -m slurm tests
 
 # Kills the live scheduler and its processes at random; CHAOS='--seed 7 --kills 200' for another run.
 CHAOS ?= --seed 1 --kills 1000

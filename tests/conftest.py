@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from support.paths import EXAMPLES
+from support.slurm_cluster import SEARCH_PATH, SlurmCluster, find_missing_programs
 
 from hesrpt.traces import Trace, read_trace
 
@@ -47,9 +48,27 @@ _RAY_TESTS = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests that need Ray to the front."""
+_NEEDS_SLURM = "needs a real Slurm"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Move the tests that need Ray to the front; skip those that need Slurm, unless selected."""
     items.sort(key=lambda item: not item.nodeid.startswith(_RAY_TESTS))
+    if "slurm" not in config.getoption("markexpr"):
+        for item in items:
+            if item.get_closest_marker("slurm"):
+                item.add_marker(pytest.mark.skip(reason=_NEEDS_SLURM))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line how to run the tests that were skipped because they need Slurm."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(_NEEDS_SLURM in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.line(
+            f"{count} tests need a real Slurm and were skipped: "
+            "'make test-slurm' installs one and runs them."
+        )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,6 +89,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def example_trace() -> Trace:
     """Return the trace in the folder of examples."""
     return read_trace(EXAMPLES / "cluster.swf")
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> Iterator[SlurmCluster]:
+    """Bring up a Slurm cluster of four nodes with four CPUs each, and end it afterwards."""
+    missing = find_missing_programs()
+    assert not missing, f"not installed: {', '.join(missing)}; 'make test-slurm' installs them"
+    with SlurmCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(
+    slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[SlurmCluster]:
+    """Return a Slurm cluster without jobs, to which all commands in this process refer."""
+    for name, value in slurm_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", SEARCH_PATH)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    yield slurm_cluster
+    slurm_cluster.restart_nodes()
 
 
 @pytest.fixture(scope="session")

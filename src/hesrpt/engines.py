@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hesrpt.runtime.engines.dask.dask_engine import DaskEngine
     from hesrpt.runtime.engines.local import LocalEngine
     from hesrpt.runtime.engines.ray.ray_engine import RayEngine
+    from hesrpt.runtime.engines.slurm.slurm_engine import SlurmEngine
 
 __all__ = [
     "CommandTask",
@@ -36,6 +37,7 @@ __all__ = [
     "Outcome",
     "PythonTask",
     "RayEngine",
+    "SlurmEngine",
     "Task",
     "create_engine",
     "list_engines",

@@ -175,7 +175,7 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
             "--servers must be a whole number of at least 1, got 0",
         ),
         (["run", "jobs.toml", "--policy", "best"], "helrpt, fifo\n"),
-        (["run", "jobs.toml", "--engine", "slurm"], "slurm"),
+        (["run", "jobs.toml", "--engine", "moon"], "moon"),
         (
             ["run", "jobs.toml", "--address", "auto"],
             "--address is not an option of engine 'local'; its options are resources",

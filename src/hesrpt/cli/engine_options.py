@@ -9,14 +9,33 @@ from typing import Any
 from hesrpt.errors import InputError
 from hesrpt.units import parse_bytes
 
+#: The names in ``--slurm``, and those of the engine's options.
+SLURM_OPTIONS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "max": "max_pilots",
+    "cores": "cores",
+    "memory": "memory",
+    "walltime": "walltime",
+    "idle": "idle",
+    "interface": "interface",
+    "directory": "directory",
+}
+
 
 def parse_engine_options(
-    options: Sequence[str], address: str | None, resources: str | None
+    options: Sequence[str],
+    address: str | None,
+    resources: str | None,
+    slurm: str | None = None,
 ) -> dict[str, Any]:
     """Return the options of an engine by name, from all options that set one.
 
     >>> parse_engine_options(["address=auto", "servers_per_node=4"], None, "CPU=2")
     {'address': 'auto', 'servers_per_node': 4, 'resources': {'CPU': 2.0}}
+    >>> parse_engine_options([], None, None, "partition=short,max=4,walltime=2h")
+    {'partition': 'short', 'max_pilots': 4, 'walltime': '2h'}
     """
     parsed: dict[str, Any] = {}
     for option in options:
@@ -34,7 +53,26 @@ def parse_engine_options(
         parsed["address"] = address
     if resources is not None:
         parsed["resources"] = _parse_resources(resources)
+    if slurm is not None:
+        parsed |= _parse_slurm(slurm)
     return parsed
+
+
+def _parse_slurm(text: str) -> dict[str, Any]:
+    """Return the options in a text such as partition=short,max=40,walltime=2h."""
+    options: dict[str, Any] = {}
+    for part in text.split(","):
+        name, separator, value = (piece.strip() for piece in part.partition("="))
+        if name not in SLURM_OPTIONS or not separator or not value:
+            names = ", ".join(SLURM_OPTIONS)
+            raise InputError(
+                f"must be NAME=VALUE,… with names out of {names}; got {part!r}", argument="slurm"
+            )
+        option = SLURM_OPTIONS[name]
+        if option in options:
+            raise InputError(f"sets {name} twice", argument="slurm")
+        options[option] = int(value) if value.isdigit() else value
+    return options
 
 
 def _parse_value(text: str) -> Any:

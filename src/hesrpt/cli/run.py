@@ -98,7 +98,7 @@ def run(
             autocompletion=complete_engine,
             rich_help_panel=_ENGINE_PANEL,
             help="Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
-            "or an engine that another package adds.",
+            "slurm (Slurm jobs), or an engine that another package adds.",
         ),
     ] = "local",
     engine_option: Annotated[
@@ -126,6 +126,16 @@ def run(
             rich_help_panel=_ENGINE_PANEL,
             help="Resources of one server on a cluster, for example CPU=4,GPU=0.5, as an option of "
             "the engine. By default, one core.",
+        ),
+    ] = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE,…",
+            rich_help_panel=_ENGINE_PANEL,
+            help="With --engine slurm: the Slurm jobs to submit, called pilots. For example "
+            "partition=short,max=40,walltime=2h,cores=4: at most 40 pilots of 4 cores. Also "
+            "account, qos, memory, idle, interface and directory.",
         ),
     ] = None,
     log: Annotated[
@@ -167,7 +177,9 @@ def run(
         raise InputError(f"{state}: holds no run; to start one, give a jobs file")
     if on_change is not None and state is None:
         raise InputError("--on-change needs --state DIR")
-    engine_options = parse_engine_options(engine_option or (), address, resources)
+    if slurm is not None and engine != "slurm":
+        raise InputError(f"needs --engine slurm, got {engine!r}", argument="slurm")
+    engine_options = parse_engine_options(engine_option or (), address, resources, slurm)
     known = read_job_names(state) if state is not None and holds_run(state) else ()
     file = JobsFile() if jobs is None else read_jobs_file(jobs, known)
     if file.resources and engine == "local":
@@ -209,7 +221,7 @@ def run(
         if state is not None:
             given = [("--engine", engine if engine != "local" else None)]
             given += [("--engine-option", option) for option in engine_option or ()]
-            given += [("--address", address), ("--resources", resources)]
+            given += [("--address", address), ("--resources", resources), ("--slurm", slurm)]
             words = [f" {option} {shlex.quote(value)}" for option, value in given if value]
             hint = f"; continue with: {get_resume_command(state)}{''.join(words)}"
         print(f"hesrpt: stopped{escape(hint)}", file=sys.stderr)

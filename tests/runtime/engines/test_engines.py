@@ -28,6 +28,11 @@ def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         engine = create_engine("ray", 2, {"address": request.getfixturevalue("ray_address")})
     elif request.param == "dask":
         engine = create_engine("dask", 2, {"address": request.getfixturevalue("dask_address")})
+    elif request.param == "slurm":
+        request.getfixturevalue("slurm")
+        engine = create_engine("slurm", 2, {"cores": 2, "walltime": "10m"})
+        engine.request_servers(2)
+        run_until(engine, lambda: engine.capacity() == 2)
     elif request.param == "local":
         engine = create_engine("local", 2)
     else:
@@ -38,13 +43,16 @@ def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         engine.close()
 
 
-@pytest.fixture(params=["fake", "local", "ray", "dask"])
+ON_SLURM = pytest.param("slurm", marks=pytest.mark.slurm)
+
+
+@pytest.fixture(params=["fake", "local", "ray", "dask", ON_SLURM])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine."""
     yield from start_engine(request)
 
 
-@pytest.fixture(params=["local", "ray", "dask"])
+@pytest.fixture(params=["local", "ray", "dask", ON_SLURM])
 def real_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine with real processes."""
     yield from start_engine(request)

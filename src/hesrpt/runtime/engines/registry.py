@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from hesrpt.errors import InputError
@@ -22,9 +22,14 @@ ENGINES = {
     "local": "hesrpt.runtime.engines.local:LocalEngine",
     "ray": "hesrpt.runtime.engines.ray.ray_engine:RayEngine",
     "dask": "hesrpt.runtime.engines.dask.dask_engine:DaskEngine",
+    "slurm": "hesrpt.runtime.engines.slurm.slurm_engine:SlurmEngine",
 }
 #: What these need beside hesrpt itself: the module, its title, and the extra that installs it.
-_REQUIREMENTS = {"ray": ("ray", "Ray", "ray"), "dask": ("distributed", "Dask", "dask")}
+_REQUIREMENTS = {
+    "ray": ("ray", "Ray", "ray"),
+    "dask": ("distributed", "Dask", "dask"),
+    "slurm": ("dask_jobqueue", "dask-jobqueue", "slurm"),
+}
 
 
 def list_engines() -> list[str]:
@@ -53,11 +58,8 @@ def load_engine(name: str) -> Callable[..., Engine]:
     """Return the class of an engine, or the function that creates it."""
     if name in _REQUIREMENTS:
         module, title, extra = _REQUIREMENTS[name]
-        try:
-            import_module(module)
-        except ModuleNotFoundError:
-            problem = f"engine {name!r} needs {title}: pip install 'hesrpt[{extra}]'"
-            raise InputError(problem) from None
+        if find_spec(module) is None:
+            raise InputError(f"engine {name!r} needs {title}: pip install 'hesrpt[{extra}]'")
     if name in ENGINES:
         point = EntryPoint(name, ENGINES[name], ENTRY_POINT_GROUP)
     else:

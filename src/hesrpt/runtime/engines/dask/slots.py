@@ -85,6 +85,8 @@ class WorkerTable:
         self.max_servers, self.resources = max_servers, resources
         self.workers: dict[str, Worker] = {}
         self._drained: frozenset[Any] = frozenset()
+        #: Whether a worker will be there for long enough to run a batch.
+        self.outlasts: Callable[[Worker, Batch], bool] = lambda worker, batch: True
 
     @property
     def capacity(self) -> int:
@@ -153,8 +155,12 @@ class WorkerTable:
         for batch in queue:
             if is_held_back(batch):
                 continue
-            open_workers = [worker for worker in ready if worker not in reserved]
-            large_enough = [each for each in open_workers if each.usable >= batch.servers]
+            open_workers = [each for each in ready if each not in reserved]
+            large_enough = [
+                each
+                for each in open_workers
+                if each.usable >= batch.servers and self.outlasts(each, batch)
+            ]
             worker = max(large_enough, key=lambda each: each.free, default=None)
             if worker is None:
                 continue

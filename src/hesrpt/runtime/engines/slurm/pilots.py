@@ -1,0 +1,163 @@
+"""When pilots are submitted, drained and ended. Decisions only: nothing here talks to Slurm.
+
+A pilot is a Slurm job that runs items until it is not needed any more, or until its walltime is
+near. Then it is drained: it starts nothing, and ends when its last item has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+# A pilot whose worker has been away for so many seconds is ended, unless it never was there.
+_AWAY_SECONDS = 30.0
+# Items are expected to take as long as the longest item so far, and this much more.
+_ITEM_MARGIN = 1.1
+# At most this fraction of a walltime is kept free for items: new pilots must be usable.
+_MAX_KEPT_FREE = 0.95
+# When so many pilots in a row end before they have connected, the next ones will do so, too.
+MAX_FAILED_STARTS = 3
+
+
+class SlurmState(Enum):
+    """What Slurm says about the job of a pilot."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    GONE = "gone"
+
+
+@dataclass(eq=False)
+class Pilot:
+    """A pilot that was submitted and has not ended."""
+
+    name: str  # of its Dask worker
+    submitted: float
+    is_there: bool = False  # whether its worker is connected
+    was_there: bool = False
+    away_since: float = math.inf
+    ends: float = math.inf  # when its walltime is over; infinity while it waits
+    idle_since: float = math.inf  # since when it runs nothing; infinity while it does
+    is_draining: bool = False
+
+
+@dataclass(frozen=True)
+class PilotSettings:
+    """What bounds the pilots of an engine."""
+
+    max_pilots: int
+    cores: int  # of each pilot; each is a server
+    walltime: float  # seconds
+    idle_seconds: float  # an idle pilot that is not needed ends after so many seconds
+
+    @property
+    def grace(self) -> float:
+        """Seconds before the end of the walltime in which nothing should run any more."""
+        return min(30.0, 0.05 * self.walltime)
+
+
+class PilotChanges(NamedTuple):
+    """What to do about pilots."""
+
+    submit: int = 0
+    end: Sequence[str] = ()
+
+
+@dataclass
+class PilotTable:
+    """The pilots of an engine."""
+
+    settings: PilotSettings
+    pilots: dict[str, Pilot] = field(default_factory=dict)
+    failed_starts: int = 0  # how many in a row have ended before they connected
+
+    def add(self, name: str, now: float) -> None:
+        """Record that a pilot was submitted."""
+        self.pilots[name] = Pilot(name, submitted=now)
+
+    def observe_workers(self, busy: Mapping[str, int], now: float) -> None:
+        """Take in which workers are connected, by name, and how many items each runs."""
+        for pilot in self.pilots.values():
+            was_there, pilot.is_there = pilot.is_there, pilot.name in busy
+            if pilot.is_there:
+                pilot.was_there, pilot.away_since, self.failed_starts = True, math.inf, 0
+                is_idle = busy[pilot.name] == 0
+                pilot.idle_since = min(pilot.idle_since, now) if is_idle else math.inf
+            elif was_there:
+                pilot.away_since = now
+
+    def observe_jobs(self, states: Mapping[str, tuple[SlurmState, float]], now: float) -> list[str]:
+        """Take in what Slurm says about the pilots, with the seconds left of their walltimes.
+
+        Returns the pilots that are gone, and forgets them.
+        """
+        gone = []
+        for name, (state, left) in states.items():
+            pilot = self.pilots.get(name)
+            if pilot is not None and state is SlurmState.RUNNING:
+                pilot.ends = now + left
+            elif pilot is not None and state is SlurmState.GONE:
+                gone.append(name)
+                self.failed_starts += not pilot.was_there
+        for name in gone:
+            del self.pilots[name]
+        return gone
+
+    def outlasts(self, name: str, seconds: float, now: float) -> bool:
+        """Return whether an item that may take so many seconds would end in time in a pilot."""
+        pilot = self.pilots.get(name)
+        return pilot is None or pilot.ends - now >= self._keep_free(seconds)
+
+    def drain(self, waiting: Sequence[float], idle: Collection[str], now: float) -> set[str]:
+        """Drain the pilots that hardly have time left, and those that keep items waiting.
+
+        Parameters
+        ----------
+        waiting
+            How long each of the items that wait for a server may take, in seconds.
+        idle
+            The pilots that have a free server: an item that waits does not fit into their time.
+        now
+            The time.
+
+        Returns
+        -------
+        set of str
+            All pilots that are drained.
+        """
+        longest = max(waiting, default=0.0)
+        for pilot in self.pilots.values():
+            seconds = longest if pilot.name in idle else 0.0
+            pilot.is_draining |= not self.outlasts(pilot.name, seconds, now)
+        return {pilot.name for pilot in self.pilots.values() if pilot.is_draining}
+
+    def _keep_free(self, seconds: float) -> float:
+        """Return how much of a walltime must be left for an item to start."""
+        wanted = _ITEM_MARGIN * seconds + self.settings.grace
+        return min(wanted, _MAX_KEPT_FREE * self.settings.walltime)
+
+    def decide(self, demand: int, now: float) -> PilotChanges:
+        """Decide which pilots to submit and to end, if the jobs could use ``demand`` servers."""
+        wanted = min(math.ceil(demand / self.settings.cores), self.settings.max_pilots)
+        ended = [pilot.name for pilot in self.pilots.values() if self._has_to_end(pilot, now)]
+        lasting = [
+            pilot
+            for pilot in self.pilots.values()
+            if not pilot.is_draining and pilot.name not in ended
+        ]
+        # Those that wait in Slurm's queue go first, then those that have been idle for longest.
+        surplus = sorted(lasting, key=lambda pilot: (pilot.is_there, pilot.idle_since))
+        for pilot in surplus[: max(len(lasting) - wanted, 0)]:
+            since = pilot.idle_since if pilot.is_there else pilot.submitted
+            if now - since >= self.settings.idle_seconds:
+                ended.append(pilot.name)
+        room = self.settings.max_pilots - (len(self.pilots) - len(ended))
+        return PilotChanges(max(min(wanted - len(lasting), room), 0), tuple(ended))
+
+    def _has_to_end(self, pilot: Pilot, now: float) -> bool:
+        if now - pilot.away_since > _AWAY_SECONDS:
+            return True
+        return pilot.is_draining and pilot.idle_since < math.inf
