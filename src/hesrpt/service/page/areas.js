@@ -2,14 +2,17 @@
 
 import { assignColours, colourOf } from "./colours.js";
 import { element, setAttribute, setChildren, setText, svgElement } from "./dom.js";
-import { formatClock, formatCount, formatTimeOfDay, joinWords } from "./format.js";
+import { formatAgo, formatClock, formatCount, joinWords } from "./format.js";
 import { linkTo } from "./job_row.js";
 
 const HEIGHT = 240;
 const MARGIN = { top: 8, right: 1, bottom: 22, left: 30 };
 const OTHERS = "other jobs";
 // Distances between times on the axis, in seconds.
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
+  2 * 86400, 5 * 86400, 10 * 86400, 30 * 86400,
+];
 const LEAST_DISTANCE = 70; // pixels between two times on the axis
 
 /** Draws a schedule of the service into `root`, again whenever its width changes. */
@@ -37,20 +40,22 @@ export class Areas {
     assignColours(series.map(({ name }) => name));
     const hasOthers = others.some((servers) => servers > 0);
     const layers = hasOthers ? [...series, { name: null, servers: others }] : series;
-    this.#schedule = { times, layers, capacity, tops: stack(layers, times.length) };
+    // Each number holds from its time to the next one, the last as long as the others.
+    const end = times.length > 1 ? 2 * times.at(-1) - times.at(-2) : 0;
+    this.#schedule = { times, end, layers, capacity, tops: stack(layers, times.length) };
     if (this.#chosen !== null) this.#chosen = Math.min(this.#chosen, times.length - 1);
     this.#draw();
   }
 
   #draw() {
-    const { times, layers, capacity, tops } = this.#schedule;
+    const { times, end, layers, capacity, tops } = this.#schedule;
     const isEmpty = times.length < 2 || layers.length === 0;
     this.empty.hidden = !isEmpty;
     for (const part of [this.svg, this.slider, this.legend]) part.toggleAttribute("hidden", isEmpty);
     if (isEmpty) return;
     const width = this.svg.parentNode.clientWidth;
     const most = Math.max(1, ...capacity, ...tops.at(-1));
-    const span = times.at(-1) - times[0] || 1;
+    const span = end - times[0] || 1;
     this.x = (time) =>
       MARGIN.left + ((time - times[0]) / span) * (width - MARGIN.left - MARGIN.right);
     this.y = (servers) =>
@@ -78,38 +83,37 @@ export class Areas {
     });
   }
 
-  // Servers are constant between two times, so that lines have steps. Each ends at the next time.
   #steps(values, isBackward = false) {
-    const { times } = this.#schedule;
+    const { times, end } = this.#schedule;
     const points = [];
-    for (let place = 0; place < times.length; place += 1) {
-      const isFlat = place > 0 && values[place] === values[place - 1];
-      if (isFlat && place < times.length - 1) continue;
-      const x = this.x(times[place]).toFixed(1);
-      if (place > 0) points.push(`${x},${this.y(values[place - 1]).toFixed(1)}`);
-      points.push(`${x},${this.y(values[place]).toFixed(1)}`);
-    }
+    const add = (time, servers) => points.push(`${this.x(time).toFixed(1)},${this.y(servers).toFixed(1)}`);
+    values.forEach((servers, place) => {
+      if (place > 0 && servers === values[place - 1]) return;
+      if (place > 0) add(times[place], values[place - 1]);
+      add(times[place], servers);
+    });
+    add(end, values.at(-1));
     return `M${(isBackward ? points.reverse() : points).join("L")}`;
   }
 
   #drawAxes(most, span, width) {
-    const { times } = this.#schedule;
+    const { end } = this.#schedule;
     const parts = [];
     const step = chooseServerStep(most);
     for (let servers = 0; servers <= most; servers += step) {
       const y = this.y(servers);
       parts.push(svgElement("line", { class: "grid", x1: MARGIN.left, x2: width, y1: y, y2: y }));
-      const label = { class: "tick", x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" };
-      parts.push(svgElement("text", label, String(servers)));
+      const place = { class: "tick", x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" };
+      parts.push(svgElement("text", place, String(servers)));
     }
     const room = Math.max(2, Math.floor((width - MARGIN.left) / LEAST_DISTANCE));
     const distance = STEPS.find((seconds) => span / seconds <= room) ?? span / room;
-    const first = Math.ceil(times[0] / distance) * distance;
-    for (let time = first; time <= times.at(-1); time += distance) {
-      const x = this.x(time);
-      if (x > width - 22 || x < MARGIN.left + 12) continue;
-      const label = { class: "tick", x, y: HEIGHT - 5, "text-anchor": "middle" };
-      parts.push(svgElement("text", label, formatTimeOfDay(time, distance < 60)));
+    const label = (x, text, anchor) =>
+      svgElement("text", { class: "tick", x, y: HEIGHT - 5, "text-anchor": anchor }, text);
+    parts.push(label(width - MARGIN.right, "now", "end"));
+    for (let ago = distance; ago <= span; ago += distance) {
+      const x = this.x(end - ago);
+      if (x > MARGIN.left + 12) parts.push(label(x, formatAgo(ago, distance), "middle"));
     }
     return parts;
   }
@@ -125,7 +129,7 @@ export class Areas {
   }
 
   #showMoment() {
-    const { times, layers, capacity, tops } = this.#schedule;
+    const { times, end, layers, capacity, tops } = this.#schedule;
     const last = times.length - 1;
     const place = this.#chosen ?? last;
     for (const { name, servers } of layers) {
@@ -134,8 +138,8 @@ export class Areas {
       entry.node.classList.toggle("is-idle", servers[place] === 0);
       setAttribute(entry.swatch, "class", `swatch ${name === null ? "job-other" : colourOf(name)}`);
     }
-    const held = `${round(tops.at(-1)[place])} of ${formatCount(capacity[place], "server")}`;
-    const moment = place === last ? "now" : `at ${formatTimeOfDay(times[place])}`;
+    const held = `${round(tops.at(-1)[place])} of ${formatCount(round(capacity[place]), "server")}`;
+    const moment = place === last ? "now" : `${formatClock(end - times[place])} ago`;
     setText(this.timeLabel, `${held} ${moment}`);
     if (this.#chosen === null) this.slider.value = last;
     const holding = layers.filter(({ servers }) => servers[place] > 0);
@@ -163,14 +167,14 @@ export class Areas {
   }
 
   #describe() {
-    const { times, layers, capacity, tops } = this.#schedule;
+    const { times, end, layers, capacity, tops } = this.#schedule;
     const total = tops.at(-1);
     const mean = total.reduce((sum, servers) => sum + servers, 0) / total.length;
     const now = layers.filter(({ servers }) => servers.at(-1) > 0);
     const words = now.map(({ name, servers }) => `${name ?? OTHERS} ${round(servers.at(-1))}`);
     return [
-      `Stacked areas of the servers that jobs held in the last ${formatClock(times.at(-1) - times[0])}.`,
-      `On average ${mean.toFixed(1)} of ${formatCount(capacity.at(-1), "server")} were held,`,
+      `Stacked areas of the servers that jobs held in the last ${formatClock(end - times[0])}.`,
+      `On average ${mean.toFixed(1)} of ${formatCount(round(capacity.at(-1)), "server")} were held,`,
       `at most ${round(Math.max(...total))}.`,
       words.length ? `Now: ${joinWords(words)}.` : "Now no job holds servers.",
     ].join(" ");

@@ -57,21 +57,10 @@ export function formatExcess(ratio) {
   return `${percent >= 9.5 ? Math.round(percent) : Number(percent.toPrecision(1))}%`;
 }
 
-/** Return the time of day, in the time zone of the browser. */
-export function formatTimeOfDay(time, withSeconds = true) {
-  const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-  if (withSeconds) options.second = "2-digit";
-  return new Date(1000 * time).toLocaleTimeString("en-GB", options);
-}
-
-/** Return a date and a time of day. */
-export function formatTime(time) {
-  const date = new Date(1000 * time).toLocaleDateString("en-GB", {
-    day: "numeric",
-    month: "short",
-    year: "numeric",
-  });
-  return `${date}, ${formatTimeOfDay(time)}`;
+/** Return how long ago something was, in the unit of an axis with this distance between times. */
+export function formatAgo(seconds, distance) {
+  const [unit, symbol] = [[DAY, "d"], [HOUR, "h"], [MINUTE, "min"]].find(([size]) => distance % size === 0) ?? [1, "s"];
+  return `−${formatNumber(seconds / unit)} ${symbol}`;
 }
 
 /** Return an amount of a resource; large ones, such as bytes, with a prefix: "4 G". */

@@ -7,12 +7,12 @@ import { formatCount } from "./format.js";
 import { clearErrors, showAnswer, showError } from "./notices.js";
 import { isActive } from "./service.js";
 
-/** Send a request, and show the answer or the error; return the answer, or null. */
-export async function perform(request) {
+/** Send a request, and show what the service did or why not; return its answer, or null. */
+export async function perform(request, describe = (answer) => answer.text) {
   clearErrors();
   try {
     const answer = await request();
-    if (answer.text) showAnswer(answer.text);
+    showAnswer(describe(answer));
     return answer;
   } catch (error) {
     showError(error);

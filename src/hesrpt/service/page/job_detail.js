@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { byId, element, setAttribute, setChildren, setText } from "./dom.js";
-import { formatAmount, formatDuration, formatTime } from "./format.js";
+import { formatAmount, formatClock, formatDuration } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
 import { Failures } from "./job_failures.js";
 import { JobItems } from "./job_items.js";
@@ -152,8 +152,8 @@ export class JobDetail {
     this.#setFact("Weight", job.weight === 1 && isActive(job) ? "1" : String(job.weight));
     this.#setFact("Limits", limits.filter(Boolean).join(", "));
     this.#setFact("Needs", Object.entries(job.resources).map(([kind, amount]) => `${formatAmount(amount)} ${kind}`).join(", "));
-    this.#setFact("Arrived", formatTime(job.arrived));
-    this.#setFact("Ended", job.ended === null ? "" : formatTime(job.ended));
+    this.#setFact("Arrived", describeAge(job.arrived, time));
+    this.#setFact("Ended", describeAge(job.ended, time));
     this.#setFact("Work on one server", job.size ? formatDuration(job.size) : "");
     this.#setFact("Learned p", job.p ? job.p.toFixed(2) : "");
     this.#setFact("Directory", job.cwd ?? "");
@@ -182,6 +182,10 @@ export class JobDetail {
     setAttribute(node, "hidden", isHidden ? "" : null);
     return value;
   }
+}
+
+function describeAge(then, time) {
+  return then === null ? "" : `${formatClock(time - then)} ago`;
 }
 
 function createPanel(title, ...children) {

@@ -46,7 +46,7 @@ export function describeLeft(job, age) {
 /** Say how long a job is or was in the system. */
 export function describeTime(job, time) {
   if (job.flow_time !== null && !isActive(job)) return formatDuration(job.flow_time);
-  return formatClock(time - job.arrived);
+  return job.arrived === null ? "" : formatClock(time - job.arrived);
 }
 
 /** Return a bar with the progress of a job, and a function that updates it. */

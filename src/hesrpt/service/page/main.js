@@ -184,7 +184,9 @@ byId("pause-all").addEventListener("click", async () => {
     yes: "Pause all jobs",
     no: "Let them run",
   };
-  if (isPaused || (await confirm(question))) await perform(() => api.changeAll({ paused: !isPaused }));
+  if (!isPaused && !(await confirm(question))) return;
+  const verb = isPaused ? "Resumed" : "Paused";
+  await perform(() => api.changeAll({ paused: !isPaused }), ({ jobs }) => `${verb} ${formatCount(jobs.length, "job")}.`);
 });
 
 prepareAddJob([byId("open-add-job"), byId("welcome-add-job")]);

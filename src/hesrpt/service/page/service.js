@@ -19,9 +19,9 @@ export class Service extends EventTarget {
   /** Take in what the service said about itself. */
   update({ servers, counts }) {
     if (servers) {
-      this.servers = servers;
+      this.servers = { ...this.servers, ...servers };
       this.#clockOffset = servers.time - Date.now() / 1000;
-      document.body.dataset.access = servers.access;
+      document.body.dataset.access = this.servers.access;
     }
     if (counts) this.counts = counts;
     this.dispatchEvent(new Event("change"));
