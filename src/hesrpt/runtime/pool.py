@@ -20,7 +20,7 @@ from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.server_limits import check_server_limits
-from hesrpt.runtime.driver import PoolClosedError
+from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions
@@ -140,6 +140,11 @@ class Pool:
     def _repr_html_(self) -> str:
         """Return the jobs as HTML, which notebooks show."""
         return render_run(self.overview())
+
+    @property
+    def driver(self) -> Driver:
+        """The scheduler, for those who build on it: a service shows its jobs without handles."""
+        return self._driver
 
     @property
     def servers(self) -> int:

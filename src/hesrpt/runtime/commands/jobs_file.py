@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
@@ -139,3 +139,8 @@ def _get_limits(table: TomlTable) -> ServerLimits:
         return check_server_limits(*(table.values.get(name) for name in names))
     except InputError as error:
         raise table.create_error(error.argument or "servers", str(error)) from None
+
+
+def parse_job(values: dict[str, Any], lines: TomlLines, number: int, directory: Path) -> JobSpec:
+    """Return a job that did not come from a file; ``lines`` says how errors name its place."""
+    return _parse_job(TomlTable(values, lines, number), directory)
