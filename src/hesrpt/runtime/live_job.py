@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.handles.completions import Completions
@@ -37,6 +38,7 @@ class LiveJob:
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
+    group: Group = PLAIN_GROUP  # what holds for its group
     servers: int = 0  # how many it holds; 0 once it has ended
     planned: int = 0  # how many the policy gives it
     items: int | None = None  # None: not known yet
@@ -107,9 +109,12 @@ class LiveJob:
     @property
     def state(self) -> JobState:
         """What users are told of where the job is."""
-        return get_job_state(
-            self.ended, self.error, servers=self.servers, is_paused=self.spec.is_paused
-        )
+        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it starts nothing until it, or its group, is resumed."""
+        return self.spec.is_paused or self.group.is_paused
 
     def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
         """Continue from the record of an earlier run; without its items, do them all again."""

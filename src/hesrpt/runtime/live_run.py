@@ -18,6 +18,7 @@ from hesrpt.runtime.decisions.events import (
     CapacityChanged,
     Command,
     Event,
+    GroupChanged,
     ItemFailed,
     ItemFinished,
     ItemLost,
@@ -31,12 +32,14 @@ from hesrpt.runtime.decisions.events import (
     JobPaused,
     WeightChanged,
 )
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, write_groups
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
+    GroupSteered,
     JobRetried,
     JobsSubmitted,
     JobSteered,
@@ -110,6 +113,8 @@ class LiveRun:
             core, engine, self.jobs, self.recorder, self._attempts, self._memory, self._publication
         )
         self.recorder.record_servers(self.now, core.servers)
+        self.groups = read_groups(None if journal is None else journal.get_value("groups"))
+        core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
 
     @property
     def now(self) -> float:
@@ -135,6 +140,7 @@ class LiveRun:
             if job.arrived is None:
                 job.arrived = self.now
             job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
+            job.group = self.groups.get(job.spec.group, PLAIN_GROUP)
             self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
             self.recorder.move_items(job.number, job.matches.moved)
 
@@ -306,6 +312,8 @@ class LiveRun:
                 return [JobCancelled(self.now, message.job.name, error)]
             case JobSteered():
                 return self._steer(message.job)
+            case GroupSteered():
+                return self._steer_group(message.group)
             case JobRetried():
                 if not message.job.is_to_be_retried:  # it was asked for twice
                     return []
@@ -324,6 +332,18 @@ class LiveRun:
         self.recorder.update_job(job.to_record())
         weight = WeightChanged(self.now, job.name, job.spec.weight)
         return [self._pause_or_continue(job), weight]
+
+    def change_group(self, name: str, group: Group) -> None:
+        """Change what holds for the jobs of a group; :meth:`react` has to be told."""
+        self.groups[name] = group
+        for job in self.jobs.values():
+            if job.spec.group == name:
+                job.group = group
+
+    def _steer_group(self, name: str) -> list[Event]:
+        """Record what holds for the jobs of a group; return it as events."""
+        self.recorder.record_groups(write_groups(self.groups))
+        return [GroupChanged(self.now, name, self.groups[name])]
 
     def _pause_or_continue(self, job: LiveJob) -> Event:
         return (JobPaused if job.spec.is_paused else JobContinued)(self.now, job.name)

@@ -101,6 +101,12 @@ class JobQueue:
                 return spec
         raise UnknownJobError(f"there is no job {name!r}")
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a job of this name."""
+        if name in self.driver.jobs or name in self.earlier:
+            return True
+        return any(spec.name == name for spec in self.list_submitted())
+
     # --- requests -------------------------------------------------------------------------------
 
     def submit(self, specs: Sequence[JobSpec], key: str, digest: str) -> list[KnownJob]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.commands.jobs_file import parse_job
+from hesrpt.runtime.commands.jobs_file import parse_jobs
 from hesrpt.runtime.commands.toml_tables import TomlLines
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.text import describe_value
@@ -27,8 +28,10 @@ class _Places(TomlLines):
         super().__init__("", "")
         self._count = count
 
-    def create_error(self, job: int | None, key: str, message: str) -> InputError:
-        place = f"jobs[{job}]: " if self._count > 1 else ""
+    def create_error(
+        self, number: int | None, key: str, message: str, kind: str = "job"
+    ) -> InputError:
+        place = f"jobs[{number}]: " if self._count > 1 else ""
         return InputError(f"{place}{message}")
 
 
@@ -48,8 +51,11 @@ def read_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def parse_jobs(content: dict[str, Any]) -> list[JobSpec]:
-    """Return the jobs that a request asks for: one, or those in its list ``jobs``."""
+def read_jobs(content: dict[str, Any], known: Container[str]) -> list[JobSpec]:
+    """Return the jobs that a request asks for: one, or those in its list ``jobs``.
+
+    They may wait for each other, and for the ``known`` jobs.
+    """
     jobs = content.get("jobs", [content])
     if "jobs" in content and len(content) > 1:
         other = next(key for key in content if key != "jobs")
@@ -57,16 +63,15 @@ def parse_jobs(content: dict[str, Any]) -> list[JobSpec]:
     if not isinstance(jobs, list) or not jobs or len(jobs) > MAX_JOBS:
         raise InputError(f"jobs must be a list of 1 to {MAX_JOBS:,} jobs")
     places = _Places(len(jobs))
-    specs = []
+    tables = []
     for number, values in enumerate(jobs):
         if not isinstance(values, dict):
             raise places.create_error(
                 number, "", f"a job must be an object, got {describe_value(values)}"
             )
-        values = {key: value for key, value in values.items() if value is not None}
-        values.setdefault("name", name_command(values.get("command")))
-        specs.append(parse_job(values, places, number, Path.cwd()))
-    return specs
+        given = {key: value for key, value in values.items() if value is not None}
+        tables.append({"name": name_command(given.get("command"))} | given)
+    return parse_jobs(tables, places, Path.cwd(), known)
 
 
 def name_command(command: Any) -> str:

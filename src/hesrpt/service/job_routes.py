@@ -13,7 +13,7 @@ from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.text import describe_value
 from hesrpt.service.answers import answer
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_requests import compute_digest, parse_jobs, read_object
+from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
 from hesrpt.service.job_views import (
     MAX_PAGE,
     JobDescriber,
@@ -63,7 +63,7 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
         body = await request.body()
 
         def add() -> Response:
-            specs = parse_jobs(read_object(body))
+            specs = read_jobs(read_object(body), queue)
             jobs = queue.submit(specs, idempotency_key, compute_digest(body))
             describer = JobDescriber(queue)
             return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
