@@ -36,6 +36,7 @@ ROOMS = [
     ("integrations",),
     ("plotting",),
     ("paper", "whatif"),
+    ("service",),
     ("cli",),
     ("__init__", "__main__"),
 ]

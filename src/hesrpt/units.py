@@ -1,4 +1,4 @@
-"""Durations and numbers as text: parsing what users write, and printing what they read."""
+"""Durations, sizes and numbers as text: what users write, and what they read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?"
 _AMOUNT = rf"({_NUMBER})\s*([smhdw])"
 _AMOUNTS = re.compile(rf"(?:{_AMOUNT}\s*)+", re.IGNORECASE)
+_BYTES = re.compile(rf"({_NUMBER})\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 _CLOCK = re.compile(rf"(?:([0-9]+)-)?((?:[0-9]+:){{0,2}}{_NUMBER})")
 
 
@@ -40,6 +41,33 @@ def parse_duration(text: str) -> float:
     if seconds == math.inf:
         raise ValueError(f"not a duration: {text!r}")
     return seconds
+
+
+def parse_bytes(text: str) -> float:
+    """Return the bytes that a text stands for, or raise ``ValueError``.
+
+    KB, MB, GB, TB and PB are powers of 1,000, and KiB, MiB and so on powers of 1,024.
+
+    >>> parse_bytes("4GB"), parse_bytes("512 MiB"), parse_bytes("100")
+    (4000000000.0, 536870912.0, 100.0)
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match is None or (match[3] and not match[2]):
+        raise ValueError(f"not a number of bytes: {text!r}")
+    power = " kmgtp".index(match[2].lower() or " ")
+    return float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
+
+
+def format_bytes(amount: float) -> str:
+    """Return a number of bytes to three significant digits, in the unit that suits it.
+
+    >>> format_bytes(100), format_bytes(4e9), format_bytes(1536e3)
+    ('100 B', '4 GB', '1.54 MB')
+    """
+    power = 0
+    while amount >= 999.5 and power < 5:
+        amount, power = amount / 1000, power + 1
+    return f"{format_number(amount)} {['B', 'KB', 'MB', 'GB', 'TB', 'PB'][power]}"
 
 
 class TimeUnit(NamedTuple):

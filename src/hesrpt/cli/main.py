@@ -23,6 +23,7 @@ from hesrpt.cli.report import report
 from hesrpt.cli.resume import resume
 from hesrpt.cli.retry import retry
 from hesrpt.cli.run import run
+from hesrpt.cli.serve import serve
 from hesrpt.cli.simulate import simulate
 from hesrpt.cli.status import status
 from hesrpt.cli.submit import submit
@@ -33,7 +34,7 @@ from hesrpt.errors import CertificateError, InputError
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, simulate, compare, whatif, paper),
-    "Run real jobs": (run, submit, status, logs, report),
+    "Run real jobs": (run, serve, submit, status, logs, report),
     "Steer a run": (cancel, pause, resume, retry, weight),
 }
 

@@ -53,7 +53,7 @@ def run_jobs(
     other processes submit meanwhile. ``display`` is called a few times a second, and ``notify``
     with what the user should know.
     """
-    pool = _create_pool(options)
+    pool = create_pool(options)
     try:
         with _stop_on_sigterm():
             if options.state is None:
@@ -67,7 +67,8 @@ def run_jobs(
     return pool
 
 
-def _create_pool(options: RunOptions) -> Pool:
+def create_pool(options: RunOptions) -> Pool:
+    """Create the pool of a new run, or of the one in the state directory."""
     create = partial(
         Pool,
         options.servers,

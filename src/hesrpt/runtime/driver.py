@@ -17,6 +17,7 @@ from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.dispatch import MAX_BATCH
 from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.handles.callback_thread import CallbackThread
@@ -27,6 +28,7 @@ from hesrpt.runtime.items.python_source import ReadAhead
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import LiveRun, Snapshot
 from hesrpt.runtime.messages import (
+    GroupSteered,
     JobRetried,
     JobsSubmitted,
     JobSteered,
@@ -34,7 +36,7 @@ from hesrpt.runtime.messages import (
     Message,
     MessageQueue,
 )
-from hesrpt.runtime.steering import RequestReceived
+from hesrpt.runtime.steering import RequestReceived, check_pausable
 from hesrpt.runtime.storage.journal import Journal
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
@@ -96,6 +98,16 @@ class Driver:
                     raise
             return True
 
+    def look_for_requests(self) -> None:
+        """Let the thread look for requests at once, because there are some."""
+        self._next_poll = 0.0
+        self.engine.wake()
+
+    def start_nothing_more(self) -> None:
+        """Let running items end, but start no others; nothing of this is recorded."""
+        with self.condition:
+            self._run.starts_items = False
+
     def start(self, on_end: Callable[[Driver], None]) -> None:
         """Start the thread, which calls ``on_end`` when it has ended."""
         self._on_end = on_end
@@ -126,6 +138,26 @@ class Driver:
             if not job.has_ended:
                 change(job)
         self.send(JobSteered(job))
+
+    def list_groups(self) -> dict[str, Group]:
+        """Return the groups of jobs, and those of which something was said."""
+        with self.condition:
+            used = {job.spec.group: job.group for job in self.jobs.values() if job.spec.group}
+            return used | self._run.groups
+
+    def change_group(self, name: str, change: Callable[[Group], Group]) -> None:
+        """Pause or resume a group of jobs, or change its weight."""
+        self.check_process()
+        with self.condition:
+            self.raise_failure()
+            before = self._run.groups.get(name, PLAIN_GROUP)
+            after = change(before)
+            if after.is_paused and not before.is_paused:
+                for job in self.jobs.values():
+                    if job.spec.group == name and not job.has_ended:
+                        check_pausable(job, self.engine)
+            self._run.change_group(name, after)
+        self.send(GroupSteered(name))
 
     def retry(self, job: LiveJob) -> None:
         """Let the failed items of a job run again; the job has not ended when this returns."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.commands.hooks import Hook
 from hesrpt.runtime.decisions.learning import NOTHING_KNOWN, Prior
 from hesrpt.runtime.failures import OnError, describe_item
 from hesrpt.runtime.text import describe_value, escape_undecodable
@@ -14,6 +16,8 @@ from hesrpt.speedups import PowerLaw, Speedup
 
 #: How a running command adapts when its number of servers changes.
 Resizing: TypeAlias = Literal["restart", "affinity", "never"]
+#: What becomes of a job if one that it waits for fails or is cancelled.
+AfterFailure: TypeAlias = Literal["cancel", "release"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,11 @@ class JobSpec:
     was_paused: bool = False  # whether it has ever been paused
     min_servers: int = 0  # a command gets at least this many or none; a bag, while it has items
     max_servers: int | None = None  # None: no limit
+    after: tuple[str, ...] = ()  # the names of jobs that must have ended well before it starts
+    after_failure: AfterFailure = "cancel"  # if one of them fails or is cancelled
+    group: str = ""  # "": none
+    resources: Mapping[str, float] = field(default_factory=dict)  # besides servers, for each item
+    on_end: tuple[Hook, ...] = ()  # what to do when it has ended
     retries: int = 1
     on_error: OnError = "raise"  # when an item has failed too often
     resize: Resizing | None = None  # None: a bag of items
@@ -79,6 +88,8 @@ class JobSpec:
         values["speedup"] = p
         values["prior"] = asdict(self.prior)
         values["command"] = None if self.command is None else asdict(self.command)
+        values["resources"] = dict(self.resources)
+        values["on_end"] = [hook.target for hook in self.on_end]
         return json.dumps(values)
 
     @classmethod
@@ -93,4 +104,6 @@ class JobSpec:
                 if isinstance(command[key], list):
                     command[key] = tuple(command[key])
             values["command"] = CommandTemplate(**command)
+        values["after"] = tuple(values["after"])
+        values["on_end"] = tuple(map(Hook, values["on_end"]))
         return cls(**values)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hesrpt.errors import InputError, JobError
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.handles.completions import Completions
@@ -32,10 +33,12 @@ class LiveJob:
     number: int = 0  # in order of arrival; 0 until it is known
     fingerprint: bytes = b""  # of its function or command
     record: JobRecord | None = None  # of an earlier run that it continues
+    stays_ended: bool = False  # whether only a retry lets it go on if it failed in an earlier run
     is_redone: bool = False  # whether the results of earlier runs do not count
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
     error: str | None = None
+    group: Group = PLAIN_GROUP  # what holds for its group
     servers: int = 0  # how many it holds; 0 once it has ended
     planned: int = 0  # how many the policy gives it
     items: int | None = None  # None: not known yet
@@ -106,9 +109,12 @@ class LiveJob:
     @property
     def state(self) -> JobState:
         """What users are told of where the job is."""
-        return get_job_state(
-            self.ended, self.error, servers=self.servers, is_paused=self.spec.is_paused
-        )
+        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it starts nothing until it, or its group, is resumed."""
+        return self.spec.is_paused or self.group.is_paused
 
     def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
         """Continue from the record of an earlier run; without its items, do them all again."""
@@ -134,7 +140,7 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         ):
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
-        if record.error == CANCELLED_ON_REQUEST:
+        if record.error == CANCELLED_ON_REQUEST or (self.stays_ended and record.error is not None):
             self.ended, self.error, self.items = record.ended, record.error, record.items
         if record.has_ended and not self.has_ended:
             self.spec = replace(self.spec, was_reopened=True)

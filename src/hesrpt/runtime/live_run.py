@@ -18,6 +18,7 @@ from hesrpt.runtime.decisions.events import (
     CapacityChanged,
     Command,
     Event,
+    GroupChanged,
     ItemFailed,
     ItemFinished,
     ItemLost,
@@ -31,12 +32,14 @@ from hesrpt.runtime.decisions.events import (
     JobPaused,
     WeightChanged,
 )
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, write_groups
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
+    GroupSteered,
     JobRetried,
     JobsSubmitted,
     JobSteered,
@@ -97,6 +100,7 @@ class LiveRun:
         self.jobs: dict[str, LiveJob] = {}
         self._forget_above = _REMEMBERED + _FORGOTTEN_AT_ONCE  # how many jobs there may be
         self.retries = 0  # grows when a job goes on after its end
+        self.starts_items = True  # False: running items end, and no others start
         self._send = send  # how the sources of jobs send messages to the driver's thread
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
@@ -109,6 +113,8 @@ class LiveRun:
             core, engine, self.jobs, self.recorder, self._attempts, self._memory, self._publication
         )
         self.recorder.record_servers(self.now, core.servers)
+        self.groups = read_groups(None if journal is None else journal.get_value("groups"))
+        core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
 
     @property
     def now(self) -> float:
@@ -134,6 +140,7 @@ class LiveRun:
             if job.arrived is None:
                 job.arrived = self.now
             job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
+            job.group = self.groups.get(job.spec.group, PLAIN_GROUP)
             self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
             self.recorder.move_items(job.number, job.matches.moved)
 
@@ -155,7 +162,8 @@ class LiveRun:
             changes = self._obey(received.job, received.request)
             events += changes
             commands += self._carry_out(self.core.apply(*changes))
-        commands += self._carry_out(self.core.decide(self.now))
+        if self.starts_items:
+            commands += self._carry_out(self.core.decide(self.now))
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
         self._attempts.record(self.now)
@@ -304,6 +312,8 @@ class LiveRun:
                 return [JobCancelled(self.now, message.job.name, error)]
             case JobSteered():
                 return self._steer(message.job)
+            case GroupSteered():
+                return self._steer_group(message.group)
             case JobRetried():
                 if not message.job.is_to_be_retried:  # it was asked for twice
                     return []
@@ -323,6 +333,18 @@ class LiveRun:
         weight = WeightChanged(self.now, job.name, job.spec.weight)
         return [self._pause_or_continue(job), weight]
 
+    def change_group(self, name: str, group: Group) -> None:
+        """Change what holds for the jobs of a group; :meth:`react` has to be told."""
+        self.groups[name] = group
+        for job in self.jobs.values():
+            if job.spec.group == name:
+                job.group = group
+
+    def _steer_group(self, name: str) -> list[Event]:
+        """Record what holds for the jobs of a group; return it as events."""
+        self.recorder.record_groups(write_groups(self.groups))
+        return [GroupChanged(self.now, name, self.groups[name])]
+
     def _pause_or_continue(self, job: LiveJob) -> Event:
         return (JobPaused if job.spec.is_paused else JobContinued)(self.now, job.name)
 
@@ -331,7 +353,8 @@ class LiveRun:
         self.retries += 1
         if self.core.can_retry(job.name) or job.source.is_closed:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
-        job.reopen()  # it was cancelled in an earlier run
+        job.reopen()  # it failed or was cancelled in an earlier run
+        job.failures.clear()
         job.spec = replace(job.spec, was_reopened=True)
         self.add_jobs([job])
         return [self._open(job)]

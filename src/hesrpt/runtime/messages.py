@@ -37,6 +37,13 @@ class JobSteered:
 
 
 @dataclass(frozen=True)
+class GroupSteered:
+    """A group was paused or resumed, or has another weight."""
+
+    group: str
+
+
+@dataclass(frozen=True)
 class JobRetried:
     """The failed items of a job are to run again."""
 
@@ -59,7 +66,13 @@ class SourceExhausted:
 
 
 Message: TypeAlias = (
-    JobsSubmitted | JobStopped | JobSteered | JobRetried | SourceAdvanced | SourceExhausted
+    JobsSubmitted
+    | JobStopped
+    | JobSteered
+    | GroupSteered
+    | JobRetried
+    | SourceAdvanced
+    | SourceExhausted
 )
 
 

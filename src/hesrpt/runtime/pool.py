@@ -19,8 +19,9 @@ from hesrpt.display.progress import Progress
 from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
+from hesrpt.runtime.decisions.groups import Group, check_group_name
 from hesrpt.runtime.decisions.server_limits import check_server_limits
-from hesrpt.runtime.driver import PoolClosedError
+from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.engines.registry import EngineOptions
@@ -30,7 +31,7 @@ from hesrpt.runtime.handles.completed_jobs import iterate_completed
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
-from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_spec import AfterFailure, JobSpec
 from hesrpt.runtime.lifetime import Lease, start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
@@ -40,6 +41,7 @@ from hesrpt.runtime.python_jobs import (
     create_executor_job,
     create_map_job,
     create_python_spec,
+    order_job,
 )
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
 from hesrpt.runtime.reports.live_history import describe_history
@@ -53,6 +55,7 @@ from hesrpt.runtime.waiting import (
 )
 from hesrpt.schedule import Schedule
 from hesrpt.units import format_count
+from hesrpt.validation import check_positive
 from hesrpt.workload import SpeedupLike
 
 __all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
@@ -142,6 +145,11 @@ class Pool:
         return render_run(self.overview())
 
     @property
+    def driver(self) -> Driver:
+        """The scheduler, for those who build on it: a service shows its jobs without handles."""
+        return self._driver
+
+    @property
     def servers(self) -> int:
         """The number of servers; on a cluster that changes, the highest number so far."""
         return self._driver.recorder.peak_servers
@@ -161,6 +169,11 @@ class Pool:
         servers: int | None = None,
         min_servers: int | None = None,
         max_servers: int | None = None,
+        after: str | Job[Any] | Iterable[str | Job[Any]] = (),
+        after_failure: AfterFailure = "cancel",
+        group: str = "",
+        resources: Mapping[str, float | str] | None = None,
+        on_end: str | Sequence[str] = (),
         retries: int = 1,
         on_error: OnError = "raise",
         timeout: float | None = None,
@@ -192,6 +205,19 @@ class Pool:
             The job gets at least this many servers while it has items. Default: the policy decides.
         max_servers
             The most servers that the job gets. Default: no limit.
+        after
+            Jobs, or their names. The job starts when all of them have ended well.
+        after_failure
+            If one of them fails or is cancelled: "cancel" cancels this job too, and "release" lets
+            it start when all of them have ended.
+        group
+            The name of a group of jobs: see :meth:`set_group_weight` and :meth:`pause_group`.
+        resources
+            What each item needs besides a server, such as {"gpu": 1, "memory": "4GB"}. It starts
+            when that is free of what the pool was given as ``resources``.
+        on_end
+            A command that runs when the job has ended, an address to which that is posted, or a
+            list of these. They may run twice if the scheduler is killed.
         retries
             How often an item that failed runs again before it counts as failed.
         on_error
@@ -214,9 +240,11 @@ class Pool:
             speedup=speedup,
             weight=weight,
             limits=check_server_limits(servers, min_servers, max_servers),
+            group=group,
+            resources=resources,
         )
         job = create_map_job(
-            spec,
+            order_job(spec, after=after, after_failure=after_failure, on_end=on_end),
             function,
             items,
             engine=self._driver.engine,
@@ -240,6 +268,8 @@ class Pool:
         servers: int | None = None,
         min_servers: int | None = None,
         max_servers: int | None = None,
+        group: str = "",
+        resources: Mapping[str, float | str] | None = None,
         timeout: float | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
@@ -253,7 +283,7 @@ class Pool:
 
         Parameters
         ----------
-        name, kind, size, speedup, weight, servers, min_servers, max_servers
+        name, kind, size, speedup, weight, servers, min_servers, max_servers, group, resources
             As for :meth:`map`.
         timeout
             Seconds after which a call is stopped and counts as failed.
@@ -281,6 +311,8 @@ class Pool:
             speedup=speedup,
             weight=weight,
             limits=check_server_limits(servers, min_servers, max_servers),
+            group=group,
+            resources=resources,
         )
         job = create_executor_job(spec, source)
         return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
@@ -317,6 +349,34 @@ class Pool:
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
         return self._registry.list_records()
+
+    # --- groups of jobs -----------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """The groups that jobs belong to, or of which something was said, by their names."""
+        return self._driver.list_groups()
+
+    def set_group_weight(self, group: str, weight: float) -> None:
+        """Multiply the weights of all jobs of a group by ``weight``, also of those that come later.
+
+        With ``state=``, this holds until it is changed, also when the run is resumed.
+        """
+        weight = check_positive("weight", weight)
+        self._change_group(group, lambda before: replace(before, weight=weight))
+
+    def pause_group(self, group: str) -> None:
+        """Pause all jobs of a group, also those that come later: see :meth:`Job.pause`."""
+        self._change_group(group, lambda before: replace(before, is_paused=True))
+
+    def resume_group(self, group: str) -> None:
+        """Let a group go on. Jobs of it that were paused themselves stay paused."""
+        self._change_group(group, lambda before: replace(before, is_paused=False))
+
+    def _change_group(self, group: str, change: Callable[[Group], Group]) -> None:
+        if not check_group_name(group):
+            raise InputError("must not be empty", argument="group")
+        self._driver.change_group(group, change)
 
     # --- following jobs -----------------------------------------------------------------------
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any, get_args
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.commands.hooks import check_hooks
+from hesrpt.runtime.decisions.groups import check_group_name
+from hesrpt.runtime.decisions.item_resources import check_resources
+from hesrpt.runtime.decisions.job_order import check_after
 from hesrpt.runtime.decisions.server_limits import ServerLimits
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.failures import OnError
+from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.identity.fingerprints import fingerprint_function
 from hesrpt.runtime.items.call_source import CallSource
 from hesrpt.runtime.items.calls import Caller
 from hesrpt.runtime.items.python_source import PythonSource, ReadAhead
-from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_spec import AfterFailure, JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.speedups import PowerLaw, Speedup, as_speedup
 from hesrpt.validation import check_positive, check_whole_number
@@ -29,6 +34,8 @@ def create_python_spec(
     speedup: SpeedupLike | float | None,
     weight: float,
     limits: ServerLimits,
+    group: str = "",
+    resources: Mapping[str, float | str] | None = None,
 ) -> JobSpec:
     """Create the spec of a job from the arguments that ``map`` and ``executor`` share."""
     if not isinstance(name, str) or not name:
@@ -42,7 +49,33 @@ def create_python_spec(
         speedup=None if speedup is None else _to_speedup(speedup),
         weight=check_positive("weight", weight),
         **limits._asdict(),
+        group=check_group_name(group),
+        resources=check_resources(resources or {}),
         is_streamed=True,
+    )
+
+
+def order_job(
+    spec: JobSpec,
+    *,
+    after: str | Job[Any] | Iterable[str | Job[Any]],
+    after_failure: AfterFailure,
+    on_end: str | Sequence[str],
+) -> JobSpec:
+    """Return the spec of a job that waits for others, and says when it has ended."""
+    if after_failure not in get_args(AfterFailure):
+        raise InputError(
+            f"must be 'cancel' or 'release', got {after_failure!r}", argument="after_failure"
+        )
+    listed = [after] if isinstance(after, str | Job) else after
+    if not isinstance(listed, Iterable):
+        raise InputError(f"must be a list of jobs, got {listed!r}", argument="after")
+    names = [each.name if isinstance(each, Job) else each for each in listed]
+    return replace(
+        spec,
+        after=check_after(names),
+        after_failure=after_failure,
+        on_end=check_hooks(on_end) if on_end else (),
     )
 
 

@@ -67,6 +67,10 @@ class Recorder:
         """Record what the policy has learned, in one transaction with what it was learned from."""
         self._changes.values["calibration"] = calibration
 
+    def record_groups(self, groups: str) -> None:
+        """Record the weights of groups, and which are paused."""
+        self._changes.values["groups"] = groups
+
     def add_finished_items(self, items: Iterable[FinishedItem]) -> None:
         """Record items that are done."""
         self._changes.finished_items += items

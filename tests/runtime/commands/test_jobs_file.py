@@ -21,7 +21,10 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
     [
         ("", "jobs.toml: has no jobs"),
         ("servers = 0\n" + GOOD, "jobs.toml:1: servers must be a whole number, at least 1"),
-        ("speed = 1\n" + GOOD, "jobs.toml:1: unknown key 'speed'; keys are: servers, policy, job"),
+        (
+            "speed = 1\n" + GOOD,
+            "jobs.toml:1: unknown key 'speed'; keys are: servers, policy, resources, group, job",
+        ),
         ("policy = 3\n" + GOOD, "jobs.toml:1: policy must be the name of a policy, got 3"),
         ("policy = 'best'\n" + GOOD, "jobs.toml:1: no policy named 'best'; "),
         ("policy = 'easy'\n" + GOOD, "jobs.toml:1: policy easy cannot share servers"),

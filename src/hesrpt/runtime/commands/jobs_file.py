@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 from hesrpt.errors import InputError
 from hesrpt.files import read_text
 from hesrpt.policies import get_malleable_policy
 from hesrpt.runtime.commands.command_table import COMMAND_KEYS, read_command
+from hesrpt.runtime.commands.hooks import check_hooks
 from hesrpt.runtime.commands.toml_tables import TomlLines, TomlTable, parse_toml
 from hesrpt.runtime.commands.toml_values import (
     MAX_NUMBER,
@@ -20,12 +22,16 @@ from hesrpt.runtime.commands.toml_values import (
     to_string,
     to_whole_number,
 )
+from hesrpt.runtime.decisions.groups import check_group_name
+from hesrpt.runtime.decisions.item_resources import check_resources
+from hesrpt.runtime.decisions.job_order import check_after, describe_cycle, find_cycle
 from hesrpt.runtime.decisions.server_limits import ServerLimits, check_server_limits
-from hesrpt.runtime.job_spec import JobSpec, Resizing
+from hesrpt.runtime.job_spec import AfterFailure, JobSpec, Resizing
 from hesrpt.runtime.text import describe_value
 from hesrpt.speedups import PowerLaw
 
-_FILE_KEYS = ("servers", "policy", "job")
+_FILE_KEYS = ("servers", "policy", "resources", "group", "job")
+_GROUP_KEYS = ("name", "weight")
 _JOB_KEYS = (
     "name",
     "kind",
@@ -36,6 +42,11 @@ _JOB_KEYS = (
     "servers",
     "min_servers",
     "max_servers",
+    "after",
+    "after_failure",
+    "group",
+    "resources",
+    "on_end",
     "retries",
     "keep_going",
     "resize",
@@ -45,6 +56,8 @@ _JOB_KEYS = (
 _MAX_LENGTH = 4_000_000
 _AT_MOST = f"and at most {MAX_NUMBER:,}"
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobsFile:
@@ -53,16 +66,23 @@ class JobsFile:
     jobs: tuple[JobSpec, ...] = ()
     servers: int | None = None
     policy: str | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)  # of the machine, besides servers
+    group_weights: Mapping[str, float] = field(default_factory=dict)  # by the names of the groups
 
 
-def read_jobs_file(path: str | Path) -> JobsFile:
-    """Read a jobs file; errors name the file and the line."""
+def read_jobs_file(path: str | Path, known: Container[str] = ()) -> JobsFile:
+    """Read a jobs file; errors name the file and the line.
+
+    Its jobs may wait for each other, and for ``known`` jobs: those of the run that they join.
+    """
     file = Path(path)
     text = read_text(file, max_length=_MAX_LENGTH)
-    return parse_jobs_file(text, str(file), file.parent.resolve())
+    return parse_jobs_file(text, str(file), file.parent.resolve(), known)
 
 
-def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
+def parse_jobs_file(
+    text: str, file_name: str, directory: Path, known: Container[str] = ()
+) -> JobsFile:
     """Return the contents of a jobs file; items and commands are relative to a directory."""
     content = parse_toml(text, file_name)
     lines = TomlLines(text, file_name)
@@ -75,22 +95,70 @@ def parse_jobs_file(text: str, file_name: str, directory: Path) -> JobsFile:
             get_malleable_policy(policy)
         except InputError as error:
             raise top.create_error("policy", str(error)) from None
-    tables = content.get("job")
-    if not isinstance(tables, list) or not tables:
+    if not content.get("job"):
         raise InputError(f"{file_name}: has no jobs; start each one with a line [[job]]")
-    jobs: list[JobSpec] = []
-    for number, table in enumerate(tables):
+    tables = _list_tables(content, lines, "job")
+    jobs = [_parse_job(table, directory) for table in tables]
+    _check_names(tables, [job.name for job in jobs], "job")
+    _check_order(tables, jobs, known)
+    return JobsFile(
+        jobs=tuple(jobs),
+        servers=servers,
+        policy=policy,
+        resources=_check(top, "resources", check_resources, {}),
+        group_weights=_read_group_weights(content, lines),
+    )
+
+
+def _list_tables(content: dict[str, Any], lines: TomlLines, kind: str) -> list[TomlTable]:
+    """Return the tables of a list, such as those that start with [[job]]."""
+    values = content.get(kind, [])
+    if not isinstance(values, list):
+        raise lines.create_error(None, kind, f"start each {kind} with a line [[{kind}]]")
+    for number, table in enumerate(values):
         if not isinstance(table, dict):
             raise lines.create_error(
-                number, "job", f"a job must be a table, got {describe_value(table)}"
+                number, kind, f"a {kind} must be a table, got {describe_value(table)}", kind
             )
-        jobs.append(_parse_job(TomlTable(table, lines, number), directory))
-    names: set[str] = set()
-    for number, job in enumerate(jobs):
-        if job.name in names:
-            raise lines.create_error(number, "name", f"there is already a job named {job.name!r}")
-        names.add(job.name)
-    return JobsFile(jobs=tuple(jobs), servers=servers, policy=policy)
+    return [TomlTable(table, lines, number, kind) for number, table in enumerate(values)]
+
+
+def _check_names(tables: Sequence[TomlTable], names: Sequence[str], kind: str) -> None:
+    taken: set[str] = set()
+    for table, name in zip(tables, names, strict=True):
+        if name in taken:
+            raise table.create_error("name", f"there is already a {kind} named {name!r}")
+        taken.add(name)
+
+
+def _check_order(
+    tables: Sequence[TomlTable], jobs: Sequence[JobSpec], known: Container[str]
+) -> None:
+    """Raise an error if jobs wait for each other, or for one that is nowhere."""
+    by_name = dict(zip((job.name for job in jobs), tables, strict=True))
+    for job in jobs:
+        for name in job.after:
+            if name not in by_name and name not in known:
+                names = ", ".join(by_name)
+                raise by_name[job.name].create_error(
+                    "after",
+                    f"job {job.name!r} waits for {name!r}, but there is no such job; jobs in this "
+                    f"file are: {names}",
+                )
+    if cycle := find_cycle({job.name: job.after for job in jobs}):
+        raise by_name[cycle[0]].create_error("after", describe_cycle(cycle))
+
+
+def _read_group_weights(content: dict[str, Any], lines: TomlLines) -> dict[str, float]:
+    tables = _list_tables(content, lines, "group")
+    names = []
+    for table in tables:
+        table.check_keys(_GROUP_KEYS)
+        names.append(table.require("name", "a non-empty string without zero bytes", to_string))
+        _check(table, "name", check_group_name, "")
+    _check_names(tables, names, "group")
+    weights = [table.get("weight", "a number greater than 0", to_positive, 1.0) for table in tables]
+    return dict(zip(names, weights, strict=True))
 
 
 def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
@@ -127,10 +195,29 @@ def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
         ),
         on_error="keep" if keep_going else "raise",
         **limits._asdict(),
+        after=_check(table, "after", check_after, ()),
+        after_failure=table.get("after_failure", "cancel or release", _to_after_failure, "cancel"),
+        group=_check(table, "group", check_group_name, ""),
+        resources=_check(table, "resources", check_resources, {}),
+        on_end=_check(table, "on_end", check_hooks, ()),
         resize=resize,
         restart_cost=get_seconds(table, "restart_cost", None) or 10.0,
         command=template,
     )
+
+
+def _to_after_failure(value: Any) -> AfterFailure | None:
+    return value if value in get_args(AfterFailure) else None
+
+
+def _check(table: TomlTable, key: str, check: Callable[[Any], T], default: T) -> T:
+    """Return the checked value of a key; the error names its line."""
+    if key not in table.values:
+        return default
+    try:
+        return check(table.values[key])
+    except InputError as error:
+        raise table.create_error(key, f"{key} {error.problem}") from None
 
 
 def _get_limits(table: TomlTable) -> ServerLimits:
@@ -139,3 +226,13 @@ def _get_limits(table: TomlTable) -> ServerLimits:
         return check_server_limits(*(table.values.get(name) for name in names))
     except InputError as error:
         raise table.create_error(error.argument or "servers", str(error)) from None
+
+
+def parse_jobs(
+    jobs: Sequence[dict[str, Any]], lines: TomlLines, directory: Path, known: Container[str]
+) -> list[JobSpec]:
+    """Return jobs that did not come from a file; ``lines`` says how errors name their place."""
+    tables = [TomlTable(values, lines, number, "job") for number, values in enumerate(jobs)]
+    specs = [_parse_job(table, directory) for table in tables]
+    _check_order(tables, specs, known)
+    return specs

@@ -81,19 +81,24 @@ class TomlLines:
     def __init__(self, text: str, file_name: str) -> None:
         self.file_name = file_name
         self.lines = text.split("\n")
-        self.job_starts = [
-            number
-            for number, line in enumerate(self.lines)
-            if re.match(r"\s*\[\[\s*job\s*\]\]", line)
-        ]
+        # The lines at which the tables of each list start, such as those of [[job]].
+        self.starts: dict[str, list[int]] = {}
+        for number, line in enumerate(self.lines):
+            if found := re.match(r"\s*\[\[\s*(\w+)\s*\]\]", line):
+                self.starts.setdefault(found[1], []).append(number)
 
-    def create_error(self, job: int | None, key: str, message: str) -> InputError:
-        """Return an error about a key of a job, or of the file as a whole."""
-        starts = self.job_starts
-        first = starts[job] if job is not None and job < len(starts) else 0
-        last = starts[job + 1] if job is not None and job + 1 < len(starts) else len(self.lines)
+    def create_error(
+        self, number: int | None, key: str, message: str, kind: str = "job"
+    ) -> InputError:
+        """Return an error about a key of a job or another table, or of the file as a whole."""
+        starts = self.starts.get(kind, [])
+        first, last = 0, len(self.lines)
+        if number is not None and number < len(starts):
+            first = starts[number]
+            all_starts = (start for each in self.starts.values() for start in each)
+            last = min((start for start in all_starts if start > first), default=last)
         name = rf"""["']?{re.escape(key)}["']?\s*"""
-        assignment = re.compile(rf"\s*({name}[=.]|\[\s*job\s*\.\s*{name}\])")
+        assignment = re.compile(rf"\s*({name}[=.]|\[\s*{kind}\s*\.\s*{name}\])")
         line = next((n for n in range(first, last) if assignment.match(self.lines[n])), first)
         return InputError(f"{self.file_name}:{line + 1}: {message}")
 
@@ -101,11 +106,13 @@ class TomlLines:
 class TomlTable:
     """A table of the file; checks its values as they are read."""
 
-    def __init__(self, values: dict[str, Any], lines: TomlLines, job: int | None) -> None:
-        self.values, self.lines, self.job = values, lines, job
+    def __init__(
+        self, values: dict[str, Any], lines: TomlLines, number: int | None, kind: str = "job"
+    ) -> None:
+        self.values, self.lines, self.number, self.kind = values, lines, number, kind
 
     def create_error(self, key: str, message: str) -> InputError:
-        return self.lines.create_error(self.job, key, message)
+        return self.lines.create_error(self.number, key, message, self.kind)
 
     def check_keys(self, keys: tuple[str, ...]) -> None:
         for key in self.values:

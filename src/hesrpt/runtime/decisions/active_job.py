@@ -9,6 +9,7 @@ from functools import cache
 from itertools import repeat
 from math import inf
 
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
@@ -51,6 +52,7 @@ class ActiveJob:
     number: int  # in order of arrival
     arrived: float
     items: int | None  # None: unknown until they run out
+    group: Group = PLAIN_GROUP
     items_read: int | None = None  # announced so far by ItemsRead; None: all are known
     is_exhausted: bool = True  # whether there are no further items to read
     items_taken: int = 0  # how many have been started, not counting retries
@@ -86,7 +88,12 @@ class ActiveJob:
     @property
     def is_paused(self) -> bool:
         """Whether the job starts nothing until it is resumed."""
-        return self.spec.is_paused
+        return self.spec.is_paused or self.group.is_paused
+
+    @property
+    def weight(self) -> float:
+        """What a second of its flow time costs."""
+        return self.spec.weight * self.group.weight
 
     @property
     def is_done(self) -> bool:

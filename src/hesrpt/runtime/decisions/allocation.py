@@ -243,7 +243,7 @@ def _describe_jobs(
         remaining=remaining.copy(),
         sizes=remaining.copy(),
         arrivals=np.array([job.arrived for job in jobs]),
-        weights=np.array([job.spec.weight for job in jobs]),
+        weights=np.array([job.weight for job in jobs]),
         speedups=SpeedupVector.create(speedups),
     )
 

@@ -31,6 +31,7 @@ from hesrpt.runtime.decisions.events import (
     Drop,
     Event,
     Finish,
+    GroupChanged,
     ItemFailed,
     ItemFinished,
     ItemLost,
@@ -48,6 +49,7 @@ from hesrpt.runtime.decisions.events import (
     Tick,
     WeightChanged,
 )
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.retries import (
     describe_failed_items,
     requeue_failed_items,
@@ -70,6 +72,7 @@ class Core:
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
+        self.groups: dict[str, Group] = {}  # of which something was said
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
         self._needs_plan = self._has_news = False  # because of events applied since the last plan
@@ -158,6 +161,9 @@ class Core:
                     job.max_width = self.max_width
                 self._line.dissolve()
                 return True
+            case GroupChanged():
+                self._change_group(event)
+                return True
             case Tick():
                 return False
             case ItemsRetried():
@@ -183,6 +189,7 @@ class Core:
             number=self.arrivals,
             arrived=event.time,
             items=spec.items,
+            group=self.groups.get(spec.group, PLAIN_GROUP),
             items_read=0 if is_read_later else None,
             is_exhausted=not is_read_later,
             max_width=self.max_width,
@@ -195,6 +202,13 @@ class Core:
         if job.is_done:
             self._end_job(job, commands)
 
+    def _change_group(self, event: GroupChanged) -> None:
+        self.groups[event.name] = event.group
+        for job in self.jobs.values():
+            if job.spec.group == event.name:
+                job.group = event.group
+        self._line.dissolve()
+
     def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
         """Let the failed items of a job run again, or a job that was cancelled go on.
 
@@ -204,7 +218,7 @@ class Core:
         if job is None or (job.name in self.jobs and not job.failed_items):
             return False
         requeue_failed_items(job)
-        job.max_width = self.max_width
+        job.max_width, job.group = self.max_width, self.groups.get(job.spec.group, PLAIN_GROUP)
         self.jobs[job.name] = job
         self._line.add(job)
         commands.append(Reopen(job.name))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.job_spec import JobSpec
 
 # --- events -----------------------------------------------------------------------------------
@@ -128,6 +129,15 @@ class WeightChanged:
 
 
 @dataclass(frozen=True)
+class GroupChanged:
+    """A group was paused or resumed, or has another weight."""
+
+    time: float
+    name: str
+    group: Group
+
+
+@dataclass(frozen=True)
 class CapacityChanged:
     """The number of servers has changed, or the number that one command can have."""
 
@@ -156,7 +166,7 @@ JobEvent: TypeAlias = (
     | JobContinued
     | WeightChanged
 )
-Event: TypeAlias = JobArrived | JobEvent | ItemsRetried | CapacityChanged | Tick
+Event: TypeAlias = JobArrived | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
 
 # --- commands ---------------------------------------------------------------------------------
 

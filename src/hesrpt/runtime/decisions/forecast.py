@@ -67,7 +67,7 @@ def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
             limit_speedup(job.speedup, need.most, core.servers)
             for job, need in zip(jobs, needs, strict=True)
         ],
-        weights=[job.spec.weight for job in jobs],
+        weights=[job.weight for job in jobs],
         needs=needs,
         others=len(core.jobs) - len(first),
     )

@@ -1,0 +1,58 @@
+"""What to do when a job has ended: run a command, or send a message to a web server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from hesrpt.errors import InputError
+from hesrpt.validation import shorten
+
+_SCHEMES = ("http://", "https://")
+_MAX_HOOKS = 20
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A line for the shell, or the address of a web server, to which JSON is posted."""
+
+    target: str
+
+    @property
+    def is_webhook(self) -> bool:
+        """Whether the target is the address of a web server."""
+        return self.target.lower().startswith(_SCHEMES)
+
+
+def check_hooks(value: object) -> tuple[Hook, ...]:
+    """Return the hooks that a command, an address or a list of these stands for.
+
+    >>> check_hooks("make report")
+    (Hook(target='make report'),)
+    """
+    targets = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    hooks = []
+    for target in targets:
+        if isinstance(target, Hook):
+            target = target.target
+        if not isinstance(target, str) or not target.strip() or "\0" in target:
+            raise InputError(
+                f"must be a command, an address such as https://…, or a list of these, got "
+                f"{shorten(value)}",
+                argument="on_end",
+            )
+        hook = Hook(target.strip())
+        if hook.is_webhook and not _has_host(hook.target):
+            raise InputError(f"must name a host, got {shorten(target)}", argument="on_end")
+        hooks.append(hook)
+    if len(hooks) > _MAX_HOOKS:
+        raise InputError(f"must have at most {_MAX_HOOKS} entries", argument="on_end")
+    return tuple(hooks)
+
+
+def _has_host(address: str) -> bool:
+    try:
+        return bool(urlsplit(address).hostname) and address.isprintable() and " " not in address
+    except ValueError:  # of a malformed port or bracket
+        return False

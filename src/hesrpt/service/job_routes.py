@@ -1,0 +1,122 @@
+"""The routes of jobs: to list, add and change them, and to read what they print."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.storage.journal_entries import RequestKind
+from hesrpt.runtime.text import describe_value
+from hesrpt.service.answers import answer
+from hesrpt.service.job_queue import JobQueue
+from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
+from hesrpt.service.job_views import (
+    MAX_PAGE,
+    JobDescriber,
+    JobQuery,
+    Sorting,
+    list_failures,
+    list_page,
+)
+from hesrpt.service.path_names import Name
+from hesrpt.validation import check_positive
+
+_MAX_KEY = 200
+
+Offset = Annotated[int, Query(ge=0)]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
+
+
+def create_job_routes(queue: JobQueue) -> APIRouter:
+    """Create the routes below ``/jobs``."""
+    router = APIRouter(tags=["jobs"])
+
+    @router.get("/jobs", summary="List jobs")
+    def list_jobs(
+        offset: Offset = 0,
+        limit: Limit = 50,
+        state: str = "",
+        group: str | None = None,
+        search: str = "",
+        sort: Sorting = "arrived",
+        order: Literal["asc", "desc"] = "desc",
+    ) -> Response:
+        query = JobQuery(
+            offset=offset,
+            limit=limit,
+            states=tuple(part for part in state.split(",") if part),
+            group=group,
+            search=search,
+            sort=sort,
+            descending=order == "desc",
+        )
+        return answer(list_page(queue, query))
+
+    @router.post("/jobs", summary="Add jobs", status_code=201)
+    async def add_jobs(
+        request: Request, idempotency_key: Annotated[str, Header(max_length=_MAX_KEY)] = ""
+    ) -> Response:
+        body = await request.body()
+
+        def add() -> Response:
+            specs = read_jobs(read_object(body), queue)
+            jobs = queue.submit(specs, idempotency_key, compute_digest(body))
+            describer = JobDescriber(queue)
+            return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
+
+        return await run_in_threadpool(add)
+
+    @router.patch("/jobs", summary="Pause or resume all jobs")
+    async def change_all(request: Request) -> Response:
+        content = read_object(await request.body())
+        kind, _ = _read_change(content, only_pauses=True)
+
+        def change() -> Response:
+            return answer({"jobs": list(queue.change_all(kind, lambda job: True))})
+
+        return await run_in_threadpool(change)
+
+    @router.get("/jobs/{name}", summary="Show a job")
+    def show_job(name: Name) -> Response:
+        job = queue.find_job(name)
+        return answer(JobDescriber(queue).describe_fully(job, list_failures(queue, job)))
+
+    @router.patch("/jobs/{name}", summary="Pause, resume, retry or weigh a job")
+    async def change_job(name: Name, request: Request) -> Response:
+        kind, weight = _read_change(read_object(await request.body()))
+        return await run_in_threadpool(_change, queue, name, kind, weight)
+
+    @router.delete("/jobs/{name}", summary="Cancel a job")
+    def cancel_job(name: Name) -> Response:
+        return _change(queue, name, "cancel")
+
+    return router
+
+
+def _change(queue: JobQueue, name: str, kind: RequestKind, weight: float | None = None) -> Response:
+    text = queue.change(name, kind, weight)
+    return answer({"job": JobDescriber(queue).describe(queue.find_job(name)), "text": text})
+
+
+def _read_change(
+    content: dict[str, Any], *, only_pauses: bool = False
+) -> tuple[RequestKind, float | None]:
+    """Return what a request asks for, and the weight if it is one."""
+    keys = ("paused",) if only_pauses else ("paused", "weight", "retry")
+    if len(content) != 1 or next(iter(content)) not in keys:
+        raise InputError(f"exactly one of these keys is needed: {', '.join(keys)}")
+    ((key, value),) = content.items()
+    if key == "weight":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"weight must be a number greater than 0, got {describe_value(value)}")
+        return "weight", check_positive("weight", float(value))
+    if not isinstance(value, bool) or (key == "retry" and not value):
+        expected = "true" if key == "retry" else "true or false"
+        raise InputError(f"{key} must be {expected}, got {describe_value(value)}")
+    if key == "retry":
+        return "retry", None
+    return ("pause" if value else "resume"), None
