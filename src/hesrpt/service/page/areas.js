@@ -129,7 +129,7 @@ export class Areas {
   }
 
   #showMoment() {
-    const { times, end, layers, capacity, tops } = this.#schedule;
+    const { times, layers, capacity, tops } = this.#schedule;
     const last = times.length - 1;
     const place = this.#chosen ?? last;
     for (const { name, servers } of layers) {
@@ -139,7 +139,7 @@ export class Areas {
       setAttribute(entry.swatch, "class", `swatch ${name === null ? "job-other" : colourOf(name)}`);
     }
     const held = `${round(tops.at(-1)[place])} of ${formatCount(round(capacity[place]), "server")}`;
-    const moment = place === last ? "now" : `${formatClock(end - times[place])} ago`;
+    const moment = this.#nameMoment(place);
     setText(this.timeLabel, `${held} ${moment}`);
     if (this.#chosen === null) this.slider.value = last;
     const holding = layers.filter(({ servers }) => servers[place] > 0);
@@ -149,6 +149,14 @@ export class Areas {
     setAttribute(this.cursor, "x1", x);
     setAttribute(this.cursor, "x2", x);
     this.cursor.classList.toggle("is-hidden", this.#chosen === null);
+  }
+
+  // Numbers are means over an interval; the last one reaches to now.
+  #nameMoment(place) {
+    const { times, end } = this.#schedule;
+    const age = end - times[place];
+    if (place < times.length - 1) return `${formatClock(age)} ago`;
+    return age < 2 ? "now" : `in the last ${formatClock(age)}`;
   }
 
   #choose(place) {

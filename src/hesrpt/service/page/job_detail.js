@@ -10,6 +10,7 @@ import { JobLog } from "./job_log.js";
 import {
   createProgress, createState, describeLeft, describeServers, describeTime, describeWait, linkTo,
 } from "./job_row.js";
+import { showError } from "./notices.js";
 import { isActive } from "./service.js";
 import { createWeightForm } from "./weight_form.js";
 
@@ -33,7 +34,7 @@ export class JobDetail {
     root.replaceChildren(this.node);
     this.update(this.job);
     this.failures.show(this.job.failures);
-    this.items.load();
+    this.items.load().catch(showError);
     this.log.open(isActive(this.job));
   }
 
@@ -67,7 +68,7 @@ export class JobDetail {
     const job = jobs.find(({ name }) => name === this.job.name);
     if (job) {
       this.update(job);
-      this.#timer ??= setTimeout(() => this.reload(), RELOAD_EVERY);
+      this.#timer ??= setTimeout(() => this.reload().catch(() => {}), RELOAD_EVERY);
     }
     return !removed.includes(this.job.name);
   }
