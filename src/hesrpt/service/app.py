@@ -13,6 +13,7 @@ from hesrpt._version import __version__
 from hesrpt.service.answers import add_error_handlers
 from hesrpt.service.auth import AccessMiddleware, AccessRules
 from hesrpt.service.event_stream import EventStream
+from hesrpt.service.group_routes import create_group_routes
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_routes import create_job_routes
 from hesrpt.service.path_names import keep_encoded_slashes
@@ -37,6 +38,7 @@ def create_routes(queue: JobQueue, events: EventStream | None = None) -> FastAPI
     )
     add_error_handlers(app)
     app.include_router(create_job_routes(queue), prefix=PREFIX)
+    app.include_router(create_group_routes(queue), prefix=PREFIX)
     app.include_router(create_run_routes(queue, stream))
 
     @app.get("/", include_in_schema=False)

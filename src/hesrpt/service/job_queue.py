@@ -54,7 +54,7 @@ class JobQueue:
         except BaseException:
             self.pool.close()
             raise
-        self.is_stopping = False
+        self.is_stopping = self.is_closed = False
         self._submitting = threading.Lock()
 
     @property
@@ -187,6 +187,6 @@ class JobQueue:
 
     def close(self) -> None:
         """Stop what is running; all of it goes on when the service is started again."""
-        self.is_stopping = True
+        self.is_stopping = self.is_closed = True
         self.pool.close()
         self.journal.close()

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.text import describe_value
 from hesrpt.service.answers import answer
+from hesrpt.service.item_views import MAX_TAIL, follow_logs, list_items, read_logs
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
 from hesrpt.service.job_views import (
@@ -79,6 +80,23 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
             return answer({"jobs": list(queue.change_all(kind, lambda job: True))})
 
         return await run_in_threadpool(change)
+
+    @router.get("/jobs/{name}/items", summary="List the items of a job")
+    def show_items(name: Name, offset: Offset = 0, limit: Limit = 100) -> Response:
+        return answer(list_items(queue, queue.find_job(name), offset, limit))
+
+    @router.get("/jobs/{name}/logs", summary="Read what a job has printed")
+    async def show_logs(
+        name: Name,
+        item: Annotated[int | None, Query(ge=0)] = None,
+        tail: Annotated[int, Query(ge=1, le=MAX_TAIL)] = 64_000,
+        follow: bool = False,
+    ) -> Response:
+        if follow:
+            queue.find_job(name)
+            return StreamingResponse(follow_logs(queue, name, item), media_type="text/event-stream")
+        content = await run_in_threadpool(read_logs, queue, name, item, tail)
+        return Response(content, media_type="text/plain; charset=utf-8")
 
     @router.get("/jobs/{name}", summary="Show a job")
     def show_job(name: Name) -> Response:

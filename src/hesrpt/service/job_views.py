@@ -63,9 +63,9 @@ class JobDescriber:
             "name": spec.name,
             "number": 0,
             "state": get_state(job),
-            "group": "",
-            "after": [],
-            "waits_for": [],
+            "group": spec.group,
+            "after": list(spec.after),
+            "waits_for": self._list_unfinished(spec),
             "waits_because": "",
             "done": 0,
             "items": spec.items,
@@ -75,7 +75,7 @@ class JobDescriber:
             "min_servers": spec.min_servers,
             "max_servers": spec.max_servers,
             "weight": spec.weight,
-            "resources": {},
+            "resources": dict(spec.resources),
             "command": _shorten(write_command(spec), _MAX_COMMAND),
             "arrived": None,
             "ended": None,
@@ -113,6 +113,11 @@ class JobDescriber:
             if job.arrived is not None and job.ended is not None:
                 values["flow_time"] = job.ended - job.arrived
         return values
+
+    def _list_unfinished(self, spec: JobSpec) -> list[str]:
+        """Return the names of the jobs that a job waits for."""
+        found = ((name, self._jobs.get(name)) for name in spec.after)
+        return [name for name, job in found if job is not None and not job.has_ended]
 
     def describe_fully(self, job: KnownJob, failures: Sequence[ItemFailure]) -> dict[str, Any]:
         """Return all that is shown of a single job."""
@@ -201,6 +206,7 @@ def list_page(queue: JobQueue, query: JobQuery) -> dict[str, Any]:
         job
         for job in jobs
         if (not query.states or get_state(job) in query.states)
+        and (query.group is None or get_spec(job).group == query.group)
         and (not wanted or _mentions(get_spec(job), wanted))
     ]
     _sort(found, query, queue.driver.recall_ends())

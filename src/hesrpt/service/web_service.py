@@ -157,6 +157,7 @@ class WebService:
         self._stop_serving()
 
     def _stop_serving(self) -> None:
+        self.queue.is_closed = True
         self._events.close_soon()  # they would never end
         self._server.should_exit = True
 
