@@ -60,7 +60,7 @@ def test_the_page_goes_on_when_the_service_comes_back(browser: Browser, tmp_path
 
     service = RunningService(tmp_path, "--servers", "2")
     service.add(command="sleep 600", name="survivor")
-    with open_page(browser, service.address, service.token, may_fail=True) as page:
+    with open_page(browser, service.address, service.token, may_refuse=True) as page:
         row = page.get_by_role("table", name="Jobs").get_by_role("row", name="survivor")
         row.wait_for()
         service.kill()

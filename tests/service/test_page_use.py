@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.page_checks import FIND_PALE_TEXT, FIND_SMALL_PARTS
 from support.paths import ROOT
 from support.running_service import RunningService
 
@@ -23,42 +24,6 @@ FILES = ROOT / "src" / "hesrpt" / "service" / "page"
 JOBS = 5000
 CONTROLS = "button|link|textbox|searchbox|combobox|slider|spinbutton|progressbar"
 PARTS = "dialog|table|navigation|region|list|search|article"
-# Text whose contrast with the colour behind it is below 4.5, as WCAG counts it.
-FIND_PALE_TEXT = """
-() => {
-  const parse = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].reduce((sum, channel, place) => {
-    const c = channel / 255;
-    return sum + [.2126, .7152, .0722][place] * (c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
-  }, 0);
-  const behind = node => {
-    for (let at = node; at; at = at.parentElement) {
-      const colour = parse(getComputedStyle(at).backgroundColor);
-      if (colour.length < 4 || colour[3] > 0) return colour;
-    }
-    return [255, 255, 255];
-  };
-  return [...document.querySelectorAll("body *:not(svg *)")].filter(node => {
-    const hasText = [...node.childNodes].some(n => n.nodeType == 3 && n.textContent.trim());
-    if (!hasText || !node.checkVisibility() || node.closest(":disabled, .visually-hidden, .skip, option")) return false;
-    const [one, other] = [parse(getComputedStyle(node).color), behind(node)].map(light);
-    return (Math.max(one, other) + .05) / (Math.min(one, other) + .05) < 4.5;
-  }).map(node => node.className + ": " + node.textContent.slice(0, 40));
-}
-"""
-# Controls that a finger cannot hit, and text that nobody can read.
-FIND_SMALL = """
-() => {
-  const isShown = node => node.checkVisibility() && !node.closest(".visually-hidden, .skip");
-  const box = node => node.getBoundingClientRect();
-  const controls = [...document.querySelectorAll("button, input:not([type=range]), select")]
-    .filter(node => isShown(node) && !node.closest("thead") && (box(node).height < 28 || box(node).width < 28));
-  const texts = [...document.querySelectorAll("main *:not(svg *)")].filter(node =>
-    isShown(node) && parseFloat(getComputedStyle(node).fontSize) < 11.9 &&
-    [...node.childNodes].some(n => n.nodeType == 3 && n.textContent.trim()));
-  return [...controls, ...texts].map(node => node.outerHTML.slice(0, 80));
-}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +77,7 @@ def test_everything_fits_on_a_phone_and_can_be_read(
         for view in open_views(page):
             width = page.evaluate("document.documentElement.scrollWidth")
             assert width <= PHONE[0], view
-            assert page.evaluate(FIND_SMALL) == [], view
+            assert page.evaluate(FIND_SMALL_PARTS) == [], view
             assert page.evaluate(FIND_PALE_TEXT) == [], view
 
 

@@ -1,4 +1,4 @@
-"""Chromium for tests. Without one, tests are skipped; in CI they fail, so that nobody overlooks it."""
+"""Chromium for tests. Without one, tests are skipped, but in CI they fail."""
 
 from __future__ import annotations
 

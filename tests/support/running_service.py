@@ -18,9 +18,10 @@ class RunningService:
 
     def __init__(self, directory: Path, *options: str, port: int = 0) -> None:
         self.directory, self.options = directory, options
+        places = ["--state", str(directory / "state"), "--port", str(port)]
+        access = ["--read-only-token", "--on-stop", "stop"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hesrpt", "serve", "--state", str(directory / "state")]
-            + ["--port", str(port), "--read-only-token", "--on-stop", "stop", *options],
+            [sys.executable, "-m", "hesrpt", "serve", *places, *access, *options],
             cwd=directory,
             stdout=subprocess.PIPE,
             text=True,

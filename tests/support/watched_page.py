@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,8 +11,8 @@ from typing import Literal
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
-# What Chromium logs about answers that the page expects: refusals, and a service that is away.
-_EXPECTED = ("Failed to load resource",)
+# What Chromium logs about requests that fail: the page says that in its own words.
+_REFUSED = re.compile(r"Failed to load resource: .*(status of (\d+)|ERR_CONNECTION|ERR_INCOMPLETE)")
 
 
 @dataclass
@@ -20,11 +21,11 @@ class Observations:
 
     address: str
     problems: list[str] = field(default_factory=list)
-    may_fail: bool = False  # whether requests may fail
+    may_refuse: bool = False  # whether the service may refuse requests, or be away
 
     def hear(self, message: ConsoleMessage) -> None:
         """Note errors and warnings, which include violations of the security policy."""
-        is_expected = self.may_fail and message.text.startswith(_EXPECTED)
+        is_expected = self.may_refuse and _REFUSED.match(message.text)
         if message.type in ("error", "warning") and not is_expected:
             self.problems.append(message.text)
 
@@ -42,7 +43,7 @@ def open_page(
     *,
     size: Sequence[int] = DESKTOP,
     scheme: Literal["light", "dark"] = "light",
-    may_fail: bool = False,
+    may_refuse: bool = False,
 ) -> Iterator[Page]:
     """Open the page of a service; at the end, check that nothing went wrong on it."""
     context = browser.new_context(
@@ -52,7 +53,7 @@ def open_page(
     )
     context.set_default_timeout(20_000)
     page = context.new_page()
-    seen = Observations(address, may_fail=may_fail)
+    seen = Observations(address, may_refuse=may_refuse)
     page.on("console", seen.hear)
     page.on("pageerror", lambda error: seen.problems.append(str(error)))
     page.on("request", seen.see)

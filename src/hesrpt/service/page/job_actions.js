@@ -8,7 +8,7 @@ import { clearErrors, showAnswer, showError } from "./notices.js";
 import { isActive } from "./service.js";
 
 /** Send a request, and show what the service did or why not; return its answer, or null. */
-export async function perform(request, describe = (answer) => answer.text) {
+export async function perform(request, describe) {
   clearErrors();
   try {
     const answer = await request();
@@ -29,24 +29,29 @@ async function cancel(job) {
     yes: "Cancel the job",
     no: "Keep it",
   });
-  return agreed ? perform(() => api.cancelJob(job.name)) : null;
+  return agreed ? perform(() => api.cancelJob(job.name), (answer) => tell(job, answer)) : null;
 }
 
-const pause = (job) => perform(() => api.changeJob(job.name, { paused: true }));
-const resume = (job) => perform(() => api.changeJob(job.name, { paused: false }));
-const retry = (job) => perform(() => api.changeJob(job.name, { retry: true }));
+function change(job, values) {
+  return perform(() => api.changeJob(job.name, values), (answer) => tell(job, answer));
+}
 
 /** Set the weight of a job. */
 export function setWeight(job, weight) {
-  return perform(() => api.changeJob(job.name, { weight }));
+  return change(job, { weight });
+}
+
+/** Return the words of the service about a job or a group. */
+export function tell({ name }, { text }) {
+  return `${name}: ${text}.`;
 }
 
 const ACTIONS = {
-  pause: { label: "Pause", act: pause, path: "M4 3h3v10H4zM9 3h3v10H9z" },
-  resume: { label: "Resume", act: resume, path: "M5 3l8 5-8 5z" },
+  pause: { label: "Pause", act: (job) => change(job, { paused: true }), path: "M4 3h3v10H4zM9 3h3v10H9z" },
+  resume: { label: "Resume", act: (job) => change(job, { paused: false }), path: "M5 3l8 5-8 5z" },
   retry: {
     label: "Retry",
-    act: retry,
+    act: (job) => change(job, { retry: true }),
     path: "M8 2.5a5.5 5.5 0 1 0 5.3 7h-1.6A4 4 0 1 1 11 5.2L9 7.2h5v-5l-1.9 1.9A5.5 5.5 0 0 0 8 2.5z",
   },
   cancel: { label: "Cancel", act: cancel, path: "M4 3l4 4 4-4 1 1-4 4 4 4-1 1-4-4-4 4-1-1 4-4-4-4z" },
@@ -75,9 +80,11 @@ export function createButton(name, getJob, { withText = false, done = () => {} }
   if (!withText) button.title = label;
   if (name === "cancel") button.classList.add("is-danger");
   button.addEventListener("click", async () => {
-    button.disabled = true;
+    // A disabled button would lose the focus.
+    if (button.ariaBusy === "true") return;
+    button.ariaBusy = "true";
     const answer = await act(getJob());
-    button.disabled = false;
+    button.ariaBusy = "false";
     if (answer) done(answer);
   });
   return button;

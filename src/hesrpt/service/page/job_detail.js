@@ -32,8 +32,8 @@ export class JobDetail {
   open(root) {
     this.#isOpen = true;
     root.replaceChildren(this.node);
-    this.update(this.job);
     this.failures.show(this.job.failures);
+    this.update(this.job);
     this.items.load().catch(showError);
     this.log.open(isActive(this.job));
   }
@@ -53,6 +53,7 @@ export class JobDetail {
     this.progress.update(job);
     this.weight.update(job.weight);
     this.weight.node.hidden = !isActive(job);
+    if (job.failed === 0) this.failures.show([]);
     const wait = isActive(job) ? describeWait(job) : "";
     setText(this.wait, wait ? `Waits: ${wait}` : "");
     this.wait.hidden = !wait;

@@ -1,7 +1,7 @@
-// The output of a job, live: what there is, then what comes.
+// The output of a job: what there is, and while the job runs, what comes.
 
 import { addressOf, api } from "./api.js";
-import { element } from "./dom.js";
+import { element, setText } from "./dom.js";
 
 const MOST = 200_000; // characters; older ones are dropped
 // Colours and movements of the cursor, as terminals understand them.
@@ -16,14 +16,18 @@ export function cleanText(text) {
 export class JobLog {
   #source = null;
   #text = "";
+  #item = null; // whose output came last
+  #frame = null;
 
   constructor(job) {
     this.name = job.name;
+    this.hasItems = job.items === null || job.items > 1;
     this.output = element("pre", {
       class: "log",
       tabindex: 0,
       role: "region",
       "aria-label": `Output of ${job.name}`,
+      hidden: true,
     });
     this.state = element("p", { class: "soft" });
   }
@@ -31,14 +35,18 @@ export class JobLog {
   /** Show the output so far, and follow it while the job runs. */
   async open(isRunning) {
     this.close();
-    try {
-      this.#text = await api.logs(this.name, "");
-      this.#show();
-    } catch (error) {
-      this.state.textContent = error.message;
+    this.#text = "";
+    this.#item = null;
+    if (isRunning) {
+      this.#follow();
       return;
     }
-    if (isRunning) this.#follow();
+    try {
+      this.#text = await api.logs(this.name);
+      this.#show();
+    } catch (error) {
+      setText(this.state, error.message);
+    }
   }
 
   close() {
@@ -47,22 +55,31 @@ export class JobLog {
   }
 
   #follow() {
-    const query = { follow: 1, tail: 0 };
-    this.#source = new EventSource(addressOf(["jobs", this.name, "logs"], query));
-    this.#source.addEventListener("message", (event) => {
-      this.#text += JSON.parse(event.data).text;
-      this.#show();
+    this.#show();
+    // The stream begins with all that was printed so far.
+    const source = new EventSource(addressOf(["jobs", this.name, "logs"], { follow: 1 }));
+    this.#source = source;
+    source.addEventListener("message", (event) => {
+      const { item, title, text } = JSON.parse(event.data);
+      if (this.hasItems && item !== this.#item) this.#text += `--- ${title}\n`;
+      this.#item = item;
+      this.#text += text;
+      // Many messages may come at once, and drawing is slow.
+      this.#frame ??= requestAnimationFrame(() => this.#show());
     });
-    this.#source.addEventListener("error", () => this.close());
+    // When the page is connected again after an error, it opens this anew.
+    for (const end of ["end", "error"]) source.addEventListener(end, () => source.close());
   }
 
   #show() {
+    this.#frame = null;
     this.#text = this.#text.slice(-MOST);
     const { output } = this;
     const isAtEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 30;
     output.textContent = cleanText(this.#text);
-    this.state.textContent = this.#text ? "" : "No output yet.";
-    output.hidden = !this.#text;
+    output.hidden = this.#text === "";
+    setText(this.state, this.#text === "" ? "No output." : "");
+    this.state.hidden = this.#text !== "";
     if (isAtEnd) output.scrollTop = output.scrollHeight;
   }
 }
