@@ -128,7 +128,7 @@ def main() -> None:
         code = app(prog_name="hesrpt", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
-        sys.exit(_print_error(str(error)))
+        sys.exit(_print_error(str(error), error.exit_code))
     except CertificateError as error:
         sys.exit(
             _print_error(f"the plan failed verification; this is a bug in hesrpt: {error}", code=1)
