@@ -35,11 +35,13 @@ from hesrpt.workload import Workload
 if TYPE_CHECKING:
     from hesrpt import paper, plotting, traces, whatif
     from hesrpt.runtime.pool import ItemFailure, Job, Pool
+    from hesrpt.service.client import Client
 
 __all__ = [
     "Amdahl",
     "Certificate",
     "CertificateError",
+    "Client",
     "Comparison",
     "Custom",
     "FitError",
@@ -85,6 +87,8 @@ def __getattr__(name: str) -> Any:
 
     if name in ("ItemFailure", "Job", "Pool"):
         return getattr(import_module("hesrpt.runtime.pool"), name)
+    if name == "Client":
+        return import_module("hesrpt.service.client").Client
     if name in ("paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllJobs, JobNames, change_jobs
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.job_changes import AllJobs, change_jobs
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunArguments, RunChoice
 
 
 def cancel(
-    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+    run: RunChoice, jobs: RunArguments = None, all_jobs: AllJobs = False, as_json: AsJson = False
 ) -> None:
     """End jobs of a run. They stay cancelled until they are retried.
 
     Items that are running are stopped. Results of items that are done are kept.
     """
-    change_jobs(state, "cancel", jobs, all_jobs=all_jobs, as_json=as_json)
+    change_jobs(run, "cancel", jobs, all_jobs=all_jobs, as_json=as_json)

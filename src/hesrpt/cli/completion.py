@@ -62,16 +62,15 @@ def complete_format(incomplete: str) -> list[str]:
 
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs in the run's state directory whose names start with ``incomplete``."""
-    from hesrpt.runtime.reports.inspection import read_status
+    """Return the jobs of the run whose names start with ``incomplete``."""
+    from hesrpt.cli.run_choice import RunChoice
 
+    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
     try:
-        status = read_status(ctx.params["state"])
-    except (InputError, KeyError):
+        run, typed = RunChoice(**given).find(ctx.params.get("jobs"))
+        names = run.list_names()
+    except InputError:
         return []
-    recorded = [job.name for job in status.jobs]
-    names = dict.fromkeys([*recorded, *(spec.name for spec in status.submitted)])
-    typed = ctx.params.get("jobs") or ()
     return [
         _escape_in_bash(name)
         for name in names

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllJobs, JobNames, change_jobs
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.job_changes import AllJobs, change_jobs
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunArguments, RunChoice
 
 
 def resume(
-    state: StateDirectory, jobs: JobNames = None, all_jobs: AllJobs = False, as_json: AsJson = False
+    run: RunChoice, jobs: RunArguments = None, all_jobs: AllJobs = False, as_json: AsJson = False
 ) -> None:
     """Let paused jobs go on."""
-    change_jobs(state, "resume", jobs, all_jobs=all_jobs, as_json=as_json)
+    change_jobs(run, "resume", jobs, all_jobs=all_jobs, as_json=as_json)

@@ -30,6 +30,7 @@ class JobOverview:
     flow_time: float | None = None  # seconds from its arrival to its end, or until now
     eta: float | None = None  # seconds until it will have ended; None: not known
     error: str | None = None
+    waits_for: str = ""  # other jobs, or what is not free
 
     @property
     def has_ended(self) -> bool:

@@ -30,14 +30,17 @@ def build_view(run: RunOverview, *, max_rows: int) -> Group:
 
 
 def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Table:
-    """Return a table of the jobs of a run; the number of failures only if there are any."""
+    """Return a table of the jobs of a run; failures and waits only if there are any."""
     jobs, others = run.select(max_rows)
     has_failures = any(job.failures for job in jobs)
+    has_waits = any(job.waits_for for job in jobs)
     table = Table(box=None, pad_edge=False)
     for column in ("job", "state", *([""] if has_bars else [])):
         table.add_column(column)
     for column in ("items", *(["failures"] if has_failures else []), "servers", "elapsed", "left"):
         table.add_column(column, justify="right")
+    if has_waits:
+        table.add_column("waits for")
     for job in jobs:
         table.add_row(
             literal(job.name),
@@ -48,6 +51,7 @@ def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Ta
             job.describe_servers(),
             "" if job.flow_time is None else format_duration(job.flow_time),
             job.describe_left(),
+            *([literal(job.waits_for)] if has_waits else []),
         )
     if others:
         table.add_row(literal(others, "bright_black"))

@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 from hesrpt._version import __version__
 from hesrpt.service.answers import add_error_handlers
 from hesrpt.service.auth import AccessMiddleware, AccessRules
+from hesrpt.service.call_routes import create_call_routes
+from hesrpt.service.call_store import CallStore
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.group_routes import create_group_routes
 from hesrpt.service.job_queue import JobQueue
@@ -24,10 +26,8 @@ PREFIX = "/api/v1"
 _PAGE = Path(__file__).parent / "page"
 
 
-def create_routes(queue: JobQueue, events: EventStream | None = None) -> FastAPI:
-    """Create the application without its checks; only tests use it so."""
-    stream = events or EventStream(queue)
-
+def create_routes(queue: JobQueue, events: EventStream, calls: CallStore | None) -> FastAPI:
+    """Create the application without the checks around it."""
     app = FastAPI(
         title="hesrpt",
         version=__version__,
@@ -38,8 +38,9 @@ def create_routes(queue: JobQueue, events: EventStream | None = None) -> FastAPI
     )
     add_error_handlers(app)
     app.include_router(create_job_routes(queue), prefix=PREFIX)
+    app.include_router(create_call_routes(queue, calls), prefix=PREFIX)
     app.include_router(create_group_routes(queue), prefix=PREFIX)
-    app.include_router(create_run_routes(queue, stream))
+    app.include_router(create_run_routes(queue, events))
 
     @app.get("/", include_in_schema=False)
     def show_page() -> Response:
@@ -49,7 +50,12 @@ def create_routes(queue: JobQueue, events: EventStream | None = None) -> FastAPI
     return app
 
 
-def create_app(queue: JobQueue, rules: AccessRules, events: EventStream | None = None) -> ASGIApp:
-    """Create the application."""
-    routes = keep_encoded_slashes(create_routes(queue, events))
-    return AccessMiddleware(routes, rules, RateLimits())
+def create_app(
+    queue: JobQueue,
+    rules: AccessRules,
+    events: EventStream | None = None,
+    calls: CallStore | None = None,
+) -> ASGIApp:
+    """Create the application; without a store of calls, it refuses Python functions."""
+    routes = create_routes(queue, events or EventStream(queue), calls)
+    return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits())

@@ -85,7 +85,8 @@ class JobQueue:
 
     def list_jobs(self) -> list[LiveJob | JobRecord]:
         """Return all jobs in order of arrival."""
-        return [*self.earlier.values(), *list(self.driver.jobs.values())]
+        jobs: list[LiveJob | JobRecord] = [*self.earlier.values(), *self.driver.jobs.values()]
+        return sorted(jobs, key=lambda job: job.number)
 
     def list_submitted(self) -> list[JobSpec]:
         """Return the jobs that were submitted and that the scheduler has not taken yet."""

@@ -26,7 +26,8 @@ from hesrpt.service.job_views import (
 from hesrpt.service.path_names import Name
 from hesrpt.validation import check_positive
 
-_MAX_KEY = 200
+#: The longest key that keeps a request from being obeyed twice.
+MAX_KEY = 200
 
 Offset = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
@@ -59,7 +60,7 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
 
     @router.post("/jobs", summary="Add jobs", status_code=201)
     async def add_jobs(
-        request: Request, idempotency_key: Annotated[str, Header(max_length=_MAX_KEY)] = ""
+        request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
     ) -> Response:
         body = await request.body()
 

@@ -18,6 +18,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.batch_run import RunOptions
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
+from hesrpt.service.call_store import CallStore
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.job_queue import JobQueue
 
@@ -112,8 +113,9 @@ class WebService:
             is_secure=options.certfile is not None,
         )
         self._events = EventStream(self.queue)
+        calls = None if options.commands_only else CallStore(self.queue)
         config = uvicorn.Config(
-            create_app(self.queue, rules, self._events),
+            create_app(self.queue, rules, self._events, calls),
             ssl_certfile=options.certfile,
             ssl_keyfile=options.keyfile,
             access_log=False,  # addresses may contain the token

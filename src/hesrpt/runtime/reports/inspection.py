@@ -73,6 +73,14 @@ class RunStatus:
         end = self.progress.ends.get(job.number)
         return None if end is None or not self.is_running else max(end - self.progress.time, 0.0)
 
+    def list_awaited(self, job: JobRecord) -> list[str]:
+        """Return the names of the jobs that a job waits for, and that have not ended."""
+        if job.has_ended or not job.spec.after:
+            return []
+        active = {each.name for each in self.jobs if not each.has_ended}
+        active |= {spec.name for spec in self.submitted}
+        return [name for name in job.spec.after if name in active]
+
     def describe(self) -> RunOverview:
         """Return what is shown of the run, with the jobs that were submitted to it."""
         jobs = [
@@ -87,6 +95,7 @@ class RunStatus:
                 flow_time=(self.time if job.ended is None else job.ended) - job.arrived,
                 eta=self.get_eta(job),
                 error=job.error,
+                waits_for=", ".join(self.list_awaited(job)),
             )
             for job in self.jobs
         ]
