@@ -210,7 +210,7 @@ function stack(layers, length) {
 
 function chooseServerStep(most) {
   for (let scale = 1; ; scale *= 10) {
-    const step = [1, 2, 5].find((factor) => most / (factor * scale) <= 4);
+    const step = [1, 2, 5].find((factor) => most / (factor * scale) <= 5);
     if (step) return step * scale;
   }
 }
