@@ -81,6 +81,17 @@ def test_everything_fits_on_a_phone_and_can_be_read(
             assert page.evaluate(FIND_PALE_TEXT) == [], view
 
 
+def test_checks_of_what_can_be_read_find_problems(browser: Browser) -> None:
+    page = browser.new_page()
+    page.set_content(
+        "<main><p style='color: #999'>pale</p><p style='font-size: 9px'>tiny</p>"
+        "<button style='width: 20px'>x</button><p>fine</p></main>"
+    )
+    assert page.evaluate(FIND_PALE_TEXT) == [": pale"]
+    assert len(page.evaluate(FIND_SMALL_PARTS)) == 2
+    page.close()
+
+
 def test_every_control_and_part_has_a_name(browser: Browser, busy_service: RunningService) -> None:
     from support.watched_page import open_page
 

@@ -19,7 +19,7 @@ export function confirm({ title, text, yes, no }) {
     on(byId("confirm-yes"), "click", () => answer(true));
     on(byId("confirm-no"), "click", () => answer(false));
     on(dialog, "click", (event) => event.target === dialog && answer(false));
-    on(dialog, "close", () => answer(false));
+    on(dialog, "cancel", () => answer(false));
     dialog.showModal();
     byId("confirm-no").focus();
   });

@@ -8,7 +8,9 @@ import { showError } from "./notices.js";
 import { STATES } from "./service.js";
 
 const PAGE = 25;
-const RELOAD_EVERY = 1000; // milliseconds, if events say that other jobs may belong here
+// How soon to reload if other jobs may belong here, in milliseconds; later if there are many.
+const RELOAD_AFTER = 1000;
+const RELOAD_AFTER_PER_JOB = 1;
 const SEARCH_AFTER = 250;
 const ORDERS = [
   ["state", "asc", "What runs first"],
@@ -26,6 +28,7 @@ export class JobList {
   #timer = null;
   #request = null;
   #chips = new Map();
+  #counts = ""; // when the list was loaded
 
   constructor(service) {
     this.service = service;
@@ -68,6 +71,7 @@ export class JobList {
       const { jobs, total, counts } = await api.jobs(query, this.#request.signal);
       this.#total = total;
       this.service.update({ counts });
+      this.#counts = JSON.stringify(counts);
       if (jobs.length === 0 && total > 0) return this.#go({ page: Math.ceil(total / PAGE) });
       this.#show(jobs);
     } catch (error) {
@@ -77,14 +81,12 @@ export class JobList {
   }
 
   /** Update the rows that are shown, and reload soon if others may belong on this page. */
-  apply({ jobs, removed }) {
-    let isStale = removed.some((name) => this.#rows.has(name));
-    for (const job of jobs) {
-      const row = this.#rows.get(job.name);
-      if (!row || row.job.state !== job.state) isStale = true;
-      row?.update(job);
-    }
-    if (isStale) this.#timer ??= setTimeout(() => this.load(), RELOAD_EVERY);
+  apply({ jobs, counts }) {
+    for (const job of jobs) this.#rows.get(job.name)?.update(job);
+    // Only a job that came, went or changed its state moves others to or from this page.
+    if (JSON.stringify(counts) === this.#counts) return;
+    const wait = RELOAD_AFTER + RELOAD_AFTER_PER_JOB * this.#total;
+    this.#timer ??= setTimeout(() => this.load(), wait);
   }
 
   /** Show the times that pass by themselves. */

@@ -16,8 +16,10 @@ import { Announcer, showError } from "./notices.js";
 import { Service } from "./service.js";
 import { Tiles } from "./tiles.js";
 
-const SCHEDULE_EVERY = 3000; // milliseconds
 const POINTS = 400;
+// How often to draw the areas again, in seconds: when they have changed by a few points.
+const CHANGED_POINTS = 4;
+const [MIN_INTERVAL, MAX_INTERVAL] = [2, 60];
 const JOBS_IN_AREAS = 8;
 
 const service = new Service();
@@ -30,6 +32,8 @@ const list = new JobList(service);
 let detail = null; // the job that is shown, if it is not the overview
 let schedule = null;
 let isScheduleStale = true;
+let areGroupsStale = true;
+let drawnAt = -Infinity; // milliseconds, by the clock of the browser
 let openedAt = Infinity; // when the connection was made, by the clock of the service
 
 // --- What is shown -----------------------------------------------------------------------------
@@ -90,6 +94,7 @@ function describeService() {
 
 async function loadSchedule() {
   isScheduleStale = false;
+  drawnAt = performance.now();
   try {
     schedule = await api.schedule(POINTS, JOBS_IN_AREAS);
     areas.show(schedule);
@@ -102,6 +107,7 @@ async function loadSchedule() {
 }
 
 async function loadGroups() {
+  areGroupsStale = false;
   try {
     list.setGroups(await groups.load());
   } catch {
@@ -137,6 +143,7 @@ connection.addEventListener("change", ({ detail: change }) => {
   service.update(change);
   announcer.note(change.jobs, openedAt);
   isScheduleStale = true;
+  areGroupsStale ||= change.jobs.some((job) => job.group);
   if (detail === null) list.apply(change);
   else if (!detail.apply(change)) location.hash = "#/";
 });
@@ -192,10 +199,13 @@ byId("pause-all").addEventListener("click", async () => {
 prepareAddJob([byId("open-add-job"), byId("welcome-add-job")]);
 service.addEventListener("change", describeService);
 addEventListener("hashchange", route);
-setInterval(() => (detail ?? list).tick(), 1000);
 setInterval(() => {
-  if (!isScheduleStale || document.hidden || detail !== null || service.servers === null) return;
-  loadSchedule();
-  loadGroups();
-}, SCHEDULE_EVERY);
+  (detail ?? list).tick();
+  if (document.hidden || detail !== null || service.servers === null) return;
+  const seconds = (CHANGED_POINTS * (schedule?.times.at(-1) - schedule?.times[0])) / POINTS || 0;
+  const interval = Math.min(Math.max(seconds, MIN_INTERVAL), MAX_INTERVAL);
+  const isDue = performance.now() - drawnAt >= 1000 * interval;
+  if (isDue && isScheduleStale) loadSchedule();
+  if (isDue && areGroupsStale) loadGroups();
+}, 1000);
 connection.start();

@@ -5,6 +5,7 @@ import { formatCount, joinWords } from "./format.js";
 
 const ANSWER_STAYS = 7000; // milliseconds; errors stay until they are dismissed
 const NEWS_EVERY = 4000;
+const NEWS_AFTER = 500; // others may end together
 const ENDS = { done: "done", failed: "failed", cancelled: "cancelled" };
 
 /** Show the answer of the service to a request. */
@@ -38,13 +39,16 @@ function add(id, text) {
 export class Announcer {
   #ended = new Map();
   #timer = null;
+  #told = 0;
 
   /** Note jobs that changed; those that ended after `since` are news. */
   note(jobs, since) {
     for (const job of jobs) {
       if (job.state in ENDS && job.ended > since) this.#ended.set(job.name, job.state);
     }
-    if (this.#ended.size > 0) this.#timer ??= setTimeout(() => this.#tell(), NEWS_EVERY);
+    if (this.#ended.size === 0) return;
+    const wait = Math.max(NEWS_AFTER, this.#told + NEWS_EVERY - Date.now());
+    this.#timer ??= setTimeout(() => this.#tell(), wait);
   }
 
   say(text) {
@@ -54,6 +58,7 @@ export class Announcer {
   #tell() {
     const names = [...this.#ended];
     this.#timer = null;
+    this.#told = Date.now();
     this.#ended = new Map();
     if (names.length <= 3) {
       this.say(joinWords(names.map(([name, state]) => `${name} ${ENDS[state]}`)));
