@@ -33,7 +33,7 @@ from hesrpt.speedups import (
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
-    from hesrpt import paper, plotting, traces, whatif
+    from hesrpt import engines, paper, plotting, traces, whatif
     from hesrpt.runtime.pool import ItemFailure, Job, Pool
     from hesrpt.service.client import Client
 
@@ -64,6 +64,7 @@ __all__ = [
     "Workload",
     "__version__",
     "compare",
+    "engines",
     "fit_amdahl",
     "fit_power_law",
     "lower_bound",
@@ -89,7 +90,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("hesrpt.runtime.pool"), name)
     if name == "Client":
         return import_module("hesrpt.service.client").Client
-    if name in ("paper", "plotting", "traces", "whatif"):
+    if name in ("engines", "paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")
 

@@ -42,9 +42,9 @@ def complete_sizes(incomplete: str) -> list[str]:
 
 def complete_engine(incomplete: str) -> list[str]:
     """Return the engines whose names start with ``incomplete``."""
-    from hesrpt.runtime.engines.registry import ENGINES
+    from hesrpt.runtime.engines.registry import list_engines
 
-    return [name for name in ENGINES if name.startswith(incomplete)]
+    return [name for name in list_engines() if name.startswith(incomplete)]
 
 
 def complete_change(incomplete: str) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
+    Admit,
     Command,
     Continue,
     Drop,
@@ -38,7 +39,9 @@ class DecisionRunner:
         attempts: FailedAttempts,
         memory: RunMemory,
         publication: Publication,
+        open_source: Callable[[LiveJob], None],
     ) -> None:
+        self._open_source = open_source
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
         self._attempts, self._memory, self._publication = attempts, memory, publication
 
@@ -59,6 +62,8 @@ class DecisionRunner:
                 self._engine.suspend(job.name, command.item)
             case Continue():
                 self._engine.resume(job.name, command.item, command.servers)
+            case Admit():
+                self._open_source(job)
             case Drop():
                 self._attempts.give_up(job, command)
             case Reopen():

@@ -53,6 +53,8 @@ class LiveJob:
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
+    #: The errors of jobs in ``after`` that ended before it was added; None: they ended well.
+    earlier_ends: dict[str, str | None] = field(default_factory=dict)
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: ResultStore = field(default_factory=ResultStore)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster

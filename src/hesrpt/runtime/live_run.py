@@ -29,7 +29,9 @@ from hesrpt.runtime.decisions.events import (
     JobArrived,
     JobCancelled,
     JobContinued,
+    JobEnded,
     JobPaused,
+    Reopen,
     WeightChanged,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, write_groups
@@ -110,7 +112,14 @@ class LiveRun:
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
         self._runner = DecisionRunner(
-            core, engine, self.jobs, self.recorder, self._attempts, self._memory, self._publication
+            core,
+            engine,
+            self.jobs,
+            self.recorder,
+            self._attempts,
+            self._memory,
+            self._publication,
+            self._open_source,
         )
         self.recorder.record_servers(self.now, core.servers)
         self.groups = read_groups(None if journal is None else journal.get_value("groups"))
@@ -123,12 +132,12 @@ class LiveRun:
 
     def take_snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
-        jobs = self.core.jobs
+        jobs, waiting = self.core.jobs, dict.fromkeys(self.core.predecessors.waiting, 0)
         return Snapshot(
             time=self.now,
             servers=self.core.servers,
-            planned={name: job.planned for name, job in jobs.items()},
-            held={name: job.observed for name, job in jobs.items()},
+            planned=waiting | {name: job.planned for name, job in jobs.items()},
+            held=waiting | {name: job.observed for name, job in jobs.items()},
         )
 
     def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
@@ -184,6 +193,7 @@ class LiveRun:
         """Carry out commands, and return them."""
         for command in commands:
             self._runner.carry_out(command, self.now)
+            self.retries += isinstance(command, Reopen)
         return commands
 
     def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
@@ -222,7 +232,7 @@ class LiveRun:
         old = released[: max(len(released) - _REMEMBERED, 0)]
         for job in old:
             del self.jobs[job.name]
-            self.core.retriable_jobs.pop(job.name, None)
+            self.core.forget(job.name)
             self._memory.end_run(job)
         self.recorder.forget_jobs({job.number for job in old})
         self._forget_above = len(self.jobs) + _FORGOTTEN_AT_ONCE
@@ -294,7 +304,7 @@ class LiveRun:
             case JobsSubmitted():
                 for job in message.jobs:
                     self._publication.add_matches(job, job.matches)
-                return [self._open(job) for job in message.jobs]
+                return [event for job in message.jobs for event in self._open(job)]
             case SourceAdvanced():
                 job, (items, matches) = message.progress.job, message.progress.take()
                 job.done += sum(map(len, matches.done))
@@ -320,10 +330,21 @@ class LiveRun:
                 message.job.is_to_be_retried = False
                 return self._retry(message.job)
 
-    def _open(self, job: LiveJob) -> Event:
-        """Start reading the items of a job that has arrived; return that as an event."""
+    def _open(self, job: LiveJob) -> list[Event]:
+        """Start reading the items of a job that has arrived, unless it may have to wait for others.
+
+        Return the arrival as an event, after the ends of others in earlier runs.
+        """
+        if not job.spec.after:
+            self._open_source(job)
+        ends = job.earlier_ends.items()
+        return [
+            *(JobEnded(self.now, name, error is None) for name, error in ends),
+            JobArrived(self.now, job.spec, tuple(job.matches.done)),
+        ]
+
+    def _open_source(self, job: LiveJob) -> None:
         job.source.open(SourceProgress(job, self._send))
-        return JobArrived(self.now, job.spec, tuple(job.matches.done))
 
     def _steer(self, job: LiveJob) -> list[Event]:
         """Record that a job was paused or resumed, or has another weight; return that as events."""
@@ -357,7 +378,7 @@ class LiveRun:
         job.failures.clear()
         job.spec = replace(job.spec, was_reopened=True)
         self.add_jobs([job])
-        return [self._open(job)]
+        return self._open(job)
 
     def _obey(self, job: LiveJob, request: Request) -> list[Event]:
         """Do what another process has asked for, and record the answer; return it as events.
@@ -365,7 +386,7 @@ class LiveRun:
         A request about a job that is about to arrive or to be retried waits in the journal.
         """
         state = job.state
-        if not job.has_ended and job.name not in self.core.jobs:
+        if not job.has_ended and not self.core.has_job(job.name):
             end = self._publication.find_end(job)
             if end is None or job.is_to_be_retried:
                 return []

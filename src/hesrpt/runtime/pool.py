@@ -24,7 +24,6 @@ from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.registry import EngineOptions
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import ItemFailure, OnError
 from hesrpt.runtime.handles.completed_jobs import iterate_completed
@@ -95,14 +94,11 @@ class Pool:
         The state directory of another run. Jobs are planned with what its jobs of the same kind
         have taught, unless ``state`` holds a run that has learned something itself.
     engine
-        "local" for this machine, or "ray" for a Ray cluster.
-    address
-        The address of the Ray cluster, as for ``ray.init``. "auto" is the cluster that this machine
-        belongs to. Without an address, a cluster is started on this machine if none is running.
-    resources
-        The resources of one server on a Ray cluster. Default: {"CPU": 1}.
-    runtime_env
-        The environment of processes on the Ray cluster, as for ``ray.init``.
+        Where items run: "local" for this machine, "ray" for a Ray cluster, the name of an engine
+        that another package adds, or an engine object such as ``RayEngine(address="auto")`` of
+        :mod:`hesrpt.engines`. The pool closes the engine.
+    **engine_options
+        The options of an engine that is given by name, such as ``address="auto"``.
     """
 
     def __init__(
@@ -115,19 +111,20 @@ class Pool:
         on_change: OnChange = "error",
         learned: str | Path | None = None,
         engine: str | Engine = "local",
-        address: str | None = None,
-        resources: Mapping[str, float] | None = None,
-        runtime_env: Mapping[str, Any] | None = None,
+        **engine_options: Any,
     ) -> None:
         require_posix()
         if on_change not in get_args(OnChange):
             choices = ", ".join(map(repr, get_args(OnChange)))
             raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
-        options = EngineOptions(
-            servers=servers, address=address, resources=resources, runtime_env=runtime_env
-        )
         with open_driver(
-            policy, engine, options, state=state, resume=resume, learned=learned
+            policy,
+            engine,
+            engine_options,
+            servers=servers,
+            state=state,
+            resume=resume,
+            learned=learned,
         ) as driver:
             self._driver, self._journal = driver, driver.journal
             self._adding = threading.Lock()
@@ -328,15 +325,16 @@ class Pool:
             for job in jobs:
                 if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
-            too_wide = {job: error for job in jobs if (error := _check_width(job.spec, engine))}
-            for job, error in too_wide.items():
+            problems = self._registry.find_missing(jobs)
+            problems |= {job: error for job in jobs if (error := _check_width(job.spec, engine))}
+            for job, error in problems.items():
                 if not job.spec.is_submitted:
                     raise InputError(f"job {job.name!r}: {error}")
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
-            for job, error in too_wide.items():
+            for job, error in problems.items():
                 self._driver.cancel(job, error)  # whoever submitted it is not here
         return handles
 

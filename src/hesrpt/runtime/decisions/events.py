@@ -22,6 +22,15 @@ class JobArrived:
 
 
 @dataclass(frozen=True)
+class JobEnded:
+    """A job for which others may wait has ended in an earlier run."""
+
+    time: float
+    name: str
+    is_well: bool
+
+
+@dataclass(frozen=True)
 class ItemsRead:
     """So far, ``items`` items of a job were read, not counting those done in an earlier run.
 
@@ -166,7 +175,9 @@ JobEvent: TypeAlias = (
     | JobContinued
     | WeightChanged
 )
-Event: TypeAlias = JobArrived | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
+Event: TypeAlias = (
+    JobArrived | JobEnded | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
+)
 
 # --- commands ---------------------------------------------------------------------------------
 
@@ -179,6 +190,7 @@ class Start:
     item: int
     servers: int = 1
     next_items: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
 
     @property
     def items(self) -> tuple[int, ...]:
@@ -221,6 +233,13 @@ class Continue:
 
 
 @dataclass(frozen=True)
+class Admit:
+    """Read the items of a job: it need not wait for others, or does so no more."""
+
+    job: str
+
+
+@dataclass(frozen=True)
 class Finish:
     """End a job; with an error if it failed or was cancelled."""
 
@@ -244,4 +263,4 @@ class Drop:
     error: str
 
 
-Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Finish | Reopen | Drop
+Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Admit | Finish | Reopen | Drop

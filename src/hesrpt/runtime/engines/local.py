@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.channel import close_all, is_about_open_files
 from hesrpt.runtime.engines.command_process import CommandStartError
+from hesrpt.runtime.engines.cores import count_cores
 from hesrpt.runtime.engines.engine import (
     CommandTask,
+    Engine,
     FinishedItems,
     Outcome,
     PythonTasks,
     Task,
-    read_steady_clock,
 )
 from hesrpt.runtime.engines.event_loop import EventLoop
 from hesrpt.runtime.engines.item_groups import ItemGroup, divide
@@ -50,17 +51,27 @@ class _WaitingItems(NamedTuple):
     servers: int = 1
 
 
-class LocalEngine:
-    """Runs items on this machine."""
+class LocalEngine(Engine):
+    """Runs items on this machine.
+
+    Parameters
+    ----------
+    servers
+        How many items may run at a time; by default, as many as this process may use cores.
+    resources
+        How much of each other resource this machine has, such as ``{"gpu": 2}``.
+    """
 
     batch_seconds = 0.02
     can_resize = True
     can_suspend = True
-    can_keep_results = False
     can_replace_workers = True
 
-    def __init__(self, servers: int) -> None:
-        self.servers = servers
+    def __init__(
+        self, servers: int | None = None, *, resources: Mapping[str, float] | None = None
+    ) -> None:
+        self.servers = servers or count_cores()
+        self.resources = {} if resources is None else dict(resources)
         self.mark = create_mark()
         self._loop = EventLoop()
         self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
@@ -69,20 +80,11 @@ class LocalEngine:
         self._outcomes: list[Outcome | FinishedItems] = []  # to be returned by wait_for_outcomes
         self._released_functions: deque[int] = deque()  # that workers may forget
 
-    def now(self) -> float:
-        return read_steady_clock()
-
     def capacity(self) -> int:
         return self.servers
 
-    def max_capacity(self) -> float:
-        return self.servers
-
-    def widest_command(self) -> int:
-        return self.servers
-
-    def request_servers(self, servers: int) -> None:
-        """Do nothing: a machine cannot grow."""
+    def resource_totals(self) -> Mapping[str, float]:
+        return self.resources
 
     def pack_function(self, function: Any) -> Any:
         packed = pack_for_many(function)
@@ -92,9 +94,6 @@ class LocalEngine:
 
     def pack_argument(self, argument: Any) -> Any:
         return argument if is_short_and_plain(argument) else pickle_for_one(argument)
-
-    def fetch(self, reference: Any) -> Any:
-        return reference  # results are on this machine already
 
     # --- which processes there are --------------------------------------------------------------
 
