@@ -80,6 +80,19 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     ]
 
 
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups of jobs of the run that start with ``incomplete``."""
+    from hesrpt.cli.run_choice import RunChoice
+
+    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
+    try:
+        groups = RunChoice(**given).find(ctx.params.get("jobs"))[0].list_groups()
+    except InputError:
+        return []
+    found = [name for name in groups if name.startswith(incomplete) and name.isprintable()]
+    return [_escape_in_bash(name) for name in found]
+
+
 def _escape_in_bash(name: str) -> str:
     """Return a name as bash must insert it, which does not escape spaces and brackets itself."""
     words = os.environ.get("COMP_WORDS", "").split("\n")  # only bash sets it

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.units import parse_bytes
 
 
 def parse_engine_options(
@@ -50,17 +51,18 @@ def _parse_value(text: str) -> Any:
 
 
 def _parse_resources(text: str) -> dict[str, float]:
-    """Return the resources in a text such as CPU=4,GPU=0.5."""
+    """Return the resources in a text such as CPU=4,GPU=0.5 or gpu=2,memory=64GB."""
     resources: dict[str, float] = {}
     for part in text.split(","):
         name, _, amount = (piece.strip() for piece in part.partition("="))
         try:
             if not name or name in resources:
                 raise ValueError
-            resources[name] = float(amount)
+            resources[name] = parse_bytes(amount)
         except ValueError:
             raise InputError(
-                f"must be NAME=NUMBER,… with each name once, such as CPU=4,GPU=0.5; got {part!r}",
+                "must be NAME=NUMBER,… with each name once, such as gpu=2,memory=64GB; got "
+                f"{part!r}",
                 argument="resources",
             ) from None
     return resources

@@ -153,7 +153,12 @@ def run(
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
     from hesrpt.runtime.reports.counterfactuals import MAX_JOBS_AT_ONCE
-    from hesrpt.runtime.reports.inspection import read_policy, read_report, read_status
+    from hesrpt.runtime.reports.inspection import (
+        read_job_names,
+        read_policy,
+        read_report,
+        read_status,
+    )
     from hesrpt.runtime.storage.state_directory import holds_run
 
     if jobs is None and state is None:
@@ -163,7 +168,10 @@ def run(
     if on_change is not None and state is None:
         raise InputError("--on-change needs --state DIR")
     engine_options = parse_engine_options(engine_option or (), address, resources)
-    file = JobsFile() if jobs is None else read_jobs_file(jobs)
+    known = read_job_names(state) if state is not None and holds_run(state) else ()
+    file = JobsFile() if jobs is None else read_jobs_file(jobs, known)
+    if file.resources and engine == "local":
+        engine_options.setdefault("resources", file.resources)
     if log is not None and not dry_run:
         _log_to_file(log)
     earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
@@ -177,6 +185,7 @@ def run(
         learned=learned,
         engine=engine,
         engine_options=engine_options,
+        group_weights=file.group_weights,
     )
     if dry_run:
         from hesrpt.cli.dry_run import print_preview

@@ -39,6 +39,7 @@ class RunOptions:
     learned: Path | None = None
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    group_weights: Mapping[str, float] = field(default_factory=dict)  # by the names of groups
 
 
 def run_jobs(
@@ -56,6 +57,7 @@ def run_jobs(
     pool = create_pool(options)
     try:
         with _stop_on_sigterm():
+            pool.give_group_weights(options.group_weights)
             if options.state is None:
                 pool.add_jobs(create_jobs(specs, (), options))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,17 +47,23 @@ def open_driver(
         if state is not None and resume:
             journal = Journal.resume(state)
             on_error.callback(journal.close)
-            if servers is None and engine == "local":
-                servers = journal.get_value("servers")  # None if the entry was damaged
+            if engine == "local":
+                if servers is None:
+                    servers = journal.get_value("servers")  # None if the entry was damaged
+                if engine_options.get("resources") is None:
+                    recorded = json.loads(journal.get_value("resources", "{}"))
+                    engine_options = {**engine_options, "resources": recorded}
         running_engine = create_engine(engine, servers, engine_options)
         on_error.callback(running_engine.close)
-        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
+        resources = running_engine.resource_totals()
+        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds, resources)
         if journal is not None:
             _record_resume(journal, core)
         elif state is not None:
             journal = Journal.create(state, core.servers, core.allocator.policy.name)
             on_error.callback(journal.close)
         if journal is not None:
+            journal.write(Changes(values={"resources": json.dumps(dict(resources))}))
             running_engine.claim(journal.directory)
             runs = _choose_learned_runs(journal, runs)
         yield Driver(core, running_engine, journal, KindMemory(runs))

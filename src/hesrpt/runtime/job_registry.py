@@ -7,6 +7,7 @@ and jobs that another process has submitted are always new.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -67,6 +68,7 @@ class JobRegistry:
         self._names = {record.name for record in records}  # which are in the journal
         self._new_names: set[str] = set()  # of jobs that are being registered
         self._counts: dict[str, int] = {}  # of several jobs with the same name
+        self._lock = threading.Lock()  # jobs are registered and forgotten by different threads
         self._last_number = 0 if journal is None else journal.read_last_number()
 
     def list_records(self) -> list[JobRecord]:
@@ -97,6 +99,22 @@ class JobRegistry:
         Jobs that are registered together may wait for each other, by the names that were asked for.
         If an error is raised, nothing has changed.
         """
+        with self._lock:
+            self._register(jobs)
+
+    def forget(self, number: int, name: str) -> bool:
+        """Forget a job that is removed from the journal, unless it was continued in this run.
+
+        Its name can be used again.
+        """
+        with self._lock:
+            is_free = name in self._jobs or self._records.pop(number, None) is not None
+            if is_free:
+                self._names.discard(name)
+                self._earlier.pop(name, None)
+            return is_free
+
+    def _register(self, jobs: Sequence[LiveJob]) -> None:
         together = {job.name: job for job in jobs}
         found: dict[LiveJob, JobRecord] = {}
         taken: set[int] = set()

@@ -46,6 +46,7 @@ class LiveJob:
     done_now: int = 0  # how many of them were done in the present run
     failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
     attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
+    hook_errors: dict[str, str] = field(default_factory=dict)  # of hooks that failed, by target
     is_yielded: bool = False  # whether the pool has yielded it since it ended
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
     #: Why no further items could be read, and what the iterable of the items raised.

@@ -33,7 +33,6 @@ from hesrpt.runtime.decisions.events import (
     Command,
     Drop,
     Event,
-    Finish,
     GroupChanged,
     ItemFailed,
     ItemFinished,
@@ -52,6 +51,7 @@ from hesrpt.runtime.decisions.events import (
     Stop,
     Tick,
     WeightChanged,
+    finish,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.item_resources import ResourceStock
@@ -396,7 +396,7 @@ class Core:
         """End a job: with an error if it is cancelled, otherwise as its items have ended."""
         commands += [Stop(job.name, item) for item in job.in_flight]
         error_at_end = error or describe_failed_items(job)
-        commands.append(Finish(job.name, error_at_end))
+        commands += finish(job.spec, error_at_end)
         self.predecessors.end(job.name, is_well=error_at_end is None)
         del self.jobs[job.name]
         self._line.remove(job)

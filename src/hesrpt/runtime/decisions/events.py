@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hesrpt.runtime.commands.hooks import Hook
 from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.job_spec import JobSpec
 
@@ -248,6 +249,15 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class CallHook:
+    """Do what is to be done when a job has ended."""
+
+    job: str
+    hook: Hook
+    error: str | None = None  # with which the job has ended
+
+
+@dataclass(frozen=True)
 class Reopen:
     """Continue a job whose failed items run again, even if it has ended."""
 
@@ -263,4 +273,11 @@ class Drop:
     error: str
 
 
-Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Admit | Finish | Reopen | Drop
+Command: TypeAlias = (
+    Start | Stop | Resize | Suspend | Continue | Admit | Finish | CallHook | Reopen | Drop
+)
+
+
+def finish(spec: JobSpec, error: str | None = None) -> list[Command]:
+    """Return the commands that end a job."""
+    return [Finish(spec.name, error), *(CallHook(spec.name, hook, error) for hook in spec.on_end)]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from hesrpt.runtime.decisions.events import (
     Admit,
     Command,
-    Finish,
     JobArrived,
     JobCancelled,
     JobContinued,
@@ -21,6 +20,7 @@ from hesrpt.runtime.decisions.events import (
     JobPaused,
     Reopen,
     WeightChanged,
+    finish,
 )
 
 
@@ -85,7 +85,7 @@ class Predecessors:
                 spec = replace(spec, weight=event.weight)
             case JobCancelled():
                 self._remove(spec.name)
-                commands.append(Finish(spec.name, event.error))
+                commands += finish(spec, event.error)
                 self.end(spec.name, is_well=False)
                 if spec.command is not None:  # a function and its items are let go
                     self._cancelled[spec.name] = waiting
@@ -156,7 +156,7 @@ class Predecessors:
         waiting.is_cancelled_by_other = True
         self._cancelled[name] = waiting
         error = f"cancelled: job {cause!r}, for which it waited, has failed or was cancelled"
-        commands.append(Finish(name, error))
+        commands += finish(waiting.arrival.spec, error)
         self.end(name, is_well=False)
 
     def _remove(self, name: str) -> None:

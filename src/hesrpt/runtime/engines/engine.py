@@ -9,7 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -74,6 +74,8 @@ class PythonTask:
     timeout: float | None = None
     log: Path | None = None
     keep_result: bool = False  # leave the result on the node that computed it
+    variables: Mapping[str, str] = field(default_factory=dict)  # added to the environment
+    holds_resources: bool = False  # besides a server
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class CommandTask:
     log: Path | None = None
     pin_cores: bool = False  # pin the command to as many cores as it has servers
     max_servers: int | None = None  # the most that it may ever have; None: no limit
+    holds_resources: bool = False  # besides servers
 
 
 Task: TypeAlias = PythonTask | CommandTask
@@ -111,9 +114,13 @@ class PythonTasks(Mapping[int, Task]):
         timeout: float | None = None,
         logs: LogPaths | None = None,
         keep_results: bool = False,
+        variables: Mapping[str, str] | None = None,
+        holds_resources: bool = False,
     ) -> None:
         self.numbers, self.arguments, self.function = numbers, arguments, function
         self.timeout, self.logs, self.keep_results = timeout, logs, keep_results
+        self.variables = variables or {}  # added to the environment of the worker
+        self.holds_resources = holds_resources  # besides a server
 
     @classmethod
     def from_task(cls, item: int, task: PythonTask) -> PythonTasks:
@@ -126,6 +133,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=task.timeout,
             logs=logs,
             keep_results=task.keep_result,
+            variables=task.variables,
+            holds_resources=task.holds_resources,
         )
 
     def list_logs(self) -> tuple[str, ...] | None:
@@ -155,6 +164,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=self.timeout,
             logs=self.logs,
             keep_results=self.keep_results,
+            variables=self.variables,
+            holds_resources=self.holds_resources,
         )
 
     def __getitem__(self, item: int) -> PythonTask:
@@ -164,6 +175,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=self.timeout,
             log=None if self.logs is None else self.logs.get(item),
             keep_result=self.keep_results,
+            variables=self.variables,
+            holds_resources=self.holds_resources,
         )
 
     def __iter__(self) -> Iterator[int]:
@@ -171,6 +184,21 @@ class PythonTasks(Mapping[int, Task]):
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+
+def reserve(
+    tasks: Mapping[int, Task], variables: Mapping[str, str], *, holds_resources: bool
+) -> Mapping[int, Task]:
+    """Return tasks with variables added to their environments."""
+    if isinstance(tasks, PythonTasks):
+        tasks.variables, tasks.holds_resources = variables, holds_resources
+        return tasks
+    return {
+        item: replace(
+            task, variables={**task.variables, **variables}, holds_resources=holds_resources
+        )
+        for item, task in tasks.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hesrpt.runtime.decisions.item_resources import check_resources
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.channel import close_all, is_about_open_files
 from hesrpt.runtime.engines.command_process import CommandStartError
@@ -43,12 +44,25 @@ class _WaitingCommand(NamedTuple):
     attempt: Attempt
     servers: int
 
+    @property
+    def holds_resources(self) -> bool:
+        return self.attempt.task.holds_resources
+
 
 class _WaitingItems(NamedTuple):
     """Groups of items that wait for a server. They run one after another."""
 
     groups: list[ItemGroup]
     servers: int = 1
+
+    @property
+    def holds_resources(self) -> bool:
+        return self.groups[0].tasks.holds_resources
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What its worker must have in its environment."""
+        return self.groups[0].tasks.variables
 
 
 class LocalEngine(Engine):
@@ -71,7 +85,7 @@ class LocalEngine(Engine):
         self, servers: int | None = None, *, resources: Mapping[str, float] | None = None
     ) -> None:
         self.servers = servers or count_cores()
-        self.resources = {} if resources is None else dict(resources)
+        self.resources = {} if resources is None else check_resources(resources)
         self.mark = create_mark()
         self._loop = EventLoop()
         self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
@@ -160,8 +174,7 @@ class LocalEngine(Engine):
                 if isinstance(batch, _WaitingCommand):
                     self._start_command(batch)
                 else:
-                    worker = self._table.find_idle_worker() or self._table.start_worker()
-                    self._give(worker, batch)
+                    self._give(self._table.get_worker(batch.variables), batch)
                 is_idle = False
             except OSError as error:
                 if not is_about_open_files(error) or not processes:
@@ -192,6 +205,8 @@ class LocalEngine(Engine):
             batch = self._waiting[0] if self._waiting else None
             if not isinstance(batch, _WaitingItems) or self._is_held_back(batch):
                 return
+            if worker.variables != batch.variables:
+                continue
             try:
                 self._give(worker, batch)
             except OSError as error:
@@ -204,7 +219,15 @@ class LocalEngine(Engine):
         self._table.give(worker, [group.remove_stopped_items() for group in batch.groups])
 
     def _is_held_back(self, batch: _WaitingCommand | _WaitingItems) -> bool:
-        """Return whether it is suspended, or a stopped attempt of an item is not gone yet."""
+        """Return whether it is suspended, or has to wait until what was stopped is gone.
+
+        That is an earlier attempt, or anything that still holds resources.
+        """
+        if batch.holds_resources and any(
+            process.is_ending and process.holds_resources
+            for process in self._table.processes.values()
+        ):
+            return True
         if isinstance(batch, _WaitingCommand):
             attempt = batch.attempt
             ending = (command for command in self._table.commands if command.is_ending)
