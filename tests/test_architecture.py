@@ -33,7 +33,7 @@ ROOMS = [
     ("simulator",),
     ("display",),
     ("runtime",),
-    ("integrations",),
+    ("engines", "integrations"),
     ("plotting",),
     ("paper", "whatif"),
     ("service",),

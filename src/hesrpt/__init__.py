@@ -33,7 +33,8 @@ from hesrpt.speedups import (
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
-    from hesrpt import paper, plotting, traces, whatif
+    from hesrpt import engines, paper, plotting, traces, whatif
+    from hesrpt.runtime.decisions.retention import Retention
     from hesrpt.runtime.pool import ItemFailure, Job, Pool
     from hesrpt.service.client import Client
 
@@ -57,6 +58,7 @@ __all__ = [
     "PolicyError",
     "Pool",
     "PowerLaw",
+    "Retention",
     "Schedule",
     "Simulation",
     "Speedup",
@@ -64,6 +66,7 @@ __all__ = [
     "Workload",
     "__version__",
     "compare",
+    "engines",
     "fit_amdahl",
     "fit_power_law",
     "lower_bound",
@@ -89,7 +92,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("hesrpt.runtime.pool"), name)
     if name == "Client":
         return import_module("hesrpt.service.client").Client
-    if name in ("paper", "plotting", "traces", "whatif"):
+    if name == "Retention":
+        return import_module("hesrpt.runtime.decisions.retention").Retention
+    if name in ("engines", "paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")
 

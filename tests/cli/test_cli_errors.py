@@ -176,8 +176,15 @@ def test_jobs_file_that_is_not_text_is_refused(folder: Path) -> None:
         ),
         (["run", "jobs.toml", "--policy", "best"], "helrpt, fifo\n"),
         (["run", "jobs.toml", "--engine", "slurm"], "slurm"),
-        (["run", "jobs.toml", "--address", "auto"], "--address needs --engine ray"),
-        (["run", "jobs.toml", "--resources", "CPU=1"], "--resources needs --engine ray"),
+        (
+            ["run", "jobs.toml", "--address", "auto"],
+            "--address is not an option of engine 'local'; its options are resources",
+        ),
+        (["run", "jobs.toml", "--engine-option", "x"], "--engine-option must be NAME=VALUE"),
+        (
+            ["run", "jobs.toml", "--engine-option", "address=a", "--address", "b"],
+            "--address is also set by --engine-option address=",
+        ),
         (
             ["run", "jobs.toml", "--engine", "ray", "--resources", "CPU"],
             "--resources must be NAME=NUMBER",

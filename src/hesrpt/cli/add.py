@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.options import AsJson, parse_number, parse_whole_number, split_list
+from hesrpt.cli.options import AsJson, parse_number, parse_whole_number
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
@@ -152,6 +152,7 @@ def add(
     """
     from hesrpt.cli.add_words import parse_words
     from hesrpt.cli.wait import wait_for_jobs
+    from hesrpt.runtime.decisions.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 
     target, _ = run.find(None)
@@ -168,7 +169,7 @@ def add(
         "servers": servers,
         "min_servers": min_servers,
         "max_servers": max_servers,
-        "resources": None if resources is None else dict(_split(resources, "--resources")),
+        "resources": None if resources is None else parse_resources(resources),
         "size": size,
         "timeout": timeout,
         "retries": retries,
@@ -184,20 +185,6 @@ def add(
         print(json.dumps({"hesrpt": __version__, "jobs": list(names)}, indent=2))
     if wait:
         wait_for_jobs(target, names, None, as_json=as_json)
-
-
-def _split(text: str, option: str) -> list[tuple[str, Any]]:
-    """Return the kinds and amounts in a text such as gpu=1,memory=4GB."""
-    pairs: list[tuple[str, Any]] = []
-    for part in split_list(text):
-        kind, sign, amount = part.partition("=")
-        if not sign:
-            raise InputError(f"{option} must be like gpu=1,memory=4GB, got {text!r}")
-        try:
-            pairs.append((kind, float(amount)))
-        except ValueError:
-            pairs.append((kind, amount))
-    return pairs
 
 
 def _split_variable(text: str) -> tuple[str, str]:

@@ -42,9 +42,9 @@ def complete_sizes(incomplete: str) -> list[str]:
 
 def complete_engine(incomplete: str) -> list[str]:
     """Return the engines whose names start with ``incomplete``."""
-    from hesrpt.runtime.engines.registry import ENGINES
+    from hesrpt.runtime.engines.registry import list_engines
 
-    return [name for name in ENGINES if name.startswith(incomplete)]
+    return [name for name in list_engines() if name.startswith(incomplete)]
 
 
 def complete_change(incomplete: str) -> list[str]:
@@ -78,6 +78,19 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
         and name not in typed
         and name.isprintable()  # shells cannot complete the others
     ]
+
+
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups of jobs of the run that start with ``incomplete``."""
+    from hesrpt.cli.run_choice import RunChoice
+
+    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
+    try:
+        groups = RunChoice(**given).find(ctx.params.get("jobs"))[0].list_groups()
+    except InputError:
+        return []
+    found = [name for name in groups if name.startswith(incomplete) and name.isprintable()]
+    return [_escape_in_bash(name) for name in found]
 
 
 def _escape_in_bash(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from hesrpt.cli.run_tables import describe_continuation, get_resume_command
 from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
-from hesrpt.runtime.reports.inspection import RunStatus, read_status
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.reports.inspection import RunStatus, read_job_names, read_status
 from hesrpt.runtime.requests import RequestResult, request_change, submit_jobs
 from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
 
@@ -43,6 +44,14 @@ class DirectoryRun:
                 {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
                 for name, each in status.changes
             ],
+            "groups": {
+                name: {"weight": group.weight, "paused": group.is_paused}
+                for name, group in status.groups.items()
+            },
+            "resources": {
+                kind: {"total": total, "free": free}
+                for kind, (total, free) in status.progress.resources.items()
+            },
             "jobs": [_describe(status, job) for job in status.jobs],
         }
         return RunView(overview=status.describe(), content=content)
@@ -53,18 +62,15 @@ class DirectoryRun:
         names = [job.name for job in status.jobs] + [spec.name for spec in status.submitted]
         return list(dict.fromkeys(names))
 
-    def list_groups(self) -> dict[str, list[str]]:
-        """Return the names of the jobs of each group."""
-        groups: dict[str, list[str]] = {}
-        for job in self.read_status().jobs:
-            groups.setdefault(job.spec.group, []).append(job.name)
-        return groups
+    def list_groups(self) -> list[str]:
+        """Return the names of the groups of jobs."""
+        return list(self.read_status().groups)
 
     def change(
-        self, kind: RequestKind, names: Sequence[str], weight: float | None
+        self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
-        """Ask for a change of jobs, or of all that it applies to."""
-        return request_change(self.directory, kind, names, weight=weight)
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        return request_change(self.directory, kind, names, weight=weight, group=group)
 
     def explain_missing_answers(self) -> str:
         """Return why requests were not answered, and what to do about it."""
@@ -77,16 +83,19 @@ class DirectoryRun:
         """Add jobs, given as values like those of a jobs file."""
         from hesrpt.service.job_requests import read_jobs
 
-        return self._submit(read_jobs({"jobs": list(jobs)}, self.list_names()))
+        return self._submit(read_jobs({"jobs": list(jobs)}, read_job_names(self.directory)))
 
     def submit(self, path: Path) -> AddedJobs:
         """Add the jobs in a file."""
         from hesrpt.runtime.commands.jobs_file import read_jobs_file
 
-        return self._submit(read_jobs_file(path, self.list_names()).jobs)
+        file = read_jobs_file(path, read_job_names(self.directory))
+        return self._submit(file.jobs, file.group_weights)
 
-    def _submit(self, specs: Sequence[Any]) -> AddedJobs:
-        start_now = submit_jobs(self.directory, specs)
+    def _submit(
+        self, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
+    ) -> AddedJobs:
+        start_now = submit_jobs(self.directory, specs, group_weights)
         subject = "it starts" if len(specs) == 1 else "they start"
         note = f"; {subject} with: {get_resume_command(self.directory)}"
         return AddedJobs([spec.name for spec in specs], "" if start_now else note)
@@ -132,7 +141,9 @@ def _describe(status: RunStatus, job: JobRecord) -> dict[str, Any]:
         "weight": job.spec.weight,
         "group": job.spec.group,
         "after": list(job.spec.after),
-        "waits_for": status.list_awaited(job),
+        "waits_for": status.list_unfinished(job),
+        "waits_because": status.explain_wait(job),
+        "resources": dict(job.spec.resources),
         "failed_attempts": job.failures,
         "failed_items": failures_as_json(job.failed_items),
     }

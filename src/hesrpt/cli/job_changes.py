@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hesrpt._version import __version__
+from hesrpt.cli.completion import complete_group
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from hesrpt.runtime.storage.journal_entries import RequestKind
 
 AllJobs = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
+GroupName = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="NAME",
+        autocompletion=complete_group,
+        help="A group of jobs, instead of names of jobs.",
+    ),
+]
 AllFailedJobs = Annotated[
     bool, typer.Option("--all", help="All jobs with failed items, and all that were cancelled.")
 ]
@@ -29,6 +39,7 @@ def change_jobs(
     *,
     all_jobs: bool,
     as_json: bool,
+    group: str | None = None,
     weight: float | None = None,
 ) -> None:
     """Ask for a change of jobs, and print what happened or will happen.
@@ -36,12 +47,14 @@ def change_jobs(
     Exit with code 1 if the change of a job was refused.
     """
     run, names = choice.find(arguments)
-    if not names and not all_jobs:
+    if group is not None and (names or all_jobs):
+        raise InputError("--group means the jobs of a group: leave out --all and names of jobs")
+    if not names and not all_jobs and group is None:
         known = ", ".join(run.list_names()) or "none"
         raise InputError(f"JOB is missing; name jobs, or use --all; jobs are: {known}")
     if names and all_jobs:
         raise InputError("--all means all jobs: leave out their names")
-    results = run.change(kind, names, weight)
+    results = run.change(kind, names, weight, group)
     if as_json:
         entries = [
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -13,6 +14,7 @@ import typer
 
 from hesrpt._version import __version__
 from hesrpt.cli.completion import complete_change, complete_engine, complete_malleable_policy
+from hesrpt.cli.engine_options import parse_engine_options
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
 from hesrpt.display.console import create_console, literal
 from hesrpt.display.escaping import escape
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from hesrpt.runtime.job_registry import OnChange
     from hesrpt.runtime.pool import Pool
 
-_CLUSTER_PANEL = "Cluster"
+_ENGINE_PANEL = "Engine"
 
 
 def run(
@@ -94,25 +96,36 @@ def run(
         typer.Option(
             metavar="NAME",
             autocompletion=complete_engine,
-            rich_help_panel=_CLUSTER_PANEL,
-            help="Where to run: local (this machine) or ray (a Ray cluster).",
+            rich_help_panel=_ENGINE_PANEL,
+            help="Where to run: local (this machine), ray (a Ray cluster), or an engine that "
+            "another package adds.",
         ),
     ] = "local",
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            rich_help_panel=_ENGINE_PANEL,
+            help="An option of the engine, for example address=auto. The value is a text, or TOML "
+            "such as 4 or {CPU = 4}. Repeat it for several options.",
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            rich_help_panel=_CLUSTER_PANEL,
-            help="Address of the Ray cluster; auto finds the one this machine belongs to.",
+            rich_help_panel=_ENGINE_PANEL,
+            help="Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
+            "the cluster this machine belongs to.",
         ),
     ] = None,
     resources: Annotated[
         str | None,
         typer.Option(
             metavar="NAME=N,…",
-            rich_help_panel=_CLUSTER_PANEL,
-            help="Resources of one server on the cluster, for example CPU=4,GPU=0.5. By default, "
-            "CPU=1.",
+            rich_help_panel=_ENGINE_PANEL,
+            help="Resources of one server on a cluster, for example CPU=4,GPU=0.5, as an option of "
+            "the engine. By default, one core.",
         ),
     ] = None,
     log: Annotated[
@@ -140,7 +153,12 @@ def run(
     from hesrpt.runtime.batch_run import RunOptions, run_jobs
     from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
     from hesrpt.runtime.reports.counterfactuals import MAX_JOBS_AT_ONCE
-    from hesrpt.runtime.reports.inspection import read_policy, read_report, read_status
+    from hesrpt.runtime.reports.inspection import (
+        read_job_names,
+        read_policy,
+        read_report,
+        read_status,
+    )
     from hesrpt.runtime.storage.state_directory import holds_run
 
     if jobs is None and state is None:
@@ -149,10 +167,11 @@ def run(
         raise InputError(f"{state}: holds no run; to start one, give a jobs file")
     if on_change is not None and state is None:
         raise InputError("--on-change needs --state DIR")
-    if engine != "ray" and (address is not None or resources is not None):
-        option = "--resources" if address is None else "--address"
-        raise InputError(f"{option} needs --engine ray")
-    file = JobsFile() if jobs is None else read_jobs_file(jobs)
+    engine_options = parse_engine_options(engine_option or (), address, resources)
+    known = read_job_names(state) if state is not None and holds_run(state) else ()
+    file = JobsFile() if jobs is None else read_jobs_file(jobs, known)
+    if file.resources and engine == "local":
+        engine_options.setdefault("resources", file.resources)
     if log is not None and not dry_run:
         _log_to_file(log)
     earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
@@ -165,8 +184,8 @@ def run(
         on_change=cast("OnChange", on_change or "error"),
         learned=learned,
         engine=engine,
-        address=address,
-        resources=None if resources is None else _parse_resources(resources),
+        engine_options=engine_options,
+        group_weights=file.group_weights,
     )
     if dry_run:
         from hesrpt.cli.dry_run import print_preview
@@ -188,10 +207,11 @@ def run(
     except KeyboardInterrupt:
         hint = ""
         if state is not None:
-            cluster = {"--engine": engine, "--address": address, "--resources": resources}
-            options_given = [f" {option} {value}" for option, value in cluster.items() if value]
-            cluster_options = "".join(options_given) if engine != "local" else ""
-            hint = f"; continue with: {get_resume_command(state)}{cluster_options}"
+            given = [("--engine", engine if engine != "local" else None)]
+            given += [("--engine-option", option) for option in engine_option or ()]
+            given += [("--address", address), ("--resources", resources)]
+            words = [f" {option} {shlex.quote(value)}" for option, value in given if value]
+            hint = f"; continue with: {get_resume_command(state)}{''.join(words)}"
         print(f"hesrpt: stopped{escape(hint)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:
@@ -271,23 +291,6 @@ def _log_to_file(path: Path) -> None:
     warnings.setLevel(logging.WARNING)
     for handler in (file, warnings):
         logger.addHandler(handler)
-
-
-def _parse_resources(text: str) -> dict[str, float]:
-    """Return the resources in a text such as CPU=4,GPU=0.5."""
-    resources = {}
-    for part in text.split(","):
-        name, _, amount = (piece.strip() for piece in part.partition("="))
-        try:
-            if not name or name in resources:
-                raise ValueError
-            resources[name] = float(amount)
-        except ValueError:
-            raise InputError(
-                f"must be NAME=NUMBER,… with each name once, such as CPU=4,GPU=0.5; got {part!r}",
-                argument="resources",
-            ) from None
-    return resources
 
 
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:

@@ -39,6 +39,12 @@ def print_status(status: RunStatus, directory: Path) -> None:
     table = build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal)
     print_table(console, table)
     print_failures(console, status.jobs)
+    for call in status.hooks:
+        if call.error is not None:
+            tries = format_count(call.attempts, "attempt")
+            error = call.error.partition("\n")[0]
+            what = f"{call.facts['job']}: on_end {call.target!r} failed, {tries}: {error}"
+            console.print(literal(what), soft_wrap=True)
     for name, request in status.changes:
         value = "" if request.weight is None else f" {request.weight:g}"
         what = f"requested for {name}, but not done yet: {request.kind}{value}"

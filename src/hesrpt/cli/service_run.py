@@ -40,6 +40,11 @@ class ServiceRun:
             "running": True,
             "submitted": [job.name for job in jobs if job.state == "submitted"],
             "requests": [],
+            "groups": {
+                each["name"]: {"weight": each["weight"], "paused": each["paused"]}
+                for each in self.client.groups()
+            },
+            "resources": servers["resources"],
             "jobs": [dict(vars(job)) for job in jobs],
         }
         return RunView(overview=overview, content=content)
@@ -48,13 +53,21 @@ class ServiceRun:
         """Return the names of all jobs."""
         return [job.name for job in self.client.jobs()]
 
+    def list_groups(self) -> list[str]:
+        """Return the names of the groups of jobs."""
+        return [group["name"] for group in self.client.groups()]
+
     def change(
-        self, kind: RequestKind, names: Sequence[str], weight: float | None
+        self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
-        """Ask for a change of jobs, or of all that it applies to."""
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        if group is not None and kind in ("pause", "resume", "weight"):
+            is_paused = None if kind == "weight" else kind == "pause"
+            text = self.client.change_group(group, paused=is_paused, weight=weight)
+            return [RequestResult(job=f"group {group}", text=text)]
         if not names:
             state = _RETRIABLE if kind == "retry" else _ACTIVE
-            names = [job.name for job in self.client.jobs(state=state)]
+            names = [job.name for job in self.client.jobs(state=state, group=group)]
             if not names:
                 verb = {"weight": "change"}.get(kind, kind)
                 raise InputError(f"{self.client.url}: there is no job to {verb}")
@@ -105,5 +118,7 @@ def _describe(job: JobInfo, now: float) -> JobOverview:
         flow_time=flow_time,
         eta=job.eta,
         error=job.error,
-        waits_for=", ".join(job.waits_for) or job.waits_because,
+        group=job.group,
+        waits_for=job.waits_for,
+        waits_because=job.waits_because,
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hesrpt.cli.completion import complete_job
-from hesrpt.cli.job_changes import AllJobs, change_jobs
+from hesrpt.cli.job_changes import AllJobs, GroupName, change_jobs
 from hesrpt.cli.options import AsJson
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.errors import InputError
@@ -27,14 +27,18 @@ def weight(
         ),
     ] = None,
     all_jobs: AllJobs = False,
+    group: GroupName = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the weights of jobs: what a second of their flow time costs.
 
-    A job with a higher weight gets more servers and ends earlier.
+    A job with a higher weight gets more servers and ends earlier. The weight of a group multiplies
+    those of its jobs.
     """
     *arguments, value = jobs or [""]
     if not is_number(value):
         raise InputError(f"WEIGHT must be a number greater than 0, got {value!r}")
     number = check_positive("weight", float(value))
-    change_jobs(run, "weight", arguments, all_jobs=all_jobs, as_json=as_json, weight=number)
+    change_jobs(
+        run, "weight", arguments, all_jobs=all_jobs, group=group, as_json=as_json, weight=number
+    )

@@ -14,6 +14,8 @@ _STATES = ("running", "waiting", "paused", "submitted", *_ENDED)
 
 # How much of an error to show in one line.
 _MAX_ERROR = 300
+# How many names of jobs to show that a job waits for.
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,9 @@ class JobOverview:
     flow_time: float | None = None  # seconds from its arrival to its end, or until now
     eta: float | None = None  # seconds until it will have ended; None: not known
     error: str | None = None
-    waits_for: str = ""  # other jobs, or what is not free
+    group: str = ""
+    waits_for: Sequence[str] = ()  # the names of jobs that have to end before it starts
+    waits_because: str = ""  # of which resources it needs more than are free
 
     @property
     def has_ended(self) -> bool:
@@ -62,6 +66,12 @@ class JobOverview:
             return ""
         return f"{self.eta:.1f} s" if self.eta < 10 else format_duration(self.eta)
 
+    def describe_wait(self) -> str:
+        """Return what a job waits for, if that is known."""
+        others = len(self.waits_for) - _MAX_NAMES
+        names = [*self.waits_for[:_MAX_NAMES], *([f"{others} others"] if others > 0 else [])]
+        return self.waits_because if not names else f"waits for {', '.join(names)}"
+
     def describe(self) -> str:
         """Return the state of the job in words."""
         if self.items is None:
@@ -81,6 +91,8 @@ class JobOverview:
             words.append(format_count(self.servers, "server"))
         if left := self.describe_left():
             words.append(f"{left} left")
+        if wait := self.describe_wait():
+            words.append(wait)
         return ", ".join(words)
 
 

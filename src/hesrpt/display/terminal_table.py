@@ -30,20 +30,21 @@ def build_view(run: RunOverview, *, max_rows: int) -> Group:
 
 
 def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Table:
-    """Return a table of the jobs of a run; failures and waits only if there are any."""
+    """Return a table of the jobs of a run; what few runs have only if there is any."""
     jobs, others = run.select(max_rows)
     has_failures = any(job.failures for job in jobs)
-    has_waits = any(job.waits_for for job in jobs)
+    has_groups, has_waits = any(job.group for job in jobs), any(job.describe_wait() for job in jobs)
     table = Table(box=None, pad_edge=False)
-    for column in ("job", "state", *([""] if has_bars else [])):
+    for column in ("job", *(["group"] if has_groups else []), "state", *([""] if has_bars else [])):
         table.add_column(column)
     for column in ("items", *(["failures"] if has_failures else []), "servers", "elapsed", "left"):
         table.add_column(column, justify="right")
     if has_waits:
-        table.add_column("waits for")
+        table.add_column("")
     for job in jobs:
         table.add_row(
             literal(job.name),
+            *([literal(job.group)] if has_groups else []),
             literal(job.state, _STYLES[job.state]),
             *([_build_bar(job)] if has_bars else []),
             job.describe_items(),
@@ -51,7 +52,7 @@ def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Ta
             job.describe_servers(),
             "" if job.flow_time is None else format_duration(job.flow_time),
             job.describe_left(),
-            *([literal(job.waits_for)] if has_waits else []),
+            *([literal(job.describe_wait(), "bright_black")] if has_waits else []),
         )
     if others:
         table.add_row(literal(others, "bright_black"))

@@ -6,10 +6,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
@@ -37,8 +38,8 @@ class RunOptions:
     on_change: OnChange = "error"
     learned: Path | None = None
     engine: str = "local"
-    address: str | None = None
-    resources: Mapping[str, float] | None = None
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    group_weights: Mapping[str, float] = field(default_factory=dict)  # by the names of groups
 
 
 def run_jobs(
@@ -56,6 +57,7 @@ def run_jobs(
     pool = create_pool(options)
     try:
         with _stop_on_sigterm():
+            pool.give_group_weights(options.group_weights)
             if options.state is None:
                 pool.add_jobs(create_jobs(specs, (), options))
             else:
@@ -77,8 +79,7 @@ def create_pool(options: RunOptions) -> Pool:
         on_change=options.on_change,
         learned=options.learned,
         engine=options.engine,
-        address=options.address,
-        resources=options.resources,
+        **options.engine_options,
     )
     if options.state is None or not holds_run(options.state):
         with suppress(StateExistsError):  # another scheduler has just created it
@@ -101,9 +102,20 @@ def create_jobs(
         if not specs or record.spec.is_submitted
     ]
     jobs += [LiveJob.from_command(spec) for spec in specs]
+    jobs = leave_out_blocked(jobs, earlier)
     if options.keep_going:
         for job in jobs:
             job.spec = replace(job.spec, on_error="keep")
+    return jobs
+
+
+def leave_out_blocked(jobs: list[LiveJob], earlier: Sequence[JobRecord]) -> list[LiveJob]:
+    """Leave out earlier jobs that wait for one which is left to its script."""
+    blocking = {record.name for record in earlier if not record.has_ended}
+    blocking -= {job.name for job in jobs}
+    while blocked := [job for job in jobs if job.number and blocking & {*job.spec.after}]:
+        jobs = [job for job in jobs if job not in blocked]
+        blocking |= {job.name for job in blocked}
     return jobs
 
 

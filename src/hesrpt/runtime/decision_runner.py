@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
+    Admit,
+    CallHook,
     Command,
     Continue,
     Drop,
@@ -17,7 +20,9 @@ from hesrpt.runtime.decisions.events import (
     Stop,
     Suspend,
 )
-from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.decisions.item_resources import GPU
+from hesrpt.runtime.engines.engine import Engine, Task, reserve
+from hesrpt.runtime.engines.gpu_variables import choose_gpu_variables
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.publication import JobEnd, Publication
@@ -38,7 +43,10 @@ class DecisionRunner:
         attempts: FailedAttempts,
         memory: RunMemory,
         publication: Publication,
+        open_source: Callable[[LiveJob], None],
+        prepare_hook: Callable[[LiveJob, CallHook], None],
     ) -> None:
+        self._open_source, self._prepare_hook = open_source, prepare_hook
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
         self._attempts, self._memory, self._publication = attempts, memory, publication
 
@@ -49,6 +57,8 @@ class DecisionRunner:
             case Start():
                 logs = self._get_log_paths(job, command.items)
                 tasks = job.source.create_tasks(command.items, command.servers, logs)
+                if self._core.stock.totals:
+                    tasks = self._reserve(job, tasks, command.gpus)
                 job.durations = self._core.jobs[job.name].durations
                 self._engine.start(job.name, tasks, command.servers)
             case Stop():
@@ -59,12 +69,25 @@ class DecisionRunner:
                 self._engine.suspend(job.name, command.item)
             case Continue():
                 self._engine.resume(job.name, command.item, command.servers)
+            case Admit():
+                self._open_source(job)
             case Drop():
                 self._attempts.give_up(job, command)
             case Reopen():
                 self._reopen(job, now)
+            case CallHook():
+                if job.choose_end(now, command.error) == now:  # else, it was called then
+                    self._prepare_hook(job, command)
             case Finish():
                 self._finish(job, command.error, now)
+
+    def _reserve(
+        self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
+    ) -> Mapping[int, Task]:
+        """Let tasks use the GPUs that they were given, and no others."""
+        has_gpus = GPU in self._core.stock.totals
+        variables = choose_gpu_variables(gpus, os.environ) if has_gpus else {}
+        return reserve(tasks, variables, holds_resources=bool(job.spec.resources))
 
     def _finish(self, job: LiveJob, error: str | None, now: float) -> None:
         """End a job. It is released, unless it may go on."""

@@ -19,6 +19,7 @@ from hesrpt.runtime.decisions.dispatch import MAX_BATCH
 from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.kinds import KindMemory
+from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.handles.watches import Watch, Watches
@@ -36,7 +37,8 @@ from hesrpt.runtime.messages import (
     Message,
     MessageQueue,
 )
-from hesrpt.runtime.steering import RequestReceived, check_pausable
+from hesrpt.runtime.pruning import Pruner
+from hesrpt.runtime.steering import RequestReceived
 from hesrpt.runtime.storage.journal import Journal
 
 # How long to wait for an outcome or a message before the next tick, in seconds.
@@ -74,6 +76,7 @@ class Driver:
         self._added = 0  # how many jobs have been added
         self._inbox: Inbox | None = None
         self._next_poll = 0.0
+        self._pruner: Pruner | None = None
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
@@ -85,6 +88,19 @@ class Driver:
         """Take requests of other processes, if there is a journal; called before the start."""
         if self.journal is not None:
             self._inbox = Inbox(self.journal, add_jobs)
+
+    def keep_only(self, retention: Retention, forget: Callable[[int, str], bool]) -> None:
+        """Remove old jobs from the journal; called before the start.
+
+        ``forget`` lets the pool forget a job, and returns whether it may be removed.
+        """
+        assert self.journal is not None
+
+        def release(numbers: list[int]) -> list[int]:
+            with self.condition:
+                return self._run.release_jobs(numbers, forget)
+
+        self._pruner = Pruner(self.journal, retention, release)
 
     def close_inbox(self) -> bool:
         """Take no more requests; return False if there is one that has not been answered."""
@@ -150,13 +166,9 @@ class Driver:
         self.check_process()
         with self.condition:
             self.raise_failure()
-            before = self._run.groups.get(name, PLAIN_GROUP)
-            after = change(before)
-            if after.is_paused and not before.is_paused:
-                for job in self.jobs.values():
-                    if job.spec.group == name and not job.has_ended:
-                        check_pausable(job, self.engine)
-            self._run.change_group(name, after)
+            group = change(self._run.groups.get(name, PLAIN_GROUP))
+            self._run.check_group_change(name, group)
+            self._run.change_group(name, group)
         self.send(GroupSteered(name))
 
     def retry(self, job: LiveJob) -> None:
@@ -300,6 +312,7 @@ class Driver:
             with ExitStack() as at_end:
                 if self.journal is not None:
                     at_end.callback(self.journal.close)
+                at_end.callback(self._run.close_hooks)
                 at_end.callback(self.engine.close)
                 while not self._has_to_end():
                     self._step()
@@ -354,6 +367,8 @@ class Driver:
         with self.condition:
             self.watches.wake_ready(self._run.publish(outcomes))
             self.condition.notify_all()
+        if self._pruner is not None:
+            self._pruner.step(self.now)
 
     def _record_arrivals(self, messages: Sequence[Message]) -> bool:
         """Write the jobs that arrive to the journal, before any of them starts.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike, get_malleable_policy
@@ -13,7 +14,7 @@ from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.kinds import KindMemory, LearnedRun
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.registry import EngineOptions, create_engine
+from hesrpt.runtime.engines.registry import create_engine
 from hesrpt.runtime.reports.inspection import read_learned_runs
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Changes
@@ -24,8 +25,9 @@ from hesrpt.validation import check_whole_number
 def open_driver(
     policy: PolicyLike,
     engine: str | Engine,
-    options: EngineOptions,
+    engine_options: Mapping[str, Any],
     *,
+    servers: int | None,
     state: str | Path | None,
     resume: bool,
     learned: str | Path | None,
@@ -34,9 +36,8 @@ def open_driver(
 
     If the ``with`` block raises an error, the engine and the journal are closed.
     """
-    if options.servers is not None:
-        servers = check_whole_number("servers", options.servers, minimum=1)
-        options = replace(options, servers=servers)
+    if servers is not None:
+        servers = check_whole_number("servers", servers, minimum=1)
     if resume and state is None:
         raise InputError("resume=True needs state=, the directory of the run to continue")
     get_malleable_policy(policy)  # refuses an invalid policy before anything is created
@@ -46,18 +47,23 @@ def open_driver(
         if state is not None and resume:
             journal = Journal.resume(state)
             on_error.callback(journal.close)
-            if options.servers is None and engine == "local":
-                # None if the entry was damaged
-                options = replace(options, servers=journal.get_value("servers"))
-        running_engine = create_engine(engine, options)
+            if engine == "local":
+                if servers is None:
+                    servers = journal.get_value("servers")  # None if the entry was damaged
+                if engine_options.get("resources") is None:
+                    recorded = json.loads(journal.get_value("resources", "{}"))
+                    engine_options = {**engine_options, "resources": recorded}
+        running_engine = create_engine(engine, servers, engine_options)
         on_error.callback(running_engine.close)
-        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds)
+        resources = running_engine.resource_totals()
+        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds, resources)
         if journal is not None:
             _record_resume(journal, core)
         elif state is not None:
             journal = Journal.create(state, core.servers, core.allocator.policy.name)
             on_error.callback(journal.close)
         if journal is not None:
+            journal.write(Changes(values={"resources": json.dumps(dict(resources))}))
             running_engine.claim(journal.directory)
             runs = _choose_learned_runs(journal, runs)
         yield Driver(core, running_engine, journal, KindMemory(runs))

@@ -50,6 +50,8 @@ class Inbox:
             job_found = by_number.get(request.job) or by_submission.get(request.submission)
             if job_found is not None:
                 received.append(RequestReceived(job_found, request))
+            elif request.group is not None:
+                received.append(RequestReceived(None, request))
             elif request.spec is None and request.number not in self._deferred:
                 self._defer(request)
         if submitted and (add_jobs := self._add_jobs()) is not None:

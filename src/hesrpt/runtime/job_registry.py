@@ -7,12 +7,14 @@ and jobs that another process has submitted are always new.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.job_order import describe_cycle, find_cycle
 from hesrpt.runtime.identity.earlier_items import EarlierItems
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
@@ -46,10 +48,11 @@ class JobRegistry:
         self,
         journal: Journal | None,
         on_change: OnChange = "error",
-        jobs: Container[str] = (),
+        jobs: Mapping[str, LiveJob] | None = None,
     ) -> None:
-        """``jobs`` has the names of those in the run; without a journal, others can be reused."""
-        self._journal, self._on_change, self._jobs = journal, on_change, jobs
+        """``jobs`` has those in the run; without a journal, the names of others can be reused."""
+        self._journal, self._on_change = journal, on_change
+        self._jobs = {} if jobs is None else jobs
         records = [] if journal is None else journal.read_records()
         self._records = {record.number: record for record in records}  # not yet continued
         # These records by the names asked for, all of them and those with a fingerprint.
@@ -61,20 +64,58 @@ class JobRegistry:
                 self._by_name.setdefault((name, is_command), deque()).append(record)
                 key = name, is_command, record.fingerprint
                 self._by_function.setdefault(key, deque()).append(record)
+        self._earlier = {record.name: (record.ended, record.error) for record in records}
         self._names = {record.name for record in records}  # which are in the journal
         self._new_names: set[str] = set()  # of jobs that are being registered
         self._counts: dict[str, int] = {}  # of several jobs with the same name
+        self._lock = threading.Lock()  # jobs are registered and forgotten by different threads
         self._last_number = 0 if journal is None else journal.read_last_number()
 
     def list_records(self) -> list[JobRecord]:
         """Return the jobs in the journal that have not been continued."""
         return list(self._records.values())
 
+    def find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
+        """Return which jobs can never start, because of the jobs that they wait for, and why."""
+        names = {job.name for job in jobs}
+        problems = {}
+        for job in jobs:
+            for name in job.spec.after:
+                if name in names or name in self._jobs:
+                    continue
+                ended, _ = self._earlier.get(name, (None, None))
+                if name not in self._earlier:
+                    problems[job] = f"it waits for {name!r}, but there is no such job"
+                elif ended is None:
+                    problems[job] = f"it waits for {name!r}, which no one has added to this run"
+        by_name = {job.name: job for job in jobs}
+        if cycle := find_cycle({job.name: job.spec.after for job in jobs}):
+            problems |= {by_name[name]: describe_cycle(cycle) for name in cycle}
+        return problems
+
     def register(self, jobs: Sequence[LiveJob]) -> None:
         """Give jobs unique names and numbers; resume those that are in the journal.
 
+        Jobs that are registered together may wait for each other, by the names that were asked for.
         If an error is raised, nothing has changed.
         """
+        with self._lock:
+            self._register(jobs)
+
+    def forget(self, number: int, name: str) -> bool:
+        """Forget a job that is removed from the journal, unless it was continued in this run.
+
+        Its name can be used again.
+        """
+        with self._lock:
+            is_free = name in self._jobs or self._records.pop(number, None) is not None
+            if is_free:
+                self._names.discard(name)
+                self._earlier.pop(name, None)
+            return is_free
+
+    def _register(self, jobs: Sequence[LiveJob]) -> None:
+        together = {job.name: job for job in jobs}
         found: dict[LiveJob, JobRecord] = {}
         taken: set[int] = set()
         for job in jobs:
@@ -94,6 +135,22 @@ class JobRegistry:
         if self._journal is not None:
             self._names |= self._new_names
         self._new_names.clear()
+        for job in jobs:
+            if job.spec.after:
+                self._find_predecessors(job, together)
+
+    def _find_predecessors(self, job: LiveJob, together: Mapping[str, LiveJob]) -> None:
+        """Note the names of the jobs that a job waits for, and how those have ended that have."""
+        after = []
+        for name in job.spec.after:
+            other = together.get(name) or self._jobs.get(name)
+            after.append(name if other is None else other.name)
+            ended, error = self._earlier.get(name, (None, None))
+            if other is not None:
+                ended, error = other.ended, other.error
+            if ended is not None:
+                job.earlier_ends[after[-1]] = error
+        job.spec = replace(job.spec, after=tuple(after))
 
     def _find_record(self, job: LiveJob, taken: Collection[int]) -> JobRecord | None:
         """Return the record of the job that a job continues; not one that is taken."""

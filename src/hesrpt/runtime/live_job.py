@@ -46,6 +46,7 @@ class LiveJob:
     done_now: int = 0  # how many of them were done in the present run
     failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
     attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
+    hook_errors: dict[str, str] = field(default_factory=dict)  # of hooks that failed, by target
     is_yielded: bool = False  # whether the pool has yielded it since it ended
     is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
     #: Why no further items could be read, and what the iterable of the items raised.
@@ -53,6 +54,8 @@ class LiveJob:
     failed_attempts: int = 0  # in the present run
     failed_seconds: float = 0.0  # their duration
     unwritten: int = 0  # how many of them are not in the journal yet, if there is one
+    #: The errors of jobs in ``after`` that ended before it was added; None: they ended well.
+    earlier_ends: dict[str, str | None] = field(default_factory=dict)
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
     results: ResultStore = field(default_factory=ResultStore)  # if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster

@@ -6,15 +6,19 @@ when: there are no threads here.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
 from hesrpt.runtime.decision_runner import DecisionRunner
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
+    CallHook,
     CapacityChanged,
     Command,
     Event,
@@ -29,13 +33,16 @@ from hesrpt.runtime.decisions.events import (
     JobArrived,
     JobCancelled,
     JobContinued,
+    JobEnded,
     JobPaused,
+    Reopen,
     WeightChanged,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, write_groups
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
+from hesrpt.runtime.hook_runner import HookRunner
 from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
@@ -53,7 +60,7 @@ from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.steering import RequestReceived, obey
+from hesrpt.runtime.steering import RequestReceived, check_pausable, obey, obey_for_group
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
@@ -110,8 +117,23 @@ class LiveRun:
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
         self._runner = DecisionRunner(
-            core, engine, self.jobs, self.recorder, self._attempts, self._memory, self._publication
+            core,
+            engine,
+            self.jobs,
+            self.recorder,
+            self._attempts,
+            self._memory,
+            self._publication,
+            self._open_source,
+            self._prepare_hook,
         )
+        self._called_hooks: deque[HookCall] = deque()  # what became of them is not recorded yet
+        self._hooks = HookRunner(self._called_hooks.append)
+        self._last_hook = 0
+        self._hook_calls: list[HookCall] = []  # to be made when they are in the journal
+        if journal is not None:
+            self._last_hook = journal.hooks.read_last_number()
+            self._hook_calls += [call for call in journal.hooks.read() if call.is_pending]
         self.recorder.record_servers(self.now, core.servers)
         self.groups = read_groups(None if journal is None else journal.get_value("groups"))
         core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
@@ -123,12 +145,12 @@ class LiveRun:
 
     def take_snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
-        jobs = self.core.jobs
+        jobs, waiting = self.core.jobs, dict.fromkeys(self.core.predecessors.waiting, 0)
         return Snapshot(
             time=self.now,
             servers=self.core.servers,
-            planned={name: job.planned for name, job in jobs.items()},
-            held={name: job.observed for name, job in jobs.items()},
+            planned=waiting | {name: job.planned for name, job in jobs.items()},
+            held=waiting | {name: job.observed for name, job in jobs.items()},
         )
 
     def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
@@ -152,6 +174,7 @@ class LiveRun:
     ) -> None:
         """React to what has happened, and record it; then answer requests of other processes."""
         before = note_decisions(self.core)
+        self._record_hooks()
         now = self.now
         events: list[Event] = [self._handle_outcome(outcome, now) for outcome in outcomes]
         for message in messages:
@@ -159,7 +182,8 @@ class LiveRun:
         events += self._check_capacity()
         commands = self._carry_out(self.core.apply(*events))
         for received in requests:  # by now, the core knows which jobs have arrived and ended
-            changes = self._obey(received.job, received.request)
+            asked, request = received
+            changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
             events += changes
             commands += self._carry_out(self.core.apply(*changes))
         if self.starts_items:
@@ -184,6 +208,7 @@ class LiveRun:
         """Carry out commands, and return them."""
         for command in commands:
             self._runner.carry_out(command, self.now)
+            self.retries += isinstance(command, Reopen)
         return commands
 
     def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
@@ -202,6 +227,7 @@ class LiveRun:
                 servers=self.core.servers,
                 planned={self.jobs[job.name].number: job.planned for job in self.core.list_first()},
                 ends={self.jobs[name].number: end for name, end in ends if name in active},
+                resources=self.core.stock.describe(),
             )
         )
 
@@ -214,7 +240,17 @@ class LiveRun:
 
         Returns the jobs that have changed.
         """
+        calls, self._hook_calls = self._hook_calls, []
+        for call in calls:
+            self._hooks.put(call)
         return self._publication.publish(self.jobs, outcomes)
+
+    def close_hooks(self) -> None:
+        """Call hooks for the last time, and record what became of them."""
+        self._hooks.close()
+        self._record_hooks()
+        with suppress(StateError):  # the next scheduler calls them again
+            self.flush()
 
     def _forget_old_jobs(self) -> None:
         """Forget the oldest of many jobs that can neither be read nor go on."""
@@ -222,10 +258,37 @@ class LiveRun:
         old = released[: max(len(released) - _REMEMBERED, 0)]
         for job in old:
             del self.jobs[job.name]
-            self.core.retriable_jobs.pop(job.name, None)
+            self.core.forget(job.name)
             self._memory.end_run(job)
         self.recorder.forget_jobs({job.number for job in old})
         self._forget_above = len(self.jobs) + _FORGOTTEN_AT_ONCE
+
+    def release_jobs(self, numbers: Iterable[int], forget: Callable[[int, str], bool]) -> list[int]:
+        """Forget jobs that are removed from the journal; return the numbers of those forgotten.
+
+        Jobs stay that go on, or for which others wait. ``forget`` asks for the rest of the pool.
+        """
+        assert self.journal is not None
+        live = {job.number: job for job in self.jobs.values()}
+        wanted = {name for job in live.values() if not job.has_ended for name in job.spec.after}
+        names = {end.number: end.name for end in self.journal.read_ends()}
+        released = []
+        for number in numbers:
+            job, name = live.get(number), names.get(number)
+            if name is None or name in wanted:
+                continue
+            if job is not None and (not job.has_ended or job.is_to_be_retried):
+                continue
+            if not forget(number, name):
+                continue
+            if job is not None:
+                job.source.close()
+                self._memory.end_run(job)
+                del self.jobs[name]
+            self.core.forget(name)
+            released.append(number)
+        self.recorder.forget_jobs(set(released))
+        return released
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""
@@ -294,7 +357,7 @@ class LiveRun:
             case JobsSubmitted():
                 for job in message.jobs:
                     self._publication.add_matches(job, job.matches)
-                return [self._open(job) for job in message.jobs]
+                return [event for job in message.jobs for event in self._open(job)]
             case SourceAdvanced():
                 job, (items, matches) = message.progress.job, message.progress.take()
                 job.done += sum(map(len, matches.done))
@@ -320,10 +383,60 @@ class LiveRun:
                 message.job.is_to_be_retried = False
                 return self._retry(message.job)
 
-    def _open(self, job: LiveJob) -> Event:
-        """Start reading the items of a job that has arrived; return that as an event."""
+    def _open(self, job: LiveJob) -> list[Event]:
+        """Start reading the items of a job that has arrived, unless it may have to wait for others.
+
+        Return the arrival as an event, after the ends of others in earlier runs.
+        """
+        if not job.spec.after:
+            self._open_source(job)
+        ends = job.earlier_ends.items()
+        return [
+            *(JobEnded(self.now, name, error is None) for name, error in ends),
+            JobArrived(self.now, job.spec, tuple(job.matches.done)),
+        ]
+
+    def _open_source(self, job: LiveJob) -> None:
         job.source.open(SourceProgress(job, self._send))
-        return JobArrived(self.now, job.spec, tuple(job.matches.done))
+
+    def _prepare_hook(self, job: LiveJob, command: CallHook) -> None:
+        """Record what is to be done because a job has ended; it is done when that is written."""
+        self._last_hook += 1
+        flow_time = self.now - (job.arrived or 0.0)
+        template = job.spec.command
+        facts = {
+            "job": job.name,
+            "state": get_job_state(self.now, command.error),
+            "error": command.error,
+            "group": job.spec.group,
+            "items": job.items,
+            "done": job.done,
+            "failed": len(job.failures),
+            "flow_time": flow_time,
+            "number": job.number,
+        }
+        directory = None if self.journal is None else str(self.journal.directory.resolve())
+        call = HookCall(
+            number=self._last_hook,
+            job=job.number,
+            target=command.hook.target,
+            facts=facts,
+            directory=None if template is None else template.directory,
+            state_directory=directory,
+        )
+        self.recorder.record_hook(call)
+        self._hook_calls.append(call)
+
+    def _record_hooks(self) -> None:
+        """Record what became of hooks since the last time."""
+        while self._called_hooks:
+            call = self._called_hooks.popleft()
+            self.recorder.record_hook(call)
+            job = self.jobs.get(call.facts["job"])
+            if job is not None and job.number == call.job:
+                job.hook_errors.pop(call.target, None)
+                if call.error is not None:
+                    job.hook_errors[call.target] = call.error
 
     def _steer(self, job: LiveJob) -> list[Event]:
         """Record that a job was paused or resumed, or has another weight; return that as events."""
@@ -335,10 +448,12 @@ class LiveRun:
 
     def change_group(self, name: str, group: Group) -> None:
         """Change what holds for the jobs of a group; :meth:`react` has to be told."""
+        jobs = [job for job in self.jobs.values() if job.spec.group == name]
+        if jobs and group != self.groups.get(name, PLAIN_GROUP):
+            group = replace(group, was_changed=True)
         self.groups[name] = group
-        for job in self.jobs.values():
-            if job.spec.group == name:
-                job.group = group
+        for job in jobs:
+            job.group = group
 
     def _steer_group(self, name: str) -> list[Event]:
         """Record what holds for the jobs of a group; return it as events."""
@@ -357,7 +472,7 @@ class LiveRun:
         job.failures.clear()
         job.spec = replace(job.spec, was_reopened=True)
         self.add_jobs([job])
-        return [self._open(job)]
+        return self._open(job)
 
     def _obey(self, job: LiveJob, request: Request) -> list[Event]:
         """Do what another process has asked for, and record the answer; return it as events.
@@ -365,7 +480,7 @@ class LiveRun:
         A request about a job that is about to arrive or to be retried waits in the journal.
         """
         state = job.state
-        if not job.has_ended and job.name not in self.core.jobs:
+        if not job.has_ended and not self.core.has_job(job.name):
             end = self._publication.find_end(job)
             if end is None or job.is_to_be_retried:
                 return []
@@ -383,6 +498,27 @@ class LiveRun:
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
         return self._steer(job)
+
+    def _obey_for_group(self, request: Request) -> list[Event]:
+        """Do what another process has asked for about a group, and record the answer."""
+        assert request.group is not None
+        name = request.group
+        before = self.groups.get(name, PLAIN_GROUP)
+        after, text = obey_for_group(before, request)
+        try:
+            self.check_group_change(name, after)
+        except InputError as refusal:
+            self.recorder.answer(Answer(request.number, True, str(refusal)))
+            return []
+        self.recorder.answer(Answer(request.number, False, text))
+        self.change_group(name, after)
+        return self._steer_group(name)
+
+    def check_group_change(self, name: str, group: Group) -> None:
+        """Raise an error if a group is to be paused, but a job of it cannot be."""
+        for job in self.jobs.values() if group.is_paused else ():
+            if job.spec.group == name and not job.is_paused and not job.has_ended:
+                check_pausable(job, self.engine)
 
     def _check_capacity(self) -> list[Event]:
         servers, max_width = self.engine.capacity(), self.engine.widest_command()

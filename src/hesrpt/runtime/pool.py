@@ -19,12 +19,13 @@ from hesrpt.display.progress import Progress
 from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.decisions.groups import Group, check_group_name
+from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
+from hesrpt.runtime.decisions.item_resources import describe_amount, describe_number
+from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.registry import EngineOptions
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import ItemFailure, OnError
 from hesrpt.runtime.handles.completed_jobs import iterate_completed
@@ -94,15 +95,15 @@ class Pool:
     learned
         The state directory of another run. Jobs are planned with what its jobs of the same kind
         have taught, unless ``state`` holds a run that has learned something itself.
+    retention
+        Remove jobs that have ended from ``state``, with their results and their output, once they
+        are old or too many. The results of a job that was removed cannot be read any more.
     engine
-        "local" for this machine, or "ray" for a Ray cluster.
-    address
-        The address of the Ray cluster, as for ``ray.init``. "auto" is the cluster that this machine
-        belongs to. Without an address, a cluster is started on this machine if none is running.
-    resources
-        The resources of one server on a Ray cluster. Default: {"CPU": 1}.
-    runtime_env
-        The environment of processes on the Ray cluster, as for ``ray.init``.
+        Where items run: "local" for this machine, "ray" for a Ray cluster, the name of an engine
+        that another package adds, or an engine object such as ``RayEngine(address="auto")`` of
+        :mod:`hesrpt.engines`. The pool closes the engine.
+    **engine_options
+        The options of an engine that is given by name, such as ``address="auto"``.
     """
 
     def __init__(
@@ -114,25 +115,31 @@ class Pool:
         resume: bool = False,
         on_change: OnChange = "error",
         learned: str | Path | None = None,
+        retention: Retention | None = None,
         engine: str | Engine = "local",
-        address: str | None = None,
-        resources: Mapping[str, float] | None = None,
-        runtime_env: Mapping[str, Any] | None = None,
+        **engine_options: Any,
     ) -> None:
         require_posix()
         if on_change not in get_args(OnChange):
             choices = ", ".join(map(repr, get_args(OnChange)))
             raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
-        options = EngineOptions(
-            servers=servers, address=address, resources=resources, runtime_env=runtime_env
-        )
         with open_driver(
-            policy, engine, options, state=state, resume=resume, learned=learned
+            policy,
+            engine,
+            engine_options,
+            servers=servers,
+            state=state,
+            resume=resume,
+            learned=learned,
         ) as driver:
             self._driver, self._journal = driver, driver.journal
             self._adding = threading.Lock()
             self._is_closed = False
             self._registry = JobRegistry(driver.journal, on_change, driver.jobs)
+            if retention is not None:
+                if driver.journal is None:
+                    raise InputError("retention= needs state=, the directory to remove jobs from")
+                driver.keep_only(retention, self._registry.forget)
             driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
             self._handles = JobHandles(Lease(driver))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
@@ -328,15 +335,17 @@ class Pool:
             for job in jobs:
                 if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
-            too_wide = {job: error for job in jobs if (error := _check_width(job.spec, engine))}
-            for job, error in too_wide.items():
+            problems = self._registry.find_missing(jobs)
+            for check in (_check_width, _check_resources):
+                problems |= {job: error for job in jobs if (error := check(job.spec, engine))}
+            for job, error in problems.items():
                 if not job.spec.is_submitted:
                     raise InputError(f"job {job.name!r}: {error}")
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
             self._driver.submit(jobs)
-            for job, error in too_wide.items():
+            for job, error in problems.items():
                 self._driver.cancel(job, error)  # whoever submitted it is not here
         return handles
 
@@ -364,6 +373,11 @@ class Pool:
         """
         weight = check_positive("weight", weight)
         self._change_group(group, lambda before: replace(before, weight=weight))
+
+    def give_group_weights(self, weights: Mapping[str, float]) -> None:
+        """Give groups the weights in a jobs file, unless they were changed since it last did."""
+        for name, weight in weights.items():
+            self._change_group(name, partial(give_weight, weight=weight))
 
     def pause_group(self, group: str) -> None:
         """Pause all jobs of a group, also those that come later: see :meth:`Job.pause`."""
@@ -546,3 +560,18 @@ def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     return (
         f"it needs at least {format_count(spec.min_servers, 'server')}, but there are only {most:g}"
     )
+
+
+def _check_resources(spec: JobSpec, engine: Engine) -> str | None:
+    """Return why a job can never start, if an item needs more of a resource than there is."""
+    totals = engine.resource_totals()
+    for kind, amount in spec.resources.items():
+        if kind not in totals:
+            return (
+                f"each item needs {describe_amount(kind, amount)}, but how much there is was not "
+                f"said: use resources={{{kind!r}: …}}, or --resources {kind}=…"
+            )
+        if amount > totals[kind]:
+            total = describe_number(kind, totals[kind])
+            return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
+    return None

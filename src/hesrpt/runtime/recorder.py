@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
@@ -66,6 +67,10 @@ class Recorder:
     def record_calibration(self, calibration: str) -> None:
         """Record what the policy has learned, in one transaction with what it was learned from."""
         self._changes.values["calibration"] = calibration
+
+    def record_hook(self, call: HookCall) -> None:
+        """Record a hook that is to be called, or what became of it."""
+        self._changes.hooks.append(call)
 
     def record_groups(self, groups: str) -> None:
         """Record the weights of groups, and which are paused."""

@@ -6,12 +6,13 @@ Requests are in the journal until a scheduler obeys them. If none is running, th
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.groups import read_groups
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import describe_end
 from hesrpt.runtime.storage.journal import Journal
@@ -42,13 +43,18 @@ class RequestResult:
     request: int | None = None  # its number; None if there was nothing to ask for
 
 
-def submit_jobs(directory: Path, specs: Sequence[JobSpec]) -> bool:
+def submit_jobs(
+    directory: Path, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
+) -> bool:
     """Submit jobs to the run in a state directory; return whether they will start now.
 
     Otherwise, they start when the run is resumed.
     """
+    weights = (group_weights or {}).items()
+    requests = [Request(kind="weight", group=name, weight=weight) for name, weight in weights]
+    requests += [Request(kind="submit", spec=spec) for spec in specs]
     with closing(Journal.read(directory)) as journal:
-        _, is_open = journal.requests.add([Request(kind="submit", spec=spec) for spec in specs])
+        _, is_open = journal.requests.add(requests)
         return is_open and journal.is_running
 
 
@@ -58,17 +64,26 @@ def request_change(
     names: Sequence[str],
     *,
     weight: float | None = None,
+    group: str | None = None,
     timeout: float = _ANSWER_SECONDS,
 ) -> list[RequestResult]:
     """Ask the run in a state directory to change jobs; without names, all that this applies to.
 
-    Wait for at most ``timeout`` seconds for the answers of a scheduler that is running.
+    With a ``group``, change that instead, and so the jobs that come later too. What can only be
+    done to jobs is done to those of the group. Wait for at most ``timeout`` seconds for the answers
+    of a scheduler that is running.
     """
     with closing(Journal.read(directory)) as journal:
-        targets = _find_targets(journal, kind, names)
+        targets = _find_targets(journal, kind, names, group)
         asked = [each for each in targets if each.refusal is None]
         requests = [
-            Request(kind=kind, job=each.number, submission=each.submission, weight=weight)
+            Request(
+                kind=kind,
+                job=each.number,
+                submission=each.submission,
+                weight=weight,
+                group=each.group,
+            )
             for each in asked
         ]
         numbers, is_open = journal.requests.add(requests) if requests else ([], False)
@@ -102,24 +117,43 @@ class _Target:
     name: str
     number: int | None = None
     submission: int | None = None  # of a job that the run has not added yet
+    group: str | None = None  # if it is a group
     refusal: str | None = None  # why the request makes no sense
 
 
-def _find_targets(journal: Journal, kind: RequestKind, names: Sequence[str]) -> list[_Target]:
+def _find_targets(
+    journal: Journal, kind: RequestKind, names: Sequence[str], group: str | None
+) -> list[_Target]:
     # A submission becomes a job between the two reads at worst, and is then found as both.
     submitted = [each for each in journal.requests.read() if each.spec is not None]
+    records = journal.read_records()
+    specs = [record.spec for record in records]
+    specs += [request.spec for request in submitted if request.spec is not None]
+    if group is not None:
+        groups = {spec.group: None for spec in specs if spec.group}
+        groups |= dict.fromkeys(read_groups(journal.get_value("groups")))
+        if group not in groups:
+            listed = ", ".join(groups) or "none"
+            raise InputError(
+                f"there is no group {group!r} in {journal.directory}; groups are: {listed}"
+            )
+        if kind in ("pause", "resume", "weight"):
+            return [_Target(name=f"group {group}", group=group)]
     targets = {
         request.spec.name: _Target(name=request.spec.name, submission=request.number)
         for request in reversed(submitted)
-        if request.spec is not None
+        if request.spec is not None and group in (None, request.spec.group)
     }
-    for record in journal.read_records():
-        refusal = _explain_refusal(kind, record)
-        targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
+    for record in records:
+        if group in (None, record.spec.group):
+            refusal = _explain_refusal(kind, record)
+            targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
     if not names:
         found = [target for target in targets.values() if target.refusal is None]
         if not found:
-            raise InputError(f"{journal.directory}: there is no job to {_VERBS.get(kind, kind)}")
+            where = "" if group is None else f" in group {group!r}"
+            verb = _VERBS.get(kind, kind)
+            raise InputError(f"{journal.directory}: there is no job to {verb}{where}")
         return found
     unknown = [name for name in names if name not in targets]
     if unknown:

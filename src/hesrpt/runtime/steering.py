@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.job_state import ENDED, JobState, describe_end
 from hesrpt.runtime.live_job import LiveJob
@@ -12,9 +14,9 @@ from hesrpt.runtime.storage.journal_entries import Request
 
 
 class RequestReceived(NamedTuple):
-    """Another process has asked for something to be done about a job."""
+    """Another process has asked for something to be done about a job, or a group of jobs."""
 
-    job: LiveJob
+    job: LiveJob | None  # None: a group
     request: Request
 
 
@@ -26,6 +28,21 @@ def check_pausable(job: LiveJob, engine: Engine) -> None:
         f"job {job.name!r}: cannot be paused, because this engine cannot suspend a command; "
         'a command with resize = "restart" can be paused, and any job can be cancelled'
     )
+
+
+def obey_for_group(group: Group, request: Request) -> tuple[Group, str]:
+    """Return a group as another process wants it, and what was done."""
+    match request.kind:
+        case "pause":
+            text = "is paused already" if group.is_paused else "paused, with jobs that come later"
+            return replace(group, is_paused=True), text
+        case "resume":
+            return replace(
+                group, is_paused=False
+            ), "resumed" if group.is_paused else "was not paused"
+        case _:
+            assert request.weight is not None
+            return replace(group, weight=request.weight), f"now has weight {request.weight:g}"
 
 
 def obey(job: LiveJob, request: Request, state: JobState, engine: Engine) -> str:

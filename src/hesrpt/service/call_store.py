@@ -10,12 +10,14 @@ import hashlib
 import os
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.handles.job_handle import Job
+from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.python_jobs import create_map_job, create_python_spec, order_job
@@ -30,6 +32,8 @@ from hesrpt.service.job_queue import JobQueue, KnownJob, StoppingError
 from hesrpt.service.remote_calls import RemoteFunction, RemoteItem
 
 _SUFFIX = ".calls"
+# Stands for a request of which the journal has no number.
+_SUBMISSION = 0
 #: The options of a job that calls a Python function.
 OPTIONS = (
     "name",
@@ -59,7 +63,6 @@ class CallStore:
         self._adding = threading.Lock()
         self._handles: dict[str, Job[Any]] = {}  # while they are held, failed items can be retried
         self._paths: dict[str, Path] = {}  # of the files, by the names of the jobs
-        self._continue_jobs()
 
     def add(self, calls: PackedCalls, key: str) -> KnownJob:
         """Add a job, unless that was done with the same key before; it is durable then."""
@@ -110,23 +113,24 @@ class CallStore:
             )
         return []
 
-    def _continue_jobs(self) -> None:
-        """Add the jobs again that are not done; failed ones stay so until they are retried."""
+    def continue_jobs(self) -> None:
+        """Add the jobs of earlier starts again, unless they are done."""
+        jobs = []
         for path in self._list_files():
             calls = PackedCalls.unpack(path.read_bytes())
-            name = calls.options["name"]
-            record = self._queue.earlier.get(name)
+            record = self._queue.earlier.get(calls.options["name"])
             if record is not None and record.state == "done":
                 path.unlink()
                 continue
             job = create_live_job(self._queue.pool, calls)
-            job.stays_ended = True
-            if record is not None:
-                self._queue.earlier.pop(name)
-                if record.has_ended:
-                    failures = self._queue.journal.read_failures(record)
-                    job.failures = {failure.item: failure for failure in failures}
-            self._add_job(job, path)
+            # If it can no longer run, it is cancelled: nobody is there to be told.
+            job.spec = replace(job.spec, submission=_SUBMISSION)
+            job.number = 0 if record is None else record.number
+            self._paths[job.name] = path
+            jobs.append(job)
+        for handle in self._queue.continue_jobs(jobs):
+            if handle.name in self._paths:
+                self._handles[handle.name] = handle
 
     def _remove_done(self) -> None:
         """Remove the files of jobs that are done."""
@@ -164,7 +168,7 @@ def create_live_job(pool: Pool, calls: PackedCalls) -> LiveJob:
         on_end=given.get("on_end", ()),
     )
     labels = calls.labels or [""] * len(calls.items)
-    return create_map_job(
+    job = create_map_job(
         spec,
         RemoteFunction(calls.function),
         [RemoteItem(item, label) for item, label in zip(calls.items, labels, strict=True)],
@@ -176,6 +180,9 @@ def create_live_job(pool: Pool, calls: PackedCalls) -> LiveJob:
         keep=False,
         has_journal=True,
     )
+    # What the next start sends must count as the same function, even by another version of hesrpt.
+    job.fingerprint = hashlib.blake2b(calls.function, digest_size=FINGERPRINT_BYTES).digest()
+    return job
 
 
 def get_number(job: KnownJob) -> int:

@@ -6,15 +6,17 @@ exactly as when another process asks for it: it is durable before it is confirme
 
 from __future__ import annotations
 
-import threading
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.batch_run import RunOptions, create_pool
+from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
 from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
@@ -48,38 +50,34 @@ class JobQueue:
         assert options.state is not None
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
-        try:
-            self.journal = Journal.read(self.directory)
-            self.earlier = self._continue_jobs()
-        except BaseException:
-            self.pool.close()
-            raise
+        self.journal = Journal.read(self.directory)
+        self.earlier = {record.name: record for record in self.pool.earlier_jobs}  # not continued
         self.is_stopping = self.is_closed = False
-        self._submitting = threading.Lock()
 
     @property
     def driver(self) -> Driver:
         """The scheduler."""
         return self.pool.driver
 
-    def _continue_jobs(self) -> dict[str, JobRecord]:
-        """Continue the jobs that have not ended; return the records of those that are done.
+    def continue_jobs(self, python_jobs: Sequence[LiveJob] = ()) -> list[Job[Any]]:
+        """Continue the commands that are not done, and Python jobs; return handles of all these.
 
         Jobs that have failed or were cancelled stay so, until somebody asks to retry them.
         """
-        done, jobs = {}, []
-        for record in self.pool.earlier_jobs:
-            if record.spec.command is None or record.state == "done":
-                done[record.name] = record
-            else:
-                job = LiveJob.from_record(record)
-                job.stays_ended = True
-                if record.has_ended:
-                    failures = self.journal.read_failures(record)
-                    job.failures = {failure.item: failure for failure in failures}
-                jobs.append(job)
-        self.pool.add_jobs(jobs)
-        return done
+        records = [record for record in self.earlier.values() if record.state != "done"]
+        jobs = [LiveJob.from_record(record) for record in records if record.spec.command]
+        jobs = leave_out_blocked([*python_jobs, *jobs], records)
+        by_name = {record.name: record for record in records}
+        for job in jobs:
+            job.stays_ended = True
+            record = by_name.get(job.name)
+            if record is not None and record.has_ended:
+                failures = self.journal.read_failures(record)
+                job.failures = {failure.item: failure for failure in failures}
+        handles = self.pool.add_jobs(sorted(jobs, key=lambda job: job.number or math.inf))
+        for job in jobs:
+            self.earlier.pop(job.name, None)
+        return handles
 
     # --- what there is --------------------------------------------------------------------------
 
@@ -134,7 +132,7 @@ class JobQueue:
             number = job.spec.submission
             if number in wanted and job.arrived is not None:
                 found[number] = job
-            if len(found) == len(wanted) or (number is not None and number < min(wanted)):
+            if len(found) == len(wanted) or (number and number < min(wanted)):
                 break  # earlier jobs were submitted earlier
         return found
 

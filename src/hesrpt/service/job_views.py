@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
@@ -55,6 +56,7 @@ class JobDescriber:
     def __init__(self, queue: JobQueue) -> None:
         driver = queue.driver
         self._jobs, self._now, self._ends = driver.jobs, driver.now, driver.recall_ends()
+        self._stock = driver.core.stock
 
     def describe(self, job: KnownJob) -> dict[str, Any]:
         """Return what lists show of a job."""
@@ -66,7 +68,7 @@ class JobDescriber:
             "group": spec.group,
             "after": list(spec.after),
             "waits_for": self._list_unfinished(spec),
-            "waits_because": "",
+            "waits_because": self._describe_shortage(job),
             "done": 0,
             "items": spec.items,
             "failed": 0,
@@ -118,6 +120,14 @@ class JobDescriber:
         """Return the names of the jobs that a job waits for."""
         found = ((name, self._jobs.get(name)) for name in spec.after)
         return [name for name, job in found if job is not None and not job.has_ended]
+
+    def _describe_shortage(self, job: KnownJob) -> str:
+        """Return which resources a job waits for."""
+        spec = get_spec(job)
+        if not spec.resources or get_state(job) != "waiting" or self._list_unfinished(spec):
+            return ""
+        free = {kind: amounts[1] for kind, amounts in self._stock.describe().items()}
+        return describe_shortage(spec.resources, free, "free")
 
     def describe_fully(self, job: KnownJob, failures: Sequence[ItemFailure]) -> dict[str, Any]:
         """Return all that is shown of a single job."""

@@ -18,7 +18,10 @@ def describe_servers(queue: JobQueue) -> dict[str, Any]:
         "peak": driver.recorder.peak_servers,
         "engine": queue.options.engine,
         "policy": driver.core.allocator.policy.name,
-        "resources": {},
+        "resources": {
+            kind: {"total": total, "free": free}
+            for kind, (total, free) in driver.core.stock.describe().items()
+        },
         "calibration": describe_calibration(driver),
         "version": __version__,
         "time": driver.now,

@@ -113,7 +113,12 @@ class WebService:
             is_secure=options.certfile is not None,
         )
         self._events = EventStream(self.queue)
-        calls = None if options.commands_only else CallStore(self.queue)
+        calls = None
+        if options.commands_only:
+            self.queue.continue_jobs()
+        else:
+            calls = CallStore(self.queue)
+            calls.continue_jobs()
         config = uvicorn.Config(
             create_app(self.queue, rules, self._events, calls),
             ssl_certfile=options.certfile,

@@ -15,21 +15,19 @@ import pytest
 from support.local_engine import collect_outcomes, python_task, run_until
 from support.waiting import wait_until
 
-from hesrpt import InputError
 from hesrpt.runtime.engines.engine import CommandTask, Engine
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.runtime.engines.processes import find_marked
-from hesrpt.runtime.engines.registry import EngineOptions, create_engine
+from hesrpt.runtime.engines.registry import create_engine
 
 
 def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     engine: Engine
     if request.param == "ray":
-        options = EngineOptions(servers=2, address=request.getfixturevalue("ray_address"))
-        engine = create_engine("ray", options)
+        engine = create_engine("ray", 2, {"address": request.getfixturevalue("ray_address")})
     elif request.param == "local":
-        engine = create_engine("local", EngineOptions(servers=2))
+        engine = create_engine("local", 2)
     else:
         engine = FakeEngine(2)
     try:
@@ -200,16 +198,3 @@ def test_closing_leaves_no_process_behind() -> None:
     wait_until(lambda: list_names().count("sleep") == 6)
     engine.close()
     assert find_marked(engine.mark) == []
-
-
-# --- the registry -----------------------------------------------------------------------------
-
-
-def test_engines_are_created_by_name() -> None:
-    fake = FakeEngine(2)
-    assert create_engine(fake, EngineOptions()) is fake
-    with pytest.raises(InputError, match="engine must be one of local, ray, got 'slurm'"):
-        create_engine("slurm", EngineOptions())
-    for engine in (fake, "local"):
-        with pytest.raises(InputError, match="address needs engine 'ray'"):
-            create_engine(engine, EngineOptions(address="auto"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from hesrpt.errors import InputError
@@ -11,6 +12,8 @@ from hesrpt.validation import shorten
 
 _SCHEMES = ("http://", "https://")
 _MAX_HOOKS = 20
+#: How often a hook is tried.
+MAX_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,30 @@ class Hook:
     def is_webhook(self) -> bool:
         """Whether the target is the address of a web server."""
         return self.target.lower().startswith(_SCHEMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookCall:
+    """A hook of a job that has ended, and what became of it."""
+
+    number: int  # never used again
+    job: int  # the number of its job
+    target: str  # the command, or the address
+    facts: Mapping[str, Any]  # about the job and its end
+    directory: str | None = None  # in which a command runs; None: that of the scheduler
+    state_directory: str | None = None  # of the run, if it has one
+    attempts: int = 0
+    error: str | None = None  # of the last attempt
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is to be tried, or tried again."""
+        return self.attempts == 0 or (self.error is not None and self.attempts < MAX_ATTEMPTS)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What lets a command ask for something in the run, in its environment."""
+        return {} if self.state_directory is None else {"HESRPT_STATE": self.state_directory}
 
 
 def check_hooks(value: object) -> tuple[Hook, ...]:

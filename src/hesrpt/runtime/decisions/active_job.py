@@ -10,6 +10,7 @@ from itertools import repeat
 from math import inf
 
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
+from hesrpt.runtime.decisions.item_resources import ResourceStock, to_parts
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
@@ -25,6 +26,7 @@ class BatchInFlight:
     items_left: int = 1  # how many of its items have not ended
     suspended_at: float | None = None  # None: it is not suspended
     suspended_servers: int = 0  # how many servers it had before
+    gpus: tuple[int, ...] = ()  # the indices of those that it holds
 
     @property
     def last_servers(self) -> int:
@@ -76,6 +78,9 @@ class ActiveJob:
     observed: int = 0  # servers that it holds
     tally: Tally = field(default_factory=Tally)  # of all jobs
     max_width: int = 0  # the most servers that one command can have
+    stock: ResourceStock = field(default_factory=ResourceStock)  # what all jobs share
+    need: dict[str, int] = field(init=False)  # of each kind, for an item or its command
+    granted: int = 0  # how many items the resources allow; no limit for a job that needs none
     # For a command that is resized by restarting it:
     work_done: float = 0.0  # before the last restart, in seconds on one server
     resized_at: float = -inf
@@ -84,6 +89,18 @@ class ActiveJob:
     def __post_init__(self) -> None:
         self.durations = ItemDurations(prior=self.spec.prior)
         self.name, self.is_bag = self.spec.name, self.spec.resize is None
+        self.need = to_parts(self.spec.resources)
+        self.forget_grant()
+
+    def forget_grant(self) -> None:
+        """Forget which resources others have: assume that all are free."""
+        if self.need:
+            self.granted = self.stock.count_fitting(self.need)
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether an item, or its command, can start with the resources that are free now."""
+        return not self.need or self.stock.can_take(self.need)
 
     @property
     def is_paused(self) -> bool:
@@ -148,9 +165,19 @@ class ActiveJob:
         """The most servers that the job can use now."""
         if self.is_bag:
             return self._limit(self.usable_items)
-        if self.is_paused or self.min_servers > self.max_width:
+        if self.is_paused or not self.can_ever_run or self._lacks_resources:
             return 0
         return self._limit(self.max_width)
+
+    @property
+    def can_ever_run(self) -> bool:
+        """Whether a command can have as many servers as it needs."""
+        return self.min_servers <= self.max_width
+
+    @property
+    def _lacks_resources(self) -> bool:
+        """Whether a command that has not started gets no resources."""
+        return bool(self.need) and not self.granted and not self.in_flight
 
     @property
     def max_servers_later(self) -> int:
@@ -159,6 +186,8 @@ class ActiveJob:
             return self.max_servers
         if self.is_bag:
             return self._limit(len(self.in_flight) + self.waiting_items)
+        if self._lacks_resources:
+            return 0
         return max(self._limit(self.max_width), self.min_servers)
 
     @property
@@ -176,8 +205,20 @@ class ActiveJob:
         """How many servers have to be free before a command starts or goes on."""
         return self.min_servers if self.spec.resize == "affinity" else self.planned
 
+    @property
+    def server_limit(self) -> int | None:
+        """The most servers that it may have, by its limit and its resources; None: no limit."""
+        if not self.need or not self.is_bag:
+            return self.spec.max_servers
+        return (
+            self.granted
+            if self.spec.max_servers is None
+            else min(self.granted, self.spec.max_servers)
+        )
+
     def _limit(self, servers: int) -> int:
-        return servers if self.spec.max_servers is None else min(servers, self.spec.max_servers)
+        limit = self.server_limit
+        return servers if limit is None else min(servers, limit)
 
     @property
     def requested(self) -> int:
@@ -193,6 +234,9 @@ class ActiveJob:
     def add_in_flight(self, items: Sequence[int], batch: BatchInFlight) -> None:
         """Record that items were given to the engine together."""
         batch.items_left = len(items)
+        if self.need:
+            batch.gpus = self.stock.take(self.need)
+            self.waited_work, self.denied = 0.0, 0
         self.in_flight.update(dict.fromkeys(items, batch))
         self.batches.add(batch)
         self._add_observed(batch.servers)
@@ -223,15 +267,20 @@ class ActiveJob:
         for batch, count in removed.items():
             batch.items_left -= count
             if batch.items_left == 0:
-                self.batches.discard(batch)
-                self._add_observed(-batch.servers)
+                self._end_batch(batch)
         return removed
 
     def clear_in_flight(self) -> None:
         """Record that nothing is in flight any more."""
         self.in_flight.clear()
-        self.batches.clear()
-        self._add_observed(-self.observed)
+        for batch in list(self.batches):
+            self._end_batch(batch)
+
+    def _end_batch(self, batch: BatchInFlight) -> None:
+        self.batches.discard(batch)
+        self._add_observed(-batch.servers)
+        if self.need:
+            self.stock.give_back(self.need, batch.gpus)
 
     def _add_observed(self, servers: int) -> None:
         if servers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -27,7 +27,8 @@ from hesrpt.policies import (
 from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.calibrator import Calibrator
 from hesrpt.runtime.decisions.learning import ItemDurations
-from hesrpt.runtime.decisions.limited_sharing import Need, share_servers
+from hesrpt.runtime.decisions.limited_sharing import Need, Shares, share_servers
+from hesrpt.runtime.decisions.resource_sharing import Want, grant_items
 from hesrpt.speedups import Speedup, SpeedupVector
 
 # The assumed duration of an item, in seconds, before any item has finished.
@@ -163,6 +164,7 @@ class Allocator:
         jobs = [job for job in running if job not in fixed]
         remaining, needs = np.empty(len(jobs)), []
         for place, job in enumerate(jobs):
+            job.forget_grant()
             if job.denied:
                 job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
             work = self.estimate_remaining(job, time) - job.waited_work
@@ -174,8 +176,18 @@ class Allocator:
             return self._ask_policy(asked, remaining[places], servers, time)
 
         shares = share_servers(ask, needs, max(free, 0))
-        for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
-            job.planned, job.denied = int(planned), int(denied)
+        _set_planned(jobs, shares)
+        if any(job.need for job in jobs):
+            wanted = [job.planned for job in jobs]
+            while _limit_to_resources(jobs, needs, active):
+                needs = [
+                    _describe_need(job, is_overdue=need.is_overdue)
+                    for job, need in zip(jobs, needs, strict=True)
+                ]
+                _set_planned(jobs, share_servers(ask, needs, max(free, 0)))
+            for job, first in zip(jobs, wanted, strict=True):
+                if job.need and job.planned == 0:
+                    job.denied = max(job.denied, first)  # it becomes overdue some time
 
     def _ask_policy(
         self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
@@ -234,7 +246,7 @@ def _describe_jobs(
     """Return the state of these jobs as policies see it."""
     speedups = [job.speedup for job in jobs]
     if len(jobs) <= _MAX_EXACT_JOBS:
-        speedups = [limit_speedup(job.speedup, job.spec.max_servers, servers) for job in jobs]
+        speedups = [limit_speedup(job.speedup, job.server_limit, servers) for job in jobs]
     return State(
         time=time,
         servers=float(servers),
@@ -252,18 +264,53 @@ def limit_speedup(speedup: Speedup, max_servers: int | None, servers: int) -> Sp
     """Return the speedup of a job that cannot use more than ``max_servers`` of the servers."""
     if max_servers is None or max_servers >= servers:
         return speedup
-    return speedup.limited(float(max_servers))
+    return speedup.limited(float(max(max_servers, 1)))
 
 
 def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
-    promise = 0
+    promise, fewest = 0, job.min_servers
     if job.is_bag:
         promise = 1
+        if job.need and is_overdue:
+            fewest = max(fewest, min(1, job.max_servers))
     elif job.observed > 0 and job.spec.resize == "affinity":
         promise = 2  # a running command cannot do without
-    return Need(
-        fewest=job.min_servers, most=job.max_servers, promise=promise, is_overdue=is_overdue
-    )
+    return Need(fewest=fewest, most=job.max_servers, promise=promise, is_overdue=is_overdue)
+
+
+def _set_planned(jobs: Sequence[ActiveJob], shares: Shares) -> None:
+    for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
+        job.planned, job.denied = int(planned), int(denied)
+
+
+def _limit_to_resources(
+    jobs: Sequence[ActiveJob], needs: Sequence[Need], active: Iterable[ActiveJob]
+) -> bool:
+    """Limit jobs to what the resources allow of their plans; return whether some have too much."""
+    stock = next(job.stock for job in jobs if job.need)
+    available = dict(stock.totals)
+    for job in active:
+        if not job.is_bag and job.in_flight:  # it keeps what it has, also while it is suspended
+            for kind, amount in job.need.items():
+                available[kind] -= amount
+    wanting = [
+        (job, need)
+        for job, need in zip(jobs, needs, strict=True)
+        if job.need and (job.is_bag or not job.in_flight)
+    ]
+    wants = [
+        Want(
+            items=job.planned if job.is_bag else min(job.planned, 1),
+            need=job.need,
+            is_overdue=need.is_overdue,
+        )
+        for job, need in wanting
+    ]
+    is_limited = False
+    for (job, _), want, items in zip(wanting, wants, grant_items(wants, available), strict=True):
+        if items < want.items:
+            job.granted, is_limited = items, True
+    return is_limited
 
 
 def _measure_work_done(job: ActiveJob, time: float) -> float:
@@ -283,6 +330,7 @@ def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
         and job.is_bag
         and not job.is_size_known
         and job.max_servers > 0
+        and job.has_resources
         and not job.is_paused
     )
     for job in islice(unknown, servers // 2):

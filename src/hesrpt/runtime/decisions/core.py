@@ -6,6 +6,9 @@ flight, or the width of its command). A bag that holds too many servers starts n
 servers that become free go to jobs that hold too few. So shrinks always come before grows, and no
 running item of a bag is interrupted.
 
+A job that waits for others to end is no part of this: see
+:mod:`~hesrpt.runtime.decisions.predecessors`. For the policy, it arrives when it need not wait.
+
 A *paused* job is given no servers. A bag keeps those of its items in flight until they end. A
 command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight
 without servers, and goes on when the job has been resumed and there are servers for it.
@@ -16,7 +19,7 @@ Events are handled here. Which items start and stop then is in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -30,7 +33,6 @@ from hesrpt.runtime.decisions.events import (
     Command,
     Drop,
     Event,
-    Finish,
     GroupChanged,
     ItemFailed,
     ItemFinished,
@@ -42,14 +44,18 @@ from hesrpt.runtime.decisions.events import (
     JobArrived,
     JobCancelled,
     JobContinued,
+    JobEnded,
     JobEvent,
     JobPaused,
     Reopen,
     Stop,
     Tick,
     WeightChanged,
+    finish,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
+from hesrpt.runtime.decisions.item_resources import ResourceStock
+from hesrpt.runtime.decisions.predecessors import Predecessors
 from hesrpt.runtime.decisions.retries import (
     describe_failed_items,
     requeue_failed_items,
@@ -63,7 +69,11 @@ class Core:
     """The state of the scheduler, advanced by :meth:`handle`."""
 
     def __init__(
-        self, servers: int, policy: PolicyLike = "hesrpt", batch_seconds: float = 0.0
+        self,
+        servers: int,
+        policy: PolicyLike = "hesrpt",
+        batch_seconds: float = 0.0,
+        resources: Mapping[str, float] | None = None,
     ) -> None:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
@@ -72,7 +82,9 @@ class Core:
         self.allocator = Allocator(policy)
         self.jobs: dict[str, ActiveJob] = {}
         self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
+        self.stock = ResourceStock(resources)  # what items need besides servers
         self.groups: dict[str, Group] = {}  # of which something was said
+        self.predecessors = Predecessors()
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived
         self._needs_plan = self._has_news = False  # because of events applied since the last plan
@@ -144,16 +156,41 @@ class Core:
 
     def can_retry(self, job: str) -> bool:
         """Return whether a job can go on after its end, or has not ended."""
-        return job in self.jobs or job in self.retriable_jobs
+        return job in self.jobs or job in self.retriable_jobs or job in self.predecessors
+
+    def has_job(self, job: str) -> bool:
+        """Return whether a job has arrived and has not ended."""
+        return job in self.jobs or job in self.predecessors.waiting
+
+    def forget(self, job: str) -> None:
+        """Forget a job that has ended, and will not be retried."""
+        self.retriable_jobs.pop(job, None)
+        self.predecessors.forget(job)
 
     # --- events -------------------------------------------------------------------------------
 
     def _apply(self, event: Event, commands: list[Command]) -> bool:
         """Update the state; return whether a new plan is needed at once."""
+        needs_plan = self._apply_alone(event, commands)
+        for arrival in self.predecessors.release(commands):
+            self._add_job(replace(arrival, time=event.time), commands)
+            needs_plan = True
+        return needs_plan
+
+    def _apply_alone(self, event: Event, commands: list[Command]) -> bool:
+        """Update the state, except for jobs that have waited for others to end."""
         match event:
             case JobArrived():
-                self._add_job(event, commands)
-                return True
+                if self.has_job(event.spec.name):
+                    raise InputError(f"there is already a job named {event.spec.name!r}")
+                arrival = self.predecessors.add(event, commands) if event.spec.after else event
+                if arrival is not None:
+                    self._add_job(arrival, commands)
+                return arrival is not None
+            case JobEnded():
+                if not self.has_job(event.name):
+                    self.predecessors.learn(event.name, is_well=event.is_well)
+                return False
             case CapacityChanged():
                 self.servers = event.servers
                 self.max_width = event.servers if event.max_width is None else event.max_width
@@ -170,6 +207,9 @@ class Core:
                 return self._retry_failed_items(event, commands)
             case _:
                 active = self.jobs.get(event.job)
+                if event.job in self.predecessors.waiting:
+                    self.predecessors.apply(event, commands)
+                    return False
                 if active is None:  # the job ended while the event was on its way
                     self._apply_to_ended_job(event)
                     return False
@@ -180,8 +220,6 @@ class Core:
 
     def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
         spec = event.spec
-        if spec.name in self.jobs:
-            raise InputError(f"there is already a job named {spec.name!r}")
         self.arrivals += 1
         is_read_later = spec.is_streamed or spec.items is None
         job = self.jobs[spec.name] = ActiveJob(
@@ -193,6 +231,7 @@ class Core:
             items_read=0 if is_read_later else None,
             is_exhausted=not is_read_later,
             max_width=self.max_width,
+            stock=self.stock,
             tally=self._dispatcher.tally,
         )
         if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
@@ -215,8 +254,18 @@ class Core:
         Return whether there is anything to do.
         """
         job = self.retriable_jobs.pop(event.job, None) or self.jobs.get(event.job)
-        if job is None or (job.name in self.jobs and not job.failed_items):
+        if job is None and not self.predecessors.was_cancelled(event.job):
             return False
+        if job is not None and job.name in self.jobs and not job.failed_items:
+            return False
+        successors = self.predecessors.take_back(event.job)
+        if job is not None:
+            self._reopen(job, commands)
+        for arrival in self.predecessors.wait_again(successors, commands):
+            self._add_job(replace(arrival, time=event.time), commands)
+        return True
+
+    def _reopen(self, job: ActiveJob, commands: list[Command]) -> None:
         requeue_failed_items(job)
         job.max_width, job.group = self.max_width, self.groups.get(job.spec.group, PLAIN_GROUP)
         self.jobs[job.name] = job
@@ -224,7 +273,6 @@ class Core:
         commands.append(Reopen(job.name))
         if job.stopped_by is not None or job.is_done:
             self._end_job(job, commands, job.stopped_by)
-        return True
 
     def _apply_to_ended_job(self, event: JobEvent) -> None:
         """Update a job that has ended, in case that it is retried."""
@@ -347,7 +395,9 @@ class Core:
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
         """End a job: with an error if it is cancelled, otherwise as its items have ended."""
         commands += [Stop(job.name, item) for item in job.in_flight]
-        commands.append(Finish(job.name, error or describe_failed_items(job)))
+        error_at_end = error or describe_failed_items(job)
+        commands += finish(job.spec, error_at_end)
+        self.predecessors.end(job.name, is_well=error_at_end is None)
         del self.jobs[job.name]
         self._line.remove(job)
         self._dispatcher.forget(job)

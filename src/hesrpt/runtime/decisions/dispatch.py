@@ -90,8 +90,10 @@ class Dispatcher:
                 more = min(job.requested - job.observed, free, job.startable_items)
                 # A batch must leave at least one item for each server that starts after it.
                 for later_starts in range(more - 1, -1, -1):
+                    if not job.has_resources:
+                        break
                     yield self._start_items(job, time, 1, job.startable_items - later_starts)
-                free -= max(more, 0)
+                    free -= 1
             elif job.in_flight:
                 ((item, in_flight),) = job.in_flight.items()
                 more = min(job.planned - in_flight.servers, free)
@@ -110,7 +112,7 @@ class Dispatcher:
                     yield self._stop_to_restart(job, item, in_flight, time)
                     free -= job.planned
                     yield self._start_command(job, job.planned, time)
-            elif free >= job.fewest_to_start:
+            elif free >= job.fewest_to_start and job.has_resources:
                 width = min(job.planned, free)
                 free -= width
                 yield self._start_command(job, width, time)
@@ -168,6 +170,7 @@ class Dispatcher:
             if (
                 missing > most_missing
                 and candidate.is_bag
+                and not candidate.need  # whose item ends next may hold other resources
                 and candidate.startable_items > 0
                 and held < (candidate.spec.max_servers or inf)
             ):
@@ -177,8 +180,9 @@ class Dispatcher:
     def _start_items(self, job: ActiveJob, time: float, servers: int, max_items: int) -> Start:
         width = max(job.observed + servers, 1)
         items = job.take_items(min(self._batch_size(job), max_items))
-        job.add_in_flight(items, BatchInFlight(time, width, servers))
-        return Start(job.name, items[0], next_items=items[1:])
+        batch = BatchInFlight(time, width, servers)
+        job.add_in_flight(items, batch)
+        return Start(job.name, items[0], next_items=items[1:], gpus=batch.gpus)
 
     def _batch_size(self, job: ActiveJob) -> int:
         """Return how many items to give a server at once."""
@@ -207,7 +211,8 @@ class Dispatcher:
 
     def _start_command(self, job: ActiveJob, width: int, time: float) -> Start:
         job.retry_queue.clear()
-        job.add_in_flight((0,), BatchInFlight(time, width, width))
+        batch = BatchInFlight(time, width, width)
+        job.add_in_flight((0,), batch)
         job.resized_at = time
         job.waited_work, job.denied = 0.0, 0
-        return Start(job.name, 0, width)
+        return Start(job.name, 0, width, gpus=batch.gpus)

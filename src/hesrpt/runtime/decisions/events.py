@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hesrpt.runtime.commands.hooks import Hook
 from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.job_spec import JobSpec
 
@@ -19,6 +20,15 @@ class JobArrived:
     time: float
     spec: JobSpec
     done: tuple[range, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A job for which others may wait has ended in an earlier run."""
+
+    time: float
+    name: str
+    is_well: bool
 
 
 @dataclass(frozen=True)
@@ -166,7 +176,9 @@ JobEvent: TypeAlias = (
     | JobContinued
     | WeightChanged
 )
-Event: TypeAlias = JobArrived | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
+Event: TypeAlias = (
+    JobArrived | JobEnded | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
+)
 
 # --- commands ---------------------------------------------------------------------------------
 
@@ -179,6 +191,7 @@ class Start:
     item: int
     servers: int = 1
     next_items: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
 
     @property
     def items(self) -> tuple[int, ...]:
@@ -221,11 +234,27 @@ class Continue:
 
 
 @dataclass(frozen=True)
+class Admit:
+    """Read the items of a job: it need not wait for others, or does so no more."""
+
+    job: str
+
+
+@dataclass(frozen=True)
 class Finish:
     """End a job; with an error if it failed or was cancelled."""
 
     job: str
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class CallHook:
+    """Do what is to be done when a job has ended."""
+
+    job: str
+    hook: Hook
+    error: str | None = None  # with which the job has ended
 
 
 @dataclass(frozen=True)
@@ -244,4 +273,11 @@ class Drop:
     error: str
 
 
-Command: TypeAlias = Start | Stop | Resize | Suspend | Continue | Finish | Reopen | Drop
+Command: TypeAlias = (
+    Start | Stop | Resize | Suspend | Continue | Admit | Finish | CallHook | Reopen | Drop
+)
+
+
+def finish(spec: JobSpec, error: str | None = None) -> list[Command]:
+    """Return the commands that end a job."""
+    return [Finish(spec.name, error), *(CallHook(spec.name, hook, error) for hook in spec.on_end)]

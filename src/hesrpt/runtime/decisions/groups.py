@@ -17,6 +17,7 @@ class Group:
     weight: float = 1.0  # multiplies the weight of each job
     is_paused: bool = False
     given_weight: float | None = None  # the last one that a jobs file has given it
+    was_changed: bool = False  # since it had its first job
 
 
 #: A group of which nothing was said.

@@ -6,7 +6,8 @@ subtracted many times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
 
 from hesrpt.errors import InputError
 from hesrpt.units import format_bytes, format_number, parse_bytes
@@ -80,11 +81,77 @@ def _read_amount(given: object) -> float | None:
         return None
 
 
+def to_parts(amounts: Mapping[str, float]) -> dict[str, int]:
+    """Return amounts in millionths."""
+    return {kind: max(round(amount * _PARTS), 1) for kind, amount in amounts.items() if amount > 0}
+
+
+class ResourceStock:
+    """The resources of a machine: how much is free, and which GPUs are.
+
+    >>> stock = ResourceStock({"gpu": 2})
+    >>> need = to_parts({"gpu": 1})
+    >>> stock.take(need), stock.take(need), stock.can_take(need)
+    ((0,), (1,), False)
+    """
+
+    def __init__(self, totals: Mapping[str, float] | None = None) -> None:
+        self.totals = to_parts(totals or {})
+        self._free = dict(self.totals)
+        self._gpus = list(range(self.totals.get(GPU, 0) // _PARTS))  # free ones; a heap
+
+    def count_fitting(self, need: Mapping[str, int]) -> int:
+        """Return how many items that need so much could run if everything were free."""
+        return min(self.totals.get(kind, 0) // amount for kind, amount in need.items())
+
+    def can_take(self, need: Mapping[str, int]) -> bool:
+        """Return whether so much is free."""
+        return all(amount <= self._free.get(kind, 0) for kind, amount in need.items())
+
+    def take(self, need: Mapping[str, int]) -> tuple[int, ...]:
+        """Take what an item needs, which must be free; return the indices of its GPUs."""
+        assert self.can_take(need), "somebody else holds it"
+        for kind, amount in need.items():
+            self._free[kind] -= amount
+        return tuple(heappop(self._gpus) for _ in range(need.get(GPU, 0) // _PARTS))
+
+    def give_back(self, need: Mapping[str, int], gpus: Iterable[int]) -> None:
+        """Give back what an item has taken."""
+        for kind, amount in need.items():
+            self._free[kind] += amount
+        for gpu in gpus:
+            heappush(self._gpus, gpu)
+
+    def describe(self) -> dict[str, tuple[float, float]]:
+        """Return the total of each kind, and how much of it is free."""
+        return {
+            kind: (total / _PARTS, self._free[kind] / _PARTS) for kind, total in self.totals.items()
+        }
+
+
+def describe_shortage(need: Mapping[str, float], amounts: Mapping[str, float], suffix: str) -> str:
+    """Say of which kinds more is needed than there is; nothing if there is enough.
+
+    >>> describe_shortage({"gpu": 1, "memory": 2e9}, {"gpu": 0, "memory": 4e9}, "free")
+    'needs 1 gpu, 0 free'
+    """
+    short = [kind for kind, amount in need.items() if amount > amounts.get(kind, 0.0) + 1e-9]
+    return "; ".join(
+        f"needs {describe_amount(kind, need[kind])}, "
+        f"{describe_number(kind, amounts.get(kind, 0.0))} {suffix}"
+        for kind in short
+    )
+
+
+def describe_number(kind: str, amount: float) -> str:
+    """Return an amount of a kind, without its name."""
+    return format_bytes(amount) if kind == MEMORY else format_number(amount)
+
+
 def describe_amount(kind: str, amount: float) -> str:
     """Return an amount in words.
 
     >>> describe_amount("gpu", 2.0), describe_amount("memory", 4e9)
     ('2 gpu', '4 GB memory')
     """
-    text = format_bytes(amount) if kind == MEMORY else format_number(amount)
-    return f"{text} {kind}"
+    return f"{describe_number(kind, amount)} {kind}"

@@ -9,16 +9,20 @@ one of the first, it waits for the next comparison.
 
 The line is drawn up again when a fraction of the jobs has come or gone, or after some time. That
 costs as much as there are jobs, but the cost per arrival, end or second does not grow with them.
+Jobs that need other resources than servers stand in lines of their own, one for each set of kinds.
+Of those, only so many are contenders as can use what there is, and as many again. So a long queue
+for GPUs does not keep jobs waiting that need none.
+
 Nobody starves: a job waits no longer than until the line is drawn up with the job among the first,
 where the policy itself would put it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from typing import TypeAlias
 
@@ -58,7 +62,8 @@ class WaitingLine:
         """Let all jobs take part from now on."""
         self._is_long = False
         self._contenders: dict[ActiveJob, None] = {}  # while the line is long
-        self._line: deque[ActiveJob] = deque()  # who is next; may have ended, or come forward
+        # Who is next, by the kinds of resources that they need; may have ended, or come forward.
+        self._lines: dict[frozenset[str], deque[ActiveJob]] = {}
         self._early: deque[ActiveJob] = deque()  # must get servers early, in order of arrival
         # Contenders and others that have come since the line was drawn up:
         self._new: dict[ActiveJob, None] = {}
@@ -77,7 +82,8 @@ class WaitingLine:
         """
         if not self._is_long:
             return list(self._jobs.values())
-        first, next_ones = dict(self._contenders), filter(self._is_next, self._line)
+        everyone = chain.from_iterable(self._lines.values())
+        first, next_ones = dict(self._contenders), filter(self._is_next, everyone)
         first |= dict.fromkeys(islice(next_ones, max(count - len(first), 0)))
         return sorted(first, key=lambda job: job.number)
 
@@ -127,7 +133,7 @@ class WaitingLine:
         if not self._is_long:
             self._contenders = dict.fromkeys(self._jobs.values())
         self._new, self._unplaced = {}, {}
-        self._line, self._early = deque(), deque(filter(_is_early, everyone))
+        self._lines, self._early = {}, deque(filter(_is_early, everyone))
         self._select(ordered, servers, 2 * fewest)
         self._is_long, self._drawn_at = True, time
         self._changes, self._changes_allowed = 0, len(self._jobs) * _CHANGED
@@ -139,11 +145,12 @@ class WaitingLine:
         if fewest <= len(candidates) <= 3 * fewest:
             return
         if len(candidates) < fewest:
-            next_ones = 0
-            while self._line and next_ones < 2 * fewest:
-                if self._is_next(job := self._line.popleft()):
-                    candidates[job] = None
-                    next_ones += 1
+            for line in self._lines.values():
+                next_ones = 0
+                while line and next_ones < 2 * fewest:
+                    if self._is_next(job := line.popleft()):
+                        candidates[job] = None
+                        next_ones += 1
             candidates |= {job: None for job in self._unplaced if _can_use_servers(job)}
             self._new |= self._unplaced
             self._unplaced = {}
@@ -153,8 +160,8 @@ class WaitingLine:
 
     def _select(self, ordered: list[ActiveJob], servers: int, most: int) -> None:
         """Let the first jobs be contenders, and those that hold servers or must get some early."""
-        first = dict.fromkeys(ordered[:most])
-        rest = ordered[most:]
+        first = _choose_first(ordered, most)
+        rest = [job for job in ordered if job not in first]
         first |= {job: None for job in rest if job.in_flight or job.denied or job.planned}
         missing = servers - sum(_is_early(job) and not job.in_flight for job in first)
         while self._early and missing > 0:
@@ -164,12 +171,15 @@ class WaitingLine:
                 missing -= 1
         behind = [job for job in rest if job not in first]
         self._unplaced |= {job: None for job in behind if job in self._new}
-        self._line.extendleft(job for job in reversed(behind) if job not in self._new)
+        for job in reversed(behind):
+            if job not in self._new:
+                self._lines.setdefault(frozenset(job.need), deque()).appendleft(job)
         self._new = {job: None for job in self._new if job in first}
         for job in self._contenders:
             if job not in first:
                 job.set_planned(0)
                 job.denied = 0
+                job.forget_grant()
         self._contenders = first
 
     def _is_active(self, job: ActiveJob) -> bool:
@@ -183,7 +193,21 @@ class WaitingLine:
 def _can_use_servers(job: ActiveJob) -> bool:
     if job.in_flight or job.is_paused:
         return bool(job.in_flight)
-    return (job.unstarted_items if job.is_bag else job.max_servers) > 0
+    return job.unstarted_items > 0 if job.is_bag else job.can_ever_run
+
+
+def _choose_first(ordered: list[ActiveJob], most: int) -> dict[ActiveJob, None]:
+    """Return the first jobs, without those that need resources of which others need plenty."""
+    first: dict[ActiveJob, None] = {}
+    needed: Counter[str] = Counter()
+    for job in ordered:
+        if len(first) == most:
+            break
+        if any(needed[kind] > 2 * job.stock.totals.get(kind, 0) for kind in job.need):
+            continue
+        needed.update(job.need)
+        first[job] = None
+    return first
 
 
 def _is_early(job: ActiveJob) -> bool:

@@ -82,6 +82,11 @@ class CommandProcess:
             raise CommandStartError(f"cannot be started: {error}") from None
 
     @property
+    def holds_resources(self) -> bool:
+        """Whether it holds resources besides its servers."""
+        return self.task.holds_resources
+
+    @property
     def deadline(self) -> float:
         """When the command exceeds its time limit, on the monotonic clock."""
         if self.is_ending or self.task.timeout is None or self.suspended_at is not None:

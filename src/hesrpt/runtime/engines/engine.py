@@ -1,4 +1,4 @@
-"""The protocol that every engine follows, and the tasks and outcomes that pass through it.
+"""What every engine can do, and the tasks and outcomes that pass through it.
 
 The driver sees one machine, a cluster and a test's fake engine through the same few methods.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
 
@@ -73,6 +74,8 @@ class PythonTask:
     timeout: float | None = None
     log: Path | None = None
     keep_result: bool = False  # leave the result on the node that computed it
+    variables: Mapping[str, str] = field(default_factory=dict)  # added to the environment
+    holds_resources: bool = False  # besides a server
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class CommandTask:
     log: Path | None = None
     pin_cores: bool = False  # pin the command to as many cores as it has servers
     max_servers: int | None = None  # the most that it may ever have; None: no limit
+    holds_resources: bool = False  # besides servers
 
 
 Task: TypeAlias = PythonTask | CommandTask
@@ -110,9 +114,13 @@ class PythonTasks(Mapping[int, Task]):
         timeout: float | None = None,
         logs: LogPaths | None = None,
         keep_results: bool = False,
+        variables: Mapping[str, str] | None = None,
+        holds_resources: bool = False,
     ) -> None:
         self.numbers, self.arguments, self.function = numbers, arguments, function
         self.timeout, self.logs, self.keep_results = timeout, logs, keep_results
+        self.variables = variables or {}  # added to the environment of the worker
+        self.holds_resources = holds_resources  # besides a server
 
     @classmethod
     def from_task(cls, item: int, task: PythonTask) -> PythonTasks:
@@ -125,6 +133,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=task.timeout,
             logs=logs,
             keep_results=task.keep_result,
+            variables=task.variables,
+            holds_resources=task.holds_resources,
         )
 
     def list_logs(self) -> tuple[str, ...] | None:
@@ -154,6 +164,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=self.timeout,
             logs=self.logs,
             keep_results=self.keep_results,
+            variables=self.variables,
+            holds_resources=self.holds_resources,
         )
 
     def __getitem__(self, item: int) -> PythonTask:
@@ -163,6 +175,8 @@ class PythonTasks(Mapping[int, Task]):
             timeout=self.timeout,
             log=None if self.logs is None else self.logs.get(item),
             keep_result=self.keep_results,
+            variables=self.variables,
+            holds_resources=self.holds_resources,
         )
 
     def __iter__(self) -> Iterator[int]:
@@ -170,6 +184,21 @@ class PythonTasks(Mapping[int, Task]):
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+
+def reserve(
+    tasks: Mapping[int, Task], variables: Mapping[str, str], *, holds_resources: bool
+) -> Mapping[int, Task]:
+    """Return tasks with variables added to their environments."""
+    if isinstance(tasks, PythonTasks):
+        tasks.variables, tasks.holds_resources = variables, holds_resources
+        return tasks
+    return {
+        item: replace(
+            task, variables={**task.variables, **variables}, holds_resources=holds_resources
+        )
+        for item, task in tasks.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -202,54 +231,71 @@ class FinishedItems(NamedTuple):
     results: Sequence[Pickled]
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs items and reports the outcome of each exactly once.
 
     One thread calls all methods, except :meth:`wake`, :meth:`pack_function`,
     :meth:`pack_argument` and :meth:`fetch`, which any thread may call.
+
+    An engine must define the abstract methods. The others have defaults, for engines with a fixed
+    number of servers that can do nothing else.
     """
 
     #: Seconds of work to send to a server at once; 0 sends one item at a time.
-    batch_seconds: float
+    batch_seconds: float = 0.0
     #: Whether :meth:`resize` can change the servers of a running command.
-    can_resize: bool
+    can_resize: bool = False
     #: Whether :meth:`suspend` can suspend a running command.
-    can_suspend: bool
+    can_suspend: bool = False
     #: Whether results can stay on the node that computed them.
-    can_keep_results: bool
+    can_keep_results: bool = False
     #: Whether workers are replaced after a call of a function whose ``needs_new_worker`` is True.
-    can_replace_workers: bool
+    can_replace_workers: bool = False
 
-    def now(self) -> float:
-        """Return the current time in seconds, on the clock that times items."""
+    # --- servers ------------------------------------------------------------------------------
 
+    @abstractmethod
     def capacity(self) -> int:
         """Return the current number of servers."""
 
     def max_capacity(self) -> float:
         """Return the most servers that there can ever be; infinity if nothing limits them."""
+        return self.capacity()
 
     def widest_command(self) -> int:
         """Return the most servers that one command can have now."""
+        return self.capacity()
 
-    def request_servers(self, servers: int) -> None:
+    def request_servers(self, servers: int) -> None:  # noqa: B027 (most engines cannot grow)
         """Report how many servers the jobs could use; an engine that can grow may do so."""
+
+    def resource_totals(self) -> Mapping[str, float]:
+        """Return how much there is of each resource beside servers that items may need."""
+        return {}
+
+    # --- functions, arguments and results -----------------------------------------------------
 
     def pack_function(self, function: Any) -> Any:
         """Pack a function for tasks; data it carries is sent to each worker only once."""
+        return function
 
     def pack_argument(self, argument: Any) -> Any:
         """Pack an argument for a task."""
+        return argument
 
     def fetch(self, reference: Any) -> Any:
         """Return the result that a reference refers to."""
+        return reference
 
-    def claim(self, directory: Path) -> None:
+    # --- running items ------------------------------------------------------------------------
+
+    def claim(self, directory: Path) -> None:  # noqa: B027 (most engines leave nothing behind)
         """Kill what an earlier run in this state directory has left behind.
 
         Called before anything is started, by the one scheduler that has locked the directory.
         """
 
+    @abstractmethod
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         """Start a batch of items, keyed by item number; they run one after another.
 
@@ -258,6 +304,7 @@ class Engine(Protocol):
         items after it are reported as lost.
         """
 
+    @abstractmethod
     def stop(self, job: str, item: int) -> None:
         """Stop an item, without waiting for its end; its outcome will not be reported.
 
@@ -265,28 +312,41 @@ class Engine(Protocol):
         """
 
     def resize(self, job: str, item: int, servers: int) -> None:
-        """Change the number of servers of a running command."""
+        """Change the number of servers of a running command, if ``can_resize``."""
+        raise NotImplementedError
 
     def suspend(self, job: str, item: int) -> None:
         """Suspend a running command with all its descendants, and free its servers.
 
-        Its time limit stands still, and the outcome does not count the time in its seconds.
+        Its time limit stands still, and the outcome does not count the time in its seconds. Called
+        only if ``can_suspend``.
         """
+        raise NotImplementedError
 
     def resume(self, job: str, item: int, servers: int) -> None:
         """Let a suspended command go on, with this many servers."""
+        raise NotImplementedError
 
+    # --- waiting ------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return the current time in seconds, on the clock that times items."""
+        return read_steady_clock()
+
+    @abstractmethod
     def wait_for_outcomes(self, timeout: float) -> Sequence[Outcome | FinishedItems]:
         """Return the outcomes of items that have ended since the last call.
 
         If there are none, wait up to ``timeout`` seconds for one, or until :meth:`wake` is called.
         """
 
+    @abstractmethod
     def wake(self) -> None:
         """Make :meth:`wait_for_outcomes` return immediately."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop everything that is running and leave no process behind."""
 
-    def close_after_fork(self) -> None:
+    def close_after_fork(self) -> None:  # noqa: B027 (most engines have no files)
         """In a process forked from the engine's: close its files, and affect nothing else."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hesrpt.runtime.engines.engine import Outcome, Task
+from hesrpt.runtime.engines.engine import Engine, Outcome, Task
 
 #: The seconds an item takes, given its job, its number and how many items of the job are running.
 Duration = Callable[[str, int, int], float]
@@ -24,13 +23,11 @@ class _ScheduledEnd(NamedTuple):
     seconds: float
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Pretends to run items in simulated time; a function decides how long each takes."""
 
-    batch_seconds = 0.0
     can_resize = True
     can_suspend = True
-    can_keep_results = False
     can_replace_workers = True
 
     def __init__(self, servers: int, duration: Duration = lambda job, item, width: 1.0) -> None:
@@ -47,27 +44,6 @@ class FakeEngine:
 
     def capacity(self) -> int:
         return self.servers
-
-    def max_capacity(self) -> float:
-        return self.servers
-
-    def widest_command(self) -> int:
-        return self.servers
-
-    def request_servers(self, servers: int) -> None:
-        """Do nothing: the number of servers is fixed."""
-
-    def pack_function(self, function: Any) -> Any:
-        return function
-
-    def pack_argument(self, argument: Any) -> Any:
-        return argument
-
-    def fetch(self, reference: Any) -> Any:
-        return reference
-
-    def claim(self, directory: Path) -> None:
-        """Do nothing: there are no processes."""
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         width = 1 + sum(name == job for name, _ in self._running) if servers == 1 else servers
@@ -116,9 +92,6 @@ class FakeEngine:
 
     def wake(self) -> None:
         """Do nothing: waiting takes no real time."""
-
-    def close_after_fork(self) -> None:
-        """Do nothing: there are no files."""
 
     def close(self) -> None:
         self._running.clear()

@@ -15,16 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hesrpt.runtime.decisions.item_resources import check_resources
 from hesrpt.runtime.engines.attempts import Attempt
 from hesrpt.runtime.engines.channel import close_all, is_about_open_files
 from hesrpt.runtime.engines.command_process import CommandStartError
+from hesrpt.runtime.engines.cores import count_cores
 from hesrpt.runtime.engines.engine import (
     CommandTask,
+    Engine,
     FinishedItems,
     Outcome,
     PythonTasks,
     Task,
-    read_steady_clock,
 )
 from hesrpt.runtime.engines.event_loop import EventLoop
 from hesrpt.runtime.engines.item_groups import ItemGroup, divide
@@ -42,6 +44,10 @@ class _WaitingCommand(NamedTuple):
     attempt: Attempt
     servers: int
 
+    @property
+    def holds_resources(self) -> bool:
+        return self.attempt.task.holds_resources
+
 
 class _WaitingItems(NamedTuple):
     """Groups of items that wait for a server. They run one after another."""
@@ -49,18 +55,37 @@ class _WaitingItems(NamedTuple):
     groups: list[ItemGroup]
     servers: int = 1
 
+    @property
+    def holds_resources(self) -> bool:
+        return self.groups[0].tasks.holds_resources
 
-class LocalEngine:
-    """Runs items on this machine."""
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What its worker must have in its environment."""
+        return self.groups[0].tasks.variables
+
+
+class LocalEngine(Engine):
+    """Runs items on this machine.
+
+    Parameters
+    ----------
+    servers
+        How many items may run at a time; by default, as many as this process may use cores.
+    resources
+        How much of each other resource this machine has, such as ``{"gpu": 2}``.
+    """
 
     batch_seconds = 0.02
     can_resize = True
     can_suspend = True
-    can_keep_results = False
     can_replace_workers = True
 
-    def __init__(self, servers: int) -> None:
-        self.servers = servers
+    def __init__(
+        self, servers: int | None = None, *, resources: Mapping[str, float] | None = None
+    ) -> None:
+        self.servers = servers or count_cores()
+        self.resources = {} if resources is None else check_resources(resources)
         self.mark = create_mark()
         self._loop = EventLoop()
         self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
@@ -69,20 +94,11 @@ class LocalEngine:
         self._outcomes: list[Outcome | FinishedItems] = []  # to be returned by wait_for_outcomes
         self._released_functions: deque[int] = deque()  # that workers may forget
 
-    def now(self) -> float:
-        return read_steady_clock()
-
     def capacity(self) -> int:
         return self.servers
 
-    def max_capacity(self) -> float:
-        return self.servers
-
-    def widest_command(self) -> int:
-        return self.servers
-
-    def request_servers(self, servers: int) -> None:
-        """Do nothing: a machine cannot grow."""
+    def resource_totals(self) -> Mapping[str, float]:
+        return self.resources
 
     def pack_function(self, function: Any) -> Any:
         packed = pack_for_many(function)
@@ -92,9 +108,6 @@ class LocalEngine:
 
     def pack_argument(self, argument: Any) -> Any:
         return argument if is_short_and_plain(argument) else pickle_for_one(argument)
-
-    def fetch(self, reference: Any) -> Any:
-        return reference  # results are on this machine already
 
     # --- which processes there are --------------------------------------------------------------
 
@@ -161,8 +174,7 @@ class LocalEngine:
                 if isinstance(batch, _WaitingCommand):
                     self._start_command(batch)
                 else:
-                    worker = self._table.find_idle_worker() or self._table.start_worker()
-                    self._give(worker, batch)
+                    self._give(self._table.get_worker(batch.variables), batch)
                 is_idle = False
             except OSError as error:
                 if not is_about_open_files(error) or not processes:
@@ -193,6 +205,8 @@ class LocalEngine:
             batch = self._waiting[0] if self._waiting else None
             if not isinstance(batch, _WaitingItems) or self._is_held_back(batch):
                 return
+            if worker.variables != batch.variables:
+                continue
             try:
                 self._give(worker, batch)
             except OSError as error:
@@ -205,7 +219,15 @@ class LocalEngine:
         self._table.give(worker, [group.remove_stopped_items() for group in batch.groups])
 
     def _is_held_back(self, batch: _WaitingCommand | _WaitingItems) -> bool:
-        """Return whether it is suspended, or a stopped attempt of an item is not gone yet."""
+        """Return whether it is suspended, or has to wait until what was stopped is gone.
+
+        That is an earlier attempt, or anything that still holds resources.
+        """
+        if batch.holds_resources and any(
+            process.is_ending and process.holds_resources
+            for process in self._table.processes.values()
+        ):
+            return True
         if isinstance(batch, _WaitingCommand):
             attempt = batch.attempt
             ending = (command for command in self._table.commands if command.is_ending)

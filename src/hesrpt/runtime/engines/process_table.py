@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -80,14 +80,25 @@ class ProcessTable:
                 self._loop.watch_file(end, self._read_reports)
         return not self.supervision.is_broken
 
-    def find_idle_worker(self) -> WorkerProcess | None:
-        """Return a worker that has nothing to do, if there is one."""
-        return next((worker for worker in self.workers if not worker.is_busy), None)
+    def find_idle_worker(self, variables: Mapping[str, str] | None = None) -> WorkerProcess | None:
+        """Return a worker that has nothing to do, if there is one; with these variables if given.
 
-    def start_worker(self) -> WorkerProcess:
-        """Start a worker."""
+        A process that has used a GPU cannot be told to use another one.
+        """
+        idle = (worker for worker in self.workers if not worker.is_busy)
+        return next((each for each in idle if variables in (None, each.variables)), None)
+
+    def get_worker(self, variables: Mapping[str, str]) -> WorkerProcess:
+        """Return a worker that has nothing to do and has these variables in its environment."""
+        if (worker := self.find_idle_worker(variables)) is not None:
+            return worker
+        if (other := self.find_idle_worker()) is not None:
+            self.kill(other)  # in its place
+        return self._start_worker(variables)
+
+    def _start_worker(self, variables: Mapping[str, str]) -> WorkerProcess:
         assert self.supervision is not None
-        worker = WorkerProcess(self._next_number(), self.supervision, self._directory)
+        worker = WorkerProcess(self._next_number(), self.supervision, self._directory, variables)
         self.processes[worker.number] = worker
         self._watch_supervision()
         return worker

@@ -1,64 +1,92 @@
-"""The engines by name."""
+"""The engines by name: those of hesrpt, and those that other packages add as entry points."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.cores import count_cores
 from hesrpt.runtime.engines.engine import Engine
-from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.validation import check_choice
 
+#: The group of entry points by which other packages add engines. Each refers to a subclass of
+#: Engine, or a function that returns an engine; both are called with the number of servers (None:
+#: the engine decides) and the engine's options by name.
+ENTRY_POINT_GROUP = "hesrpt.engines"
 
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """The options of a pool that concern its engine."""
-
-    servers: int | None = None
-    address: str | None = None
-    resources: Mapping[str, float] | None = None
-    runtime_env: Mapping[str, Any] | None = None
-
-    def refuse_cluster_options(self) -> None:
-        """Raise an error if there are options that only apply to a cluster."""
-        for name in ("address", "resources", "runtime_env"):
-            if getattr(self, name) is not None:
-                raise InputError("needs engine 'ray'", argument=name)
-
-
-def create_engine(engine: str | Engine, options: EngineOptions) -> Engine:
-    """Create the engine of this name; an engine object is returned unchanged."""
-    if not isinstance(engine, str):
-        options.refuse_cluster_options()
-        return engine
-    return ENGINES[check_choice("engine", engine, list(ENGINES))](options)
-
-
-def _create_local(options: EngineOptions) -> Engine:
-    options.refuse_cluster_options()
-    return LocalEngine(options.servers or count_cores())
-
-
-def _create_ray(options: EngineOptions) -> Engine:
-    try:
-        import ray  # noqa: F401 (an optional dependency)
-    except ModuleNotFoundError:
-        raise InputError("engine 'ray' needs Ray: pip install 'hesrpt[ray]'") from None
-    from hesrpt.runtime.engines.ray.ray_engine import RayEngine
-
-    return RayEngine(
-        options.servers,
-        address=options.address,
-        resources=options.resources,
-        runtime_env=options.runtime_env,
-    )
-
-
-#: How to create each engine. A new engine adds one line here.
-ENGINES: dict[str, Callable[[EngineOptions], Engine]] = {
-    "local": _create_local,
-    "ray": _create_ray,
+#: The engines of hesrpt. A new one adds one line here.
+ENGINES = {
+    "local": "hesrpt.runtime.engines.local:LocalEngine",
+    "ray": "hesrpt.runtime.engines.ray.ray_engine:RayEngine",
 }
+#: What these need beside hesrpt itself: the module, its title, and the extra that installs it.
+_REQUIREMENTS = {"ray": ("ray", "Ray", "ray")}
+
+
+def list_engines() -> list[str]:
+    """Return the names of all engines, with those of other packages last."""
+    others = {point.name for point in entry_points(group=ENTRY_POINT_GROUP)} - set(ENGINES)
+    return [*ENGINES, *sorted(others)]
+
+
+def create_engine(
+    engine: str | Engine, servers: int | None, options: Mapping[str, Any] | None = None
+) -> Engine:
+    """Create the engine of this name; an engine object is returned unchanged.
+
+    Options that are None count as not given.
+    """
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    if isinstance(engine, Engine):
+        _check_engine_object(engine, servers, given)
+        return engine
+    factory = load_engine(check_choice("engine", engine, list_engines()))
+    _check_options(engine, factory, given)
+    return factory(servers, **given)
+
+
+def load_engine(name: str) -> Callable[..., Engine]:
+    """Return the class of an engine, or the function that creates it."""
+    if name in _REQUIREMENTS:
+        module, title, extra = _REQUIREMENTS[name]
+        try:
+            import_module(module)
+        except ModuleNotFoundError:
+            problem = f"engine {name!r} needs {title}: pip install 'hesrpt[{extra}]'"
+            raise InputError(problem) from None
+    if name in ENGINES:
+        point = EntryPoint(name, ENGINES[name], ENTRY_POINT_GROUP)
+    else:
+        (point, *_) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    try:
+        factory: Callable[..., Engine] = point.load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"engine {name!r}, {point.value}, cannot be loaded: {error}") from error
+    return factory
+
+
+def _check_engine_object(engine: Engine, servers: int | None, options: Mapping[str, Any]) -> None:
+    kind = type(engine).__name__
+    for name in options:
+        raise InputError(f"must be given to the engine object: {kind}({name}=…)", argument=name)
+    if servers not in (None, engine.max_capacity()):
+        raise InputError(
+            f"must be given to the engine object, {kind}(servers), which may use "
+            f"{engine.max_capacity():g}; got {servers}",
+            argument="servers",
+        )
+
+
+def _check_options(name: str, factory: Callable[..., Engine], options: Mapping[str, Any]) -> None:
+    """Raise an error if an engine has no option of a name."""
+    parameters = inspect.signature(factory).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    known = [each.name for each in parameters][1:]
+    for option in options:
+        if option not in known:
+            choices = f"; its options are {', '.join(known)}" if known else ", which has none"
+            raise InputError(f"is not an option of engine {name!r}{choices}", argument=option)

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -61,8 +61,14 @@ class WorkerProcess:
 
     servers = 1
 
-    def __init__(self, number: int, supervision: Supervision, directory: str | None) -> None:
-        self.number = number
+    def __init__(
+        self,
+        number: int,
+        supervision: Supervision,
+        directory: str | None,
+        variables: Mapping[str, str],
+    ) -> None:
+        self.number, self.variables = number, variables  # added to its environment
         self.pid: int | None = None  # not known at first
         self.groups: deque[ItemGroup] = deque()  # with items without a reply
         self.is_ready = False  # whether it has started
@@ -107,10 +113,16 @@ class WorkerProcess:
             build_python_command("worker", "run_worker"),
             fds=[out, err, theirs.detach(), tokens, board, output],
             directory=directory,
+            variables=variables,
         )
         # The key opens connections to the managers and queues of multiprocessing.
         key = bytes(multiprocessing.current_process().authkey)
         self.channel.send(("arguments", list(sys.argv), key))
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether its items hold resources besides its server."""
+        return any(group.tasks.holds_resources for group in self.groups)
 
     @property
     def is_busy(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from hesrpt.display.escaping import escape
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP
 from hesrpt.runtime.decisions.learning import NOTHING_KNOWN, ItemDurations
 from hesrpt.runtime.reports.run_history import RunHistory
 from hesrpt.runtime.reports.run_replay import Capacity, ReplayedJob, replay_run
@@ -94,6 +95,9 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
     measured = [record.flow_time or 0.0 for record in records]
     mean = sum(measured) / len(measured)
     obstacle = history.obstacle or _find_obstacle(records, max_jobs)
+    changed = [name for name, group in history.groups.items() if group.was_changed]
+    if obstacle is None and changed:
+        obstacle = f"group {changed[0]!r} was paused, or was given another weight"
     if obstacle is None and own not in POLICIES and isinstance(history.policy, str):
         obstacle = f"there is no policy named {own!r} here"
     if obstacle is not None:
@@ -190,7 +194,7 @@ class _Replayer:
             self._create_job(record, _shift(speedup, shift * error))
             for record, (speedup, error) in zip(records, self._learned, strict=True)
         ]
-        ends = replay_run(jobs, self._capacities, policy)
+        ends = replay_run(jobs, self._capacities, policy, self._history.resources)
         return [ends.get(record.name, np.inf) - record.arrived for record in records]
 
     def _create_job(self, record: JobRecord, speedup: Speedup) -> ReplayedJob:
@@ -200,8 +204,17 @@ class _Replayer:
         if prior.item_seconds is not None:
             scale = record.done / max(len(seconds), 1) if spec.is_bag else 1.0
             prior = replace(prior, item_seconds=prior.item_seconds * scale)
+        group = self._history.groups.get(spec.group, PLAIN_GROUP)
+        names = {each.name for each in self._history.records}
         return ReplayedJob(
-            spec=replace(spec, items=len(seconds), is_streamed=False, prior=prior),
+            spec=replace(
+                spec,
+                items=len(seconds),
+                is_streamed=False,
+                prior=prior,
+                weight=spec.weight * group.weight,
+                after=tuple(name for name in spec.after if name in names),
+            ),
             arrived=max(record.arrived, self._history.first_start),
             seconds=seconds,
             speedup=speedup,

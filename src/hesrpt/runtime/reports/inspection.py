@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.commands.hooks import HookCall
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups
+from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.job_spec import JobSpec
@@ -34,6 +39,31 @@ class RunStatus:
     policy: str = ""
     time: float = 0.0  # seconds since the run began, when the scheduler wrote something last
     progress: RunProgress = NO_PROGRESS  # what the scheduler plans and predicts
+    settings: Mapping[str, Group] = field(default_factory=dict)  # of groups, by their names
+    hooks: Sequence[HookCall] = ()  # that are to be called, or have failed
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """The groups of the run, by their names."""
+        used = {job.spec.group: PLAIN_GROUP for job in self.jobs if job.spec.group}
+        return used | dict(self.settings)
+
+    @cached_property
+    def _unfinished(self) -> set[str]:
+        return {job.name for job in self.jobs if not job.has_ended}
+
+    def list_unfinished(self, job: JobRecord) -> list[str]:
+        """Return the names of the jobs that have to end before a job starts."""
+        names = [] if job.has_ended else job.spec.after
+        return [name for name in names if name in self._unfinished]
+
+    def explain_wait(self, job: JobRecord) -> str:
+        """Return of which resources a job needs more than are free, if it waits for them."""
+        is_waiting = self.is_running and self.get_state(job) == "waiting"
+        if not is_waiting or self.list_unfinished(job):
+            return ""
+        free = {kind: free for kind, (_, free) in self.progress.resources.items()}
+        return describe_shortage(job.spec.resources, free, "free")
 
     @property
     def submitted(self) -> list[JobSpec]:
@@ -48,6 +78,9 @@ class RunStatus:
         by_submission |= {each.number: each.spec.name for each in self.requests if each.spec}
         changes = []
         for request in self.requests:
+            if request.group is not None:
+                changes.append((f"group {request.group}", request))
+                continue
             name = by_number.get(request.job or 0) or by_submission.get(request.submission)
             if request.spec is None and name is not None:
                 changes.append((name, request))
@@ -55,8 +88,10 @@ class RunStatus:
 
     def get_state(self, job: JobRecord) -> JobState:
         """Return the state of a job; without a scheduler, none holds servers."""
-        servers = self.get_servers(job)
-        return get_job_state(job.ended, job.error, servers=servers, is_paused=job.spec.is_paused)
+        is_paused = job.spec.is_paused or self.settings.get(job.spec.group, PLAIN_GROUP).is_paused
+        return get_job_state(
+            job.ended, job.error, servers=self.get_servers(job), is_paused=is_paused
+        )
 
     def get_servers(self, job: JobRecord) -> int:
         """Return how many servers a job holds."""
@@ -73,14 +108,6 @@ class RunStatus:
         end = self.progress.ends.get(job.number)
         return None if end is None or not self.is_running else max(end - self.progress.time, 0.0)
 
-    def list_awaited(self, job: JobRecord) -> list[str]:
-        """Return the names of the jobs that a job waits for, and that have not ended."""
-        if job.has_ended or not job.spec.after:
-            return []
-        active = {each.name for each in self.jobs if not each.has_ended}
-        active |= {spec.name for spec in self.submitted}
-        return [name for name in job.spec.after if name in active]
-
     def describe(self) -> RunOverview:
         """Return what is shown of the run, with the jobs that were submitted to it."""
         jobs = [
@@ -95,12 +122,14 @@ class RunStatus:
                 flow_time=(self.time if job.ended is None else job.ended) - job.arrived,
                 eta=self.get_eta(job),
                 error=job.error,
-                waits_for=", ".join(self.list_awaited(job)),
+                group=job.spec.group,
+                waits_for=self.list_unfinished(job),
+                waits_because=self.explain_wait(job),
             )
             for job in self.jobs
         ]
         jobs += [
-            JobOverview(name=spec.name, state="submitted", items=spec.items)
+            JobOverview(name=spec.name, state="submitted", items=spec.items, group=spec.group)
             for spec in self.submitted
         ]
         return RunOverview(
@@ -139,6 +168,13 @@ class ItemLog(NamedTuple):
     path: Path
 
 
+def read_job_names(directory: Path) -> set[str]:
+    """Return the names of all jobs of a run, and of those that were submitted to it."""
+    with closing(Journal.read(directory)) as journal:
+        submitted = [request.spec.name for request in journal.requests.read() if request.spec]
+        return {*submitted, *(record.name for record in journal.read_records())}
+
+
 def read_policy(directory: Path) -> str:
     """Return the name of a run's policy; if that is damaged, of the usual one."""
     with closing(Journal.read(directory)) as journal:
@@ -158,8 +194,10 @@ def read_status(directory: Path) -> RunStatus:
             time=float(_get_value(journal, "time", 0.0)),
             progress=NO_PROGRESS if progress is None else RunProgress.from_json(progress),
             held=journal.read_held(),
+            settings=read_groups(_get_value(journal, "groups", None)),
             jobs=_read_records(journal),
             requests=requests,
+            hooks=journal.hooks.read(),
         )
 
 
@@ -190,6 +228,8 @@ def read_report(directory: Path) -> RunReport:
         obstacle = f"job {active[0]!r} has not ended" if active else None
         if journal.get_value("policy_changed", 0):
             obstacle = "the run was resumed with another policy"
+        if journal.get_value("were_jobs_removed", 0):
+            obstacle = "old jobs were removed"
         history = RunHistory(
             policy=str(journal.get_value("policy")),
             servers=servers,
@@ -201,6 +241,8 @@ def read_report(directory: Path) -> RunReport:
                 for record in ended
                 if record.done <= MAX_TIMED_ITEMS and obstacle is None
             },
+            resources=json.loads(journal.get_value("resources", "{}")),
+            groups=read_groups(journal.get_value("groups")),
             obstacle=obstacle,
         )
         return RunReport(

@@ -21,6 +21,8 @@ def describe_history(driver: Driver) -> RunHistory:
             servers=driver.recorder.peak_servers,
             first_start=driver.recorder.first_start or 0.0,
             records=[job.to_record() for job in jobs],
+            resources=driver.engine.resource_totals(),
+            groups=driver.list_groups(),
             holdings=driver.recorder.holdings.copy(),
             timings={
                 job.number: sorted(job.timings)

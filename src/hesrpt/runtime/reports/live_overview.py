@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from hesrpt.display.escaping import escape
 from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.live_job import LiveJob
 
@@ -18,11 +19,15 @@ def describe_job(
 ) -> JobOverview:
     """Return what is shown of a job, given when jobs will end if that is known."""
     end = (driver.recall_ends() if ends is None else ends).get(job.name)
-    now = driver.now
+    now, state = driver.now, job.state
+    because = ""
+    if state == "waiting" and job.spec.resources:
+        free = {kind: free for kind, (_, free) in driver.core.stock.describe().items()}
+        because = describe_shortage(job.spec.resources, free, "free")
     flow_time = 0.0 if job.arrived is None else (job.ended or now) - job.arrived
     return JobOverview(
         name=job.name,
-        state=job.state,
+        state=state,
         done=job.reported_done,
         items=job.items,
         failures=len(job.failures),
@@ -31,6 +36,9 @@ def describe_job(
         flow_time=flow_time,
         eta=None if end is None or job.has_ended else max(end - now, 0.0),
         error=job.error,
+        group=job.spec.group,
+        waits_for=driver.core.predecessors.list_unfinished(job.name),
+        waits_because=because,
     )
 
 

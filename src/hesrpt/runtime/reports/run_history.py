@@ -10,6 +10,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.policies import PolicyLike
+from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
 from hesrpt.speedups import Speedup
 
@@ -38,6 +39,8 @@ class RunHistory:
     records: Sequence[JobRecord]  # in order of arrival
     holdings: Sequence[Holding]  # in order of time
     timings: Mapping[int, Sequence[ItemTiming]] = field(default_factory=dict)  # by job number
+    resources: Mapping[str, float] = field(default_factory=dict)  # besides servers
+    groups: Mapping[str, Group] = field(default_factory=dict)  # by their names
     obstacle: str | None = None  # why the run cannot be replayed, if that is known
 
     def get_capacities(self) -> list[tuple[float, int]]:

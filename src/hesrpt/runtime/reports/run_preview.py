@@ -99,7 +99,8 @@ def preview_run(specs: Sequence[JobSpec], options: RunOptions) -> RunPreview:
                 registry.register(jobs)
     known = KindMemory(learned)
     servers = options.servers or known_servers or count_cores()
-    core = Core(servers, options.policy)
+    resources = options.engine_options.get("resources") if options.engine == "local" else None
+    core = Core(servers, options.policy, resources=resources)
     arrivals = [
         JobArrived(0.0, replace(job.spec, prior=known.get_prior(job.spec)), tuple(job.matches.done))
         for job in jobs

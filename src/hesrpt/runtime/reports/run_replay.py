@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
+    Admit,
     CapacityChanged,
     Command,
     Event,
@@ -51,7 +52,10 @@ class Capacity(NamedTuple):
 
 
 def replay_run(
-    jobs: Sequence[ReplayedJob], capacities: Sequence[Capacity], policy: PolicyLike
+    jobs: Sequence[ReplayedJob],
+    capacities: Sequence[Capacity],
+    policy: PolicyLike,
+    resources: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Return when each job ends; jobs that never end, because there are no servers, are left out.
 
@@ -61,7 +65,7 @@ def replay_run(
     >>> round(replay_run([job], [Capacity(0.0, 4)], "equi")["job"], 3)
     2.0
     """
-    return _Replay(jobs, capacities, policy).run()
+    return _Replay(jobs, capacities, policy, resources).run()
 
 
 @dataclass
@@ -101,11 +105,15 @@ class _Replay:
     """One replay: the core, and an engine that keeps the time."""
 
     def __init__(
-        self, jobs: Sequence[ReplayedJob], capacities: Sequence[Capacity], policy: PolicyLike
+        self,
+        jobs: Sequence[ReplayedJob],
+        capacities: Sequence[Capacity],
+        policy: PolicyLike,
+        resources: Mapping[str, float] | None,
     ) -> None:
         self._jobs = {job.spec.name: _RunningJob(job) for job in jobs}
         self._servers = capacities[0].servers
-        self._core = Core(self._servers, policy)
+        self._core = Core(self._servers, policy, resources=resources)
         total = sum(sum(job.seconds) for job in jobs)
         self._core.replan_seconds = max(1.0, total / max(self._servers, 1) / _MAX_REPLANS)
         self._coming: list[tuple[float, int, Event]] = []  # a heap
@@ -170,6 +178,8 @@ class _Replay:
                 job.ends = [(end, item, command.servers, started)]
             case Finish():
                 self._ends[command.job] = time
+            case Admit():
+                pass  # its items are known
             case _:
                 raise AssertionError(f"a replay has no {command}")
 

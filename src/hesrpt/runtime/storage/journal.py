@@ -19,11 +19,13 @@ from hesrpt.runtime.storage.journal_entries import (
     Answer,
     Changes,
     Holding,
+    JobEndEntry,
     JobRecord,
     Request,
     StoredResult,
 )
 from hesrpt.runtime.storage.journal_failures import FailureTable
+from hesrpt.runtime.storage.journal_hooks import HOOK_COLUMNS, HookTable
 from hesrpt.runtime.storage.journal_items import ALL_POSITIONS, ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
 from hesrpt.runtime.storage.journal_requests import RequestTable
@@ -44,6 +46,9 @@ from hesrpt.runtime.storage.state_directory import (
     lock_directory,
 )
 
+# How many items of a job to remove at once.
+_ITEMS_AT_ONCE = 500
+
 _LOG = logging.getLogger("hesrpt")
 
 
@@ -58,6 +63,7 @@ class Journal:
         self._items = ItemTable(self._database, self._jobs, directory)
         self.requests = RequestTable(self._database)
         self._failures = FailureTable(self._database)
+        self.hooks = HookTable(self._database)
 
     @classmethod
     def create(cls, directory: str | Path, servers: int, policy: str) -> Journal:
@@ -104,12 +110,14 @@ class Journal:
     def _prepare_to_resume(self) -> None:
         self._database.check()
         self._jobs.discard_damaged()
+        self._items.remove_orphans()
         self._items.remove_orphaned_files()
         self._discard_damaged("meta", "name", "name, value, checksum")
         self._discard_damaged("holdings", "number", HOLDING_COLUMNS)
         self._discard_damaged("learned", "number", LEARNED_COLUMNS)
         self.requests.reset()
         self._discard_damaged("failures", "number", FAILURE_COLUMNS)
+        self._discard_damaged("hooks", "number", HOOK_COLUMNS)
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
         times += [holding.time for holding in holdings]
@@ -171,6 +179,7 @@ class Journal:
             run_all("DELETE FROM failures WHERE job = ?", _wrap(changes.jobs_to_redo))
             self.requests.answer(connection, changes.answers)
             self._failures.write(connection, changes.failed_attempts)
+            self.hooks.write(connection, changes.hooks)
             holdings = map(create_holding_row, changes.holdings)
             run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)
             learned = map(create_learned_row, changes.learned_runs)
@@ -180,6 +189,21 @@ class Journal:
             run_all("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", values)
         self._items.files.remove(unused_files)
         self._check_lock()  # what is reported as written must be in files that still exist
+
+    def remove_job(self, number: int) -> bool:
+        """Remove a job that has ended, or a part of it; return whether it is gone.
+
+        If that is not finished, the next resume finishes it.
+        """
+        with self._database.transaction() as connection:
+            self._jobs.remove(connection, number)
+            unused_files = self._items.remove_some(connection, number, _ITEMS_AT_ONCE)
+            row = seal(("were_jobs_removed", 1))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
+            query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
+            is_gone = connection.execute(query, (number,)).fetchone() is None
+        self._items.files.remove(unused_files)
+        return is_gone
 
     def _check_lock(self) -> None:
         if self._lock is not None:
@@ -197,6 +221,14 @@ class Journal:
     def read_records(self) -> list[JobRecord]:
         """Return all jobs in order of arrival."""
         return self._jobs.read_records()
+
+    def read_ends(self) -> list[JobEndEntry]:
+        """Return when jobs have ended, which is quick."""
+        return self._jobs.read_ends()
+
+    def measure_results(self) -> dict[int, int]:
+        """Return how many bytes the results of each job take, by the numbers of the jobs."""
+        return self._items.measure_results()
 
     def read_last_number(self) -> int:
         """Return the highest number that a job has ever had; 0 before the first job."""

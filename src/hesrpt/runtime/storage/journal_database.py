@@ -17,7 +17,7 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 5
+_VERSION = 6
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
@@ -40,13 +40,19 @@ CREATE TABLE holdings (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, job INTEGER NOT NULL,
     servers INTEGER NOT NULL, checksum BLOB NOT NULL
 );
+CREATE INDEX failures_by_job ON failures (job);
+CREATE INDEX holdings_by_job ON holdings (job);
 CREATE TABLE requests (
     number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, job INTEGER, submission INTEGER,
-    spec TEXT, weight REAL, checksum BLOB NOT NULL
+    spec TEXT, weight REAL, job_group TEXT, checksum BLOB NOT NULL
 );
 CREATE TABLE answers (
     request INTEGER PRIMARY KEY, is_refused INTEGER NOT NULL, text TEXT NOT NULL,
     checksum BLOB NOT NULL
+);
+CREATE TABLE hooks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL, target TEXT NOT NULL,
+    facts TEXT NOT NULL, attempts INTEGER NOT NULL, error TEXT, checksum BLOB NOT NULL
 );
 CREATE TABLE learned (
     number INTEGER PRIMARY KEY, kind TEXT NOT NULL, durations TEXT NOT NULL,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
@@ -67,6 +68,15 @@ class JobRecord:
         return replace(self, spec=spec, ended=None, error=None)
 
 
+class JobEndEntry(NamedTuple):
+    """When a job has ended, and for which jobs it waits."""
+
+    number: int
+    name: str
+    ended: float | None  # None: it has not
+    after: Sequence[str]
+
+
 class FinishedItem(NamedTuple):
     """An item that is done."""
 
@@ -125,10 +135,13 @@ class Request:
     spec: JobSpec | None = None  # of the job to add
     job: int | None = None  # the number of the job to change
     submission: int | None = None  # the request that added it, if it had no number yet
-    weight: float | None = None  # that the job is to have
+    weight: float | None = None  # that the job or the group is to have
+    group: str | None = None  # the group to change, instead of a job
 
     def is_about(self, record: JobRecord) -> bool:
         """Return whether it asks for a change of this job."""
+        if self.group is not None:
+            return False
         if self.submission is not None:
             return self.submission == record.spec.submission
         return self.job == record.number
@@ -167,6 +180,7 @@ class Changes:
     holdings: list[Holding] = field(default_factory=list)
     learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones
     forgotten_runs: list[int] = field(default_factory=list)
+    hooks: list[HookCall] = field(default_factory=list)  # new ones, and changed ones
     values: dict[str, float | str] = field(default_factory=dict)  # of the run as a whole
 
     def __bool__(self) -> bool:

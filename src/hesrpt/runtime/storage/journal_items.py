@@ -73,6 +73,40 @@ class ItemTable:
         )
         return unused
 
+    def measure_results(self) -> dict[int, int]:
+        """Return how many bytes the results of each job take, by the numbers of the jobs."""
+        sizes = dict(
+            self._database.iterate(
+                "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
+            )
+        )
+        for name, size in self.files.list_sizes():
+            job, _, _ = name.partition("-")
+            if job.isdecimal():
+                sizes[int(job)] = sizes.get(int(job), 0) + size
+        return sizes
+
+    def remove_some(self, connection: sqlite3.Connection, job: int, most: int) -> list[str]:
+        """Remove some items of a job; return the names of the result files to remove."""
+        keys = [
+            key
+            for (key,) in connection.execute(
+                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, most)
+            )
+        ]
+        unused: list[str] = []
+        for key in keys:
+            unused += _find_files(connection, "job = ? AND key = ?", (job, key))
+        connection.executemany(
+            "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
+        )
+        return unused
+
+    def remove_orphans(self) -> None:
+        """Remove the items of jobs that were removed."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
+
     def remove_orphaned_files(self) -> None:
         """Remove the result files that belong to no item: their scheduler was interrupted."""
         query = "SELECT job, key, digest FROM items WHERE result IS NULL"

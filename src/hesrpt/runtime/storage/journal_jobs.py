@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_database import Database
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import JobEndEntry, JobRecord
 from hesrpt.runtime.storage.journal_rows import (
     JOB_COLUMNS,
     create_job_row,
@@ -59,13 +60,28 @@ class JobTable:
             records.append(create_record(tuple(row), done, seconds, failures))
         return records
 
+    def read_ends(self) -> list[JobEndEntry]:
+        """Return when jobs have ended, without reading anything else."""
+        rows = self._database.select("SELECT number, name, ended, spec FROM jobs ORDER BY number")
+        return [
+            JobEndEntry(number, name, ended, json.loads(spec)["after"] if ended is None else ())
+            for number, name, ended, spec in rows
+        ]
+
+    def remove(self, connection: sqlite3.Connection, number: int) -> None:
+        """Remove a job with all that belongs to it, but not its items."""
+        connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
+        for table in ("failures", "holdings", "hooks"):
+            connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
+
     def read_record(self, number: int) -> JobRecord:
         """Return a job without the numbers of its finished items and failures."""
         query = f"SELECT {JOB_COLUMNS} FROM jobs WHERE number = ?"
         for row in self._database.select(query, number):
             if is_intact(row):
                 return create_record(row, 0, 0.0, 0)
-        raise StateError(f"{self._database.path}: the entry of job number {number} is damaged")
+            raise StateError(f"{self._database.path}: the entry of job number {number} is damaged")
+        raise StateError(f"{self._database.path}: job number {number} was removed")
 
     def reopen(self, connection: sqlite3.Connection, number: int) -> None:
         """Let the next resume continue a job that has ended."""

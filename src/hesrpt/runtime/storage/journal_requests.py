@@ -14,7 +14,7 @@ from hesrpt.runtime.storage.journal_rows import Row, is_intact, seal
 
 # Whether a scheduler will look for requests again, as a value in the journal.
 _IS_OPEN = "takes_requests"
-_COLUMNS = "kind, job, submission, spec, weight, checksum"
+_COLUMNS = "kind, job, submission, spec, weight, job_group, checksum"
 #: How long a key is remembered that keeps a request from being added twice, in seconds.
 KEY_SECONDS = 7 * 86_400.0
 # Created when first used: most runs have no such keys.
@@ -131,7 +131,7 @@ class RequestTable:
 
 def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
     """Insert requests; return their numbers."""
-    query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+    query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
     return [connection.execute(query, _create_row(each)).lastrowid or 0 for each in requests]
 
 
@@ -142,11 +142,11 @@ def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 def _create_row(request: Request) -> Row:
     spec = None if request.spec is None else request.spec.to_json()
     weight = None if request.weight is None else float(request.weight)
-    return seal((request.kind, request.job, request.submission, spec, weight))
+    return seal((request.kind, request.job, request.submission, spec, weight, request.group))
 
 
 def _create_request(row: Sequence[Any]) -> Request:
-    number, kind, job, submission, spec, weight, _ = row
+    number, kind, job, submission, spec, weight, group, _ = row
     return Request(
         number=number,
         kind=kind,
@@ -154,4 +154,5 @@ def _create_request(row: Sequence[Any]) -> Request:
         submission=submission,
         spec=None if spec is None else JobSpec.from_json(spec),
         weight=weight,
+        group=group,
     )

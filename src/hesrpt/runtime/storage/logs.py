@@ -58,6 +58,16 @@ def find_logs(directory: Path, job_number: int) -> dict[LogName, Path]:
     return found
 
 
+def list_all_logs(directory: Path) -> dict[int, list[Path]]:
+    """Return the logs of all jobs, by the numbers of the jobs."""
+    found: dict[int, list[Path]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(directory / "logs"):
+            if match := _NAME.fullmatch(name):
+                found.setdefault(int(match[1]), []).append(directory / "logs" / name)
+    return found
+
+
 def open_log(path: Path) -> int:
     """Open the log of an item to append to it; return the file descriptor."""
     flags = os.O_RDWR | os.O_APPEND

@@ -73,6 +73,15 @@ class ResultFiles:
             with suppress(OSError):  # the next resume tries again
                 self.get_path(name).unlink(missing_ok=True)
 
+    def list_sizes(self) -> list[tuple[str, int]]:
+        """Return the names and the sizes of all files."""
+        sizes = []
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    sizes.append((entry.name, entry.stat().st_size))
+        return sizes
+
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all files but these: drafts, and results that are not in the journal."""
         try:

@@ -12,20 +12,13 @@ import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.engines.engine import (
-    CommandTask,
-    Outcome,
-    Task,
-    pickle_value,
-    read_steady_clock,
-)
+from hesrpt.runtime.engines.engine import CommandTask, Engine, Outcome, Task, pickle_value
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
 from hesrpt.runtime.engines.ray.actors import Actor, Batch, Reply
 from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connected
@@ -49,7 +42,7 @@ class _DeadActor(NamedTuple):
     error: str
 
 
-class RayEngine:
+class RayEngine(Engine):
     """Runs items on a Ray cluster.
 
     Parameters
@@ -65,10 +58,9 @@ class RayEngine:
     """
 
     batch_seconds = 0.1
-    can_resize = False  # Ray cannot change the resources of a running actor
-    can_suspend = False  # a suspended command would hold its resources
+    # Ray cannot change the resources of a running actor, so commands are not resized, and a
+    # suspended command would hold its resources.
     can_keep_results = True
-    can_replace_workers = False
 
     def __init__(
         self,
@@ -103,9 +95,6 @@ class RayEngine:
                 f"{bundle} do not fit on any node of the cluster: {nodes}", argument="resources"
             )
 
-    def now(self) -> float:
-        return read_steady_clock()
-
     def capacity(self) -> int:
         return self.fleet.capacity
 
@@ -128,9 +117,6 @@ class RayEngine:
     def fetch(self, reference: Any) -> Any:
         return ray.get(reference)
 
-    def claim(self, directory: Path) -> None:
-        """Do nothing: servers die with the connection of their scheduler to the cluster."""
-
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         batch = Batch(job, dict(tasks), servers)
         self._batches |= {(job, item): batch for item in tasks}
@@ -147,15 +133,6 @@ class RayEngine:
         for actor in list(self.fleet.actors):
             if batch in (actor.batch, actor.reserved_for):
                 self.fleet.kill(actor)
-
-    def suspend(self, job: str, item: int) -> None:
-        """Never called: ``can_suspend`` is False."""
-
-    def resume(self, job: str, item: int, servers: int) -> None:
-        """Never called: ``can_suspend`` is False."""
-
-    def resize(self, job: str, item: int, servers: int) -> None:
-        """Never called: ``can_resize`` is False."""
 
     def wake(self) -> None:
         self._replies.put(None)
@@ -182,9 +159,6 @@ class RayEngine:
         self._batches.clear()
         self.fleet.close()
         disconnect(self._cluster_address)
-
-    def close_after_fork(self) -> None:
-        """Do nothing: Ray does not allow its users to fork."""
 
     @contextlib.contextmanager
     def _check_connection(self) -> Iterator[None]:
