@@ -33,7 +33,7 @@ export function showComparison(root, schedule, servers) {
 
 function showMean({ mean_flow_time: mean, ended }, { policy }) {
   if (mean === null) {
-    return element("p", { class: "soft" }, "No job has ended yet. The mean time from the arrival of a job to its end will stand here.");
+    return element("p", { class: "soft" }, "No job has ended well yet. The mean time from the arrival of a job to its end will stand here.");
   }
   const text = ` mean of ${formatCount(ended, "job")} under ${titleOf(policy)}, from arrival to end`;
   return element(
@@ -125,10 +125,11 @@ export function describeBound(bound) {
 /** Say in plain words what the policy adaptive has learned, or return "". */
 export function describeCalibration(calibration) {
   if (calibration === null || calibration === undefined) return "";
-  const { focus, jobs_seen: seen } = calibration;
+  const { focus, jobs_seen: seen, is_stream: isStream } = calibration;
+  if (!isStream) return "So far no job has joined others, so adaptive shares as heSRPT does, which is best for a batch.";
   const strength =
     focus >= 0.95
-      ? "as strongly as heSRPT, as for jobs that are all here"
+      ? "as strongly as heSRPT"
       : focus >= 0.5
         ? "strongly"
         : focus >= 0.2

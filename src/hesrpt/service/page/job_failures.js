@@ -30,7 +30,7 @@ function createFailure({ item, value, attempts, error, traceback }) {
     "summary",
     {},
     element("span", { class: "code" }, name),
-    element("span", { class: "is-error" }, error),
+    element("span", { class: "is-error" }, error.split("\n", 1)[0]),
     element("span", { class: "soft" }, `after ${formatCount(attempts, "attempt")}`),
   );
   return element(

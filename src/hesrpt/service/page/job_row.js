@@ -54,12 +54,14 @@ export function createProgress(job) {
   const bar = element("progress", { max: 1, "aria-label": `Progress of ${job.name}` });
   const text = element("span", { class: "items" });
   const update = (current) => {
-    const isKnown = current.progress !== null;
+    // A single command tells nothing of its progress.
+    const isSingle = current.items === 1;
+    const isKnown = current.progress !== null && !(isSingle && isActive(current));
     bar.hidden = !isKnown;
     if (isKnown) bar.value = current.progress;
     setAttribute(bar, "class", `is-${current.state}`);
     const failed = current.failed ? `, ${current.failed} failed` : "";
-    setText(text, current.items === null ? "" : `${current.done}/${current.items}${failed}`);
+    setText(text, current.items === null || isSingle ? "" : `${current.done}/${current.items}${failed}`);
   };
   update(job);
   return { node: element("div", { class: "progress" }, bar, text), update };
@@ -110,6 +112,7 @@ export class JobRow {
     this.group.hidden = !job.group;
     this.#describe();
     setText(this.cells.servers, describeServers(job));
+    this.cells.servers.dataset.unit = (job.planned ?? job.servers) === 1 ? "server" : "servers";
     this.#offer(listActions(job));
     this.tick();
   }

@@ -149,10 +149,12 @@ connection.addEventListener("change", ({ detail: change }) => {
 });
 
 connection.addEventListener("lost", ({ detail: { wait } }) => {
-  showConnection("lost", "Not connected");
+  showConnection("lost", "Offline");
   byId("banner").hidden = false;
+  setText(byId("banner-text"), "The connection is lost. What you see may be old.");
   let left = Math.ceil(wait);
-  const tell = () => setText(byId("banner").firstElementChild, `The connection is lost. What you see may be old. Trying again in ${left} s.`);
+  // Not for screen readers, which would read every second.
+  const tell = () => setText(byId("countdown"), `Trying again in ${left} s.`);
   clearInterval(countdown);
   countdown = setInterval(() => {
     left = Math.max(0, left - 1);
