@@ -85,7 +85,8 @@ def describe_continuation(status: RunStatus, directory: Path) -> str:
 
 def get_resume_command(directory: Path) -> str:
     """Return the command that resumes the run in a state directory."""
-    return f"hesrpt run --state {shlex.quote(str(directory))}"
+    command = "serve" if (directory / "token").exists() else "run"
+    return f"hesrpt {command} --state {shlex.quote(str(directory))}"
 
 
 def print_outcome(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -15,6 +17,7 @@ from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
+    from hesrpt.runtime.decisions.retention import Retention
     from hesrpt.service.web_service import OnStop, WebService
 
 _ACCESS_PANEL = "Access"
@@ -46,6 +49,28 @@ def serve(
             help=f"One of {MALLEABLE_POLICY_NAMES}. By default, as before, or else adaptive.",
         ),
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Remove jobs with their output this long after their end, for example 30d.",
+        ),
+    ] = None,
+    keep_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Remove the oldest jobs while results and output take more, for example 10GB.",
+        ),
+    ] = None,
+    keep_jobs: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_whole_number,
+            metavar="N",
+            help="Keep at most so many jobs that have ended.",
+        ),
+    ] = 10_000,
     on_stop: Annotated[
         str,
         typer.Option(
@@ -152,6 +177,12 @@ def serve(
             "cluster, the resources of one server.",
         ),
     ] = None,
+    print_unit: Annotated[
+        bool,
+        typer.Option(
+            "--print-unit", help="Print a systemd user unit with these options, and start nothing."
+        ),
+    ] = False,
 ) -> None:
     """Run a queue to which jobs are added at any time, with a web page and an HTTP API.
 
@@ -167,6 +198,7 @@ def serve(
     from hesrpt.runtime.decisions.item_resources import parse_resources
     from hesrpt.runtime.reports.inspection import read_policy
     from hesrpt.runtime.storage.state_directory import holds_run
+    from hesrpt.service.systemd_unit import write_unit
     from hesrpt.service.web_service import ServiceOptions, WebService
 
     engine_options = parse_engine_options(
@@ -175,6 +207,8 @@ def serve(
     if engine == "local" and resources is not None:
         engine_options["resources"] = parse_resources(resources)
     earlier_policy = read_policy(state) if holds_run(state) else None
+    if on_stop not in ("drain", "stop"):
+        raise InputError(f"--on-stop must be drain or stop, got {on_stop!r}")
     options = ServiceOptions(
         run=RunOptions(
             servers=servers,
@@ -182,6 +216,7 @@ def serve(
             state=state,
             engine=engine,
             engine_options=engine_options,
+            retention=_create_retention(keep, keep_bytes, keep_jobs),
         ),
         host=host,
         port=port,
@@ -194,6 +229,9 @@ def serve(
         on_stop=cast("OnStop", on_stop),
         drain_timeout=drain_timeout,
     )
+    if print_unit:
+        print(write_unit(_get_command(state), str(Path.cwd()), drain_timeout), end="")
+        return
     service = WebService(options)
     service.run(lambda: _print_addresses(service))
 
@@ -206,3 +244,25 @@ def _print_addresses(service: WebService) -> None:
         print(f"  look  {service.get_url(service.read_token)}")
     print(escape(f"  add   hesrpt add --state {directory} -- COMMAND"), flush=True)
     sys.stdout.flush()
+
+
+def _create_retention(age: str | None, size: str | None, jobs: int | None) -> Retention:
+    from hesrpt.runtime.decisions.retention import Retention
+    from hesrpt.units import parse_bytes, parse_duration
+
+    try:
+        max_age = None if age is None else parse_duration(age)
+    except ValueError:
+        raise InputError(f"--keep must be a duration such as 30d, got {age!r}") from None
+    try:
+        max_bytes = None if size is None else parse_bytes(size)
+    except ValueError:
+        raise InputError(f"--keep-bytes must be a size such as 10GB, got {size!r}") from None
+    return Retention(max_age=max_age, max_bytes=max_bytes, max_jobs=jobs)
+
+
+def _get_command(state: Path) -> list[str]:
+    """Return this command, with paths that hold anywhere and without --print-unit."""
+    program = os.path.abspath(shutil.which(sys.argv[0]) or sys.argv[0])
+    words = [word for word in sys.argv[1:] if word != "--print-unit"]
+    return [program, *(str(state.resolve()) if word == str(state) else word for word in words)]

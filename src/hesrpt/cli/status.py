@@ -71,7 +71,7 @@ def _select(run: RunOverview, names: Collection[str]) -> RunOverview:
     """Return a run with the jobs of these names only; all without names."""
     if not names:
         return run
-    known = {job.name for job in run.jobs}
+    known = [job.name for job in run.jobs]
     for name in names:
         if name not in known:
             raise InputError(f"there is no job {name!r}; jobs are: {', '.join(known) or 'none'}")

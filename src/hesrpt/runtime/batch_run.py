@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
@@ -39,6 +40,7 @@ class RunOptions:
     learned: Path | None = None
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    retention: Retention | None = None  # None: all jobs are kept
     group_weights: Mapping[str, float] = field(default_factory=dict)  # by the names of groups
 
 
@@ -79,6 +81,7 @@ def create_pool(options: RunOptions) -> Pool:
         on_change=options.on_change,
         learned=options.learned,
         engine=options.engine,
+        retention=options.retention,
         **options.engine_options,
     )
     if options.state is None or not holds_run(options.state):

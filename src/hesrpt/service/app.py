@@ -14,6 +14,7 @@ from hesrpt.service.answers import add_error_handlers
 from hesrpt.service.auth import AccessMiddleware, AccessRules
 from hesrpt.service.call_routes import create_call_routes
 from hesrpt.service.call_store import CallStore
+from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.group_routes import create_group_routes
 from hesrpt.service.job_queue import JobQueue
@@ -26,7 +27,9 @@ PREFIX = "/api/v1"
 _PAGE = Path(__file__).parent / "page"
 
 
-def create_routes(queue: JobQueue, events: EventStream, calls: CallStore | None) -> FastAPI:
+def create_routes(
+    queue: JobQueue, events: EventStream, calls: CallStore | None, comparisons: ComparisonCache
+) -> FastAPI:
     """Create the application without the checks around it."""
     app = FastAPI(
         title="hesrpt",
@@ -40,7 +43,7 @@ def create_routes(queue: JobQueue, events: EventStream, calls: CallStore | None)
     app.include_router(create_job_routes(queue), prefix=PREFIX)
     app.include_router(create_call_routes(queue, calls), prefix=PREFIX)
     app.include_router(create_group_routes(queue), prefix=PREFIX)
-    app.include_router(create_run_routes(queue, events))
+    app.include_router(create_run_routes(queue, events, comparisons))
 
     @app.get("/", include_in_schema=False)
     def show_page() -> Response:
@@ -55,7 +58,9 @@ def create_app(
     rules: AccessRules,
     events: EventStream | None = None,
     calls: CallStore | None = None,
+    comparisons: ComparisonCache | None = None,
 ) -> ASGIApp:
     """Create the application; without a store of calls, it refuses Python functions."""
-    routes = create_routes(queue, events or EventStream(queue), calls)
+    cache = comparisons or ComparisonCache(queue.directory)
+    routes = create_routes(queue, events or EventStream(queue), calls, cache)
     return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits())

@@ -51,7 +51,7 @@ class JobQueue:
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
         self.journal = Journal.read(self.directory)
-        self.earlier = {record.name: record for record in self.pool.earlier_jobs}  # not continued
+        self._earlier: dict[str, JobRecord] = {}
         self.is_stopping = self.is_closed = False
 
     @property
@@ -74,12 +74,17 @@ class JobQueue:
             if record is not None and record.has_ended:
                 failures = self.journal.read_failures(record)
                 job.failures = {failure.item: failure for failure in failures}
-        handles = self.pool.add_jobs(sorted(jobs, key=lambda job: job.number or math.inf))
-        for job in jobs:
-            self.earlier.pop(job.name, None)
-        return handles
+        return self.pool.add_jobs(sorted(jobs, key=lambda job: job.number or math.inf))
 
     # --- what there is --------------------------------------------------------------------------
+
+    @property
+    def earlier(self) -> dict[str, JobRecord]:
+        """The jobs that ended before this start, by name, unless they were removed since."""
+        records = self.pool.earlier_jobs
+        if len(records) != len(self._earlier):
+            self._earlier = {record.name: record for record in records}
+        return self._earlier
 
     def list_jobs(self) -> list[LiveJob | JobRecord]:
         """Return all jobs in order of arrival."""

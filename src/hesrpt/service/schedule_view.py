@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding
+from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.job_queue import JobQueue
 
 # How many of the latest changes are drawn.
 _MAX_CHANGES = 20_000
 
 
-def describe_schedule(queue: JobQueue, points: int, jobs: int) -> dict[str, Any]:
+def describe_schedule(
+    queue: JobQueue, comparisons: ComparisonCache, points: int, jobs: int
+) -> dict[str, Any]:
     """Return who held how many servers when: the jobs that held most, and all others together."""
     driver = queue.driver
     now = driver.now
@@ -36,8 +39,7 @@ def describe_schedule(queue: JobQueue, points: int, jobs: int) -> dict[str, Any]
         "capacity": picture["capacity"],
         "mean_flow_time": sum(flow_times) / len(flow_times) if flow_times else None,
         "ended": len(flow_times),
-        "comparison": None,
-        "bound": None,
+        **comparisons.get(len(flow_times)),
     }
 
 

@@ -19,6 +19,7 @@ from hesrpt.runtime.batch_run import RunOptions
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
 from hesrpt.service.call_store import CallStore
+from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.job_queue import JobQueue
 
@@ -113,6 +114,7 @@ class WebService:
             is_secure=options.certfile is not None,
         )
         self._events = EventStream(self.queue)
+        self._comparisons = ComparisonCache(options.state)
         calls = None
         if options.commands_only:
             self.queue.continue_jobs()
@@ -120,7 +122,7 @@ class WebService:
             calls = CallStore(self.queue)
             calls.continue_jobs()
         config = uvicorn.Config(
-            create_app(self.queue, rules, self._events, calls),
+            create_app(self.queue, rules, self._events, calls, self._comparisons),
             ssl_certfile=options.certfile,
             ssl_keyfile=options.keyfile,
             access_log=False,  # addresses may contain the token
@@ -155,6 +157,7 @@ class WebService:
             self._server.run([self._socket])
         finally:
             self._stop_serving()
+            self._comparisons.close()
             self.queue.close()
         self.queue.driver.raise_failure()
 
