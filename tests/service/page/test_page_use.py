@@ -201,25 +201,27 @@ def test_policies_are_compared_in_words_and_bars(
         simulated = [("adaptive", 23.1, 0.4), ("fifo", 48.2, 1.9), ("equi", 24.0, 2.2)]
         known["mean_flow_time"], known["ended"] = 23.4, 256
         known["comparison"] = {
-            "measured": {"policy": "adaptive", "mean_flow_time": 23.4},
+            "measured": 23.4,
+            "jobs": 40,
+            "policy": "adaptive",
             "simulated": [
                 {"policy": policy, "mean_flow_time": mean, "margin": margin}
                 for policy, mean, margin in simulated
             ],
             "reason": None,
         }
-        known["bound"] = {"mean_flow_time": 22.0, "ratio": 1.063, "reason": None}
+        known["bound"] = {"mean_flow_time": 22.0, "ratio": 1.063, "jobs": 40, "reason": None}
         route.fulfill(json=known)
 
     with open_page(browser, busy_service.address, busy_service.token) as page:
         page.route("**/api/v1/schedule*", answer)
         page.reload()
         panel = page.get_by_role("region", name="Mean flow time")
-        rows = panel.get_by_role("table", name="The same work, simulated").get_by_role("row")
+        rows = panel.get_by_role("table", name="The latest 40 jobs, simulated").get_by_role("row")
         expect(rows.nth(0)).to_contain_text("23.1 ± 0.4 s")
         expect(rows.nth(1)).to_contain_text("48.2 ± 1.9 s2.1 times as long")
         expect(rows.nth(2)).to_contain_text("24.0 ± 2.2 sabout the same")
-        bound = "At most 6% above what any scheduler could reach: the lower bound is 22 s."
+        bound = "At most 6% above what any scheduler could reach: the latest 40 jobs took 23.4 s"
         expect(panel.get_by_text(bound)).to_be_visible()
         widths = [rows.nth(row).locator("rect").bounding_box() for row in range(3)]
         adaptive, fifo, equi = (box["width"] if box else 0 for box in widths)

@@ -53,7 +53,7 @@ function showPolicies(comparison, own) {
   const policies = selectPolicies(comparison.simulated, own);
   const most = Math.max(...policies.map((each) => each.mean_flow_time + each.margin));
   const rows = policies.map((each) => createRow(each, policies[0], most));
-  const title = "The same work, simulated";
+  const title = `The latest ${formatCount(comparison.jobs, "job")}, simulated`;
   const table = element(
     "table",
     { class: "policies" },
@@ -119,7 +119,9 @@ export function describeBound(bound) {
   if (bound.ratio === null) return bound.reason ? `No lower bound: ${bound.reason}.` : "";
   if (bound.ratio < 1.005) return "No scheduler could have been noticeably better: this is the lower bound.";
   const excess = bound.ratio >= 2 ? `${bound.ratio.toFixed(1)} times` : `${formatExcess(bound.ratio)} above`;
-  return `At most ${excess} what any scheduler could reach: the lower bound is ${formatDuration(bound.mean_flow_time)}.`;
+  const [least, taken] = [1, bound.ratio].map((ratio) => formatDuration(ratio * bound.mean_flow_time));
+  const jobs = `the latest ${formatCount(bound.jobs, "job")}`;
+  return `At most ${excess} what any scheduler could reach: ${jobs} took ${taken} on average, and the lower bound is ${least}.`;
 }
 
 /** Say in plain words what the policy adaptive has learned, or return "". */

@@ -77,6 +77,7 @@ function describeService() {
   const { servers } = service;
   if (servers === null) return;
   const words = [formatCount(servers.servers, "server"), `policy ${titleOf(servers.policy)}`, `engine ${servers.engine}`];
+  if (servers.stopping) words.push("stopping, takes no more jobs");
   setText(byId("about-service"), words.join(" · "));
   setText(byId("footer"), `hesrpt ${servers.version}`);
   const isEmpty = service.count() === 0;

@@ -25,7 +25,7 @@ export class Tiles {
     this.#set("mean", "mean flow time", mean === null ? "" : formatDuration(mean));
     const ratio = schedule?.bound?.ratio ?? null;
     const excess = ratio === null || ratio >= 2 ? "" : `≤ ${formatExcess(ratio)}`;
-    this.#set("bound", "above the best possible", excess);
+    this.#set("bound", "above the bound", excess);
   }
 
   #set(key, title, value, detail = "") {
