@@ -14,7 +14,8 @@ export function prepareAddJob(buttons) {
   byId("add-job-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const job = readForm();
-    if (!job.command) return showProblem("Say which command to run, such as sleep 10.", "add-command");
+    if (!job.command)
+      return showProblem("Say which command to run, such as sleep 10.", "add-command");
     // The same job sent again, because no answer came, must not be added twice.
     const text = JSON.stringify(job);
     if (text !== sent.text) sent = { text, key: createKey() };
@@ -43,7 +44,10 @@ function open(dialog) {
 
 function readForm() {
   const job = { command: byId("add-command").value.trim() };
-  const items = byId("add-items").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  const items = byId("add-items")
+    .value.split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
   const name = byId("add-name").value.trim();
   const group = byId("add-group").value.trim();
   if (items.length > 0) job.items = items;

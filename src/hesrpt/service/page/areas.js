@@ -10,8 +10,28 @@ const MARGIN = { top: 8, right: 1, bottom: 22, left: 30 };
 const OTHERS = "other jobs";
 // Distances between times on the axis, in seconds.
 const STEPS = [
-  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
-  2 * 86400, 5 * 86400, 10 * 86400, 30 * 86400,
+  1,
+  2,
+  5,
+  10,
+  15,
+  30,
+  60,
+  120,
+  300,
+  600,
+  900,
+  1800,
+  3600,
+  7200,
+  10800,
+  21600,
+  43200,
+  86400,
+  2 * 86400,
+  5 * 86400,
+  10 * 86400,
+  30 * 86400,
 ];
 const LEAST_DISTANCE = 70; // pixels between two times on the axis
 
@@ -51,7 +71,8 @@ export class Areas {
     const { times, end, layers, capacity, tops } = this.#schedule;
     const isEmpty = times.length < 2 || layers.length === 0;
     this.empty.hidden = !isEmpty;
-    for (const part of [this.svg, this.slider, this.legend]) part.toggleAttribute("hidden", isEmpty);
+    for (const part of [this.svg, this.slider, this.legend])
+      part.toggleAttribute("hidden", isEmpty);
     if (isEmpty) return;
     const width = this.svg.parentNode.clientWidth;
     const most = Math.max(1, ...capacity, ...tops.at(-1));
@@ -86,7 +107,8 @@ export class Areas {
   #steps(values, isBackward = false) {
     const { times, end } = this.#schedule;
     const points = [];
-    const add = (time, servers) => points.push(`${this.x(time).toFixed(1)},${this.y(servers).toFixed(1)}`);
+    const add = (time, servers) =>
+      points.push(`${this.x(time).toFixed(1)},${this.y(servers).toFixed(1)}`);
     values.forEach((servers, place) => {
       if (place > 0 && servers === values[place - 1]) return;
       if (place > 0) add(times[place], values[place - 1]);
@@ -122,9 +144,14 @@ export class Areas {
     const { layers } = this.#schedule;
     // From top to bottom as in the figure.
     const names = layers.map(({ name }) => name).reverse();
-    for (const name of [...this.entries.keys()]) if (!names.includes(name)) this.entries.delete(name);
-    for (const name of names) if (!this.entries.has(name)) this.entries.set(name, createEntry(name));
-    setChildren(this.legend, names.map((name) => this.entries.get(name).node));
+    for (const name of [...this.entries.keys()])
+      if (!names.includes(name)) this.entries.delete(name);
+    for (const name of names)
+      if (!this.entries.has(name)) this.entries.set(name, createEntry(name));
+    setChildren(
+      this.legend,
+      names.map((name) => this.entries.get(name).node),
+    );
     this.#showMoment();
   }
 
@@ -191,7 +218,8 @@ export class Areas {
 
 function createEntry(name) {
   const swatch = element("span", { "aria-hidden": "true" });
-  const title = name === null ? element("span", {}, OTHERS) : element("a", { href: linkTo(name) }, name);
+  const title =
+    name === null ? element("span", {}, OTHERS) : element("a", { href: linkTo(name) }, name);
   const value = element("span", { class: "value" });
   return { node: element("li", {}, swatch, title, value), swatch, value };
 }

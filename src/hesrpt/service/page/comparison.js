@@ -14,6 +14,13 @@ const TITLES = {
   fifo: "FIFO",
 };
 const MEANINGS = { fifo: "first come, first served", equi: "equal shares" };
+// How strongly short jobs are favoured, from which focus on.
+const STRENGTHS = [
+  [0.95, "as strongly as heSRPT"],
+  [0.5, "strongly"],
+  [0.2, "moderately"],
+  [0, "slightly, close to equal shares"],
+];
 const BAR = { width: 100, height: 12 }; // the unit of the width is a percentage
 
 /** Return the name of a policy as people write it. */
@@ -33,9 +40,13 @@ export function showComparison(root, schedule, servers) {
 
 function showMean({ mean_flow_time: mean, ended }, { policy }) {
   if (mean === null) {
-    return element("p", { class: "soft" }, "No job has ended well yet. The mean time from the arrival of a job to its end will stand here.");
+    return element(
+      "p",
+      { class: "soft" },
+      "No job has ended well yet. Their mean time from arrival to end will stand here.",
+    );
   }
-  const text = ` mean of ${formatCount(ended, "job")} under ${titleOf(policy)}, from arrival to end`;
+  const text = ` mean of ${formatCount(ended, "job")} under ${titleOf(policy)}, arrival to end`;
   return element(
     "p",
     { class: "figure-line" },
@@ -66,7 +77,10 @@ function showPolicies(comparison, own) {
 /** Return this policy first, then FIFO and EQUI. */
 function selectPolicies(simulated, own) {
   const first = simulated.filter(({ policy }) => policy === own);
-  return [...first, ...simulated.filter(({ policy }) => ["fifo", "equi"].includes(policy) && policy !== own)];
+  return [
+    ...first,
+    ...simulated.filter(({ policy }) => ["fifo", "equi"].includes(policy) && policy !== own),
+  ];
 }
 
 function createRow(each, own, most) {
@@ -116,27 +130,28 @@ function drawBar({ policy, mean_flow_time: mean, margin }, most) {
 /** Say how far the mean flow time is above what any scheduler could reach, or return "". */
 export function describeBound(bound) {
   if (bound === null) return "";
-  if (bound.ratio === null) return bound.reason ? `No lower bound: ${bound.reason}.` : "";
-  if (bound.ratio < 1.005) return "No scheduler could have been noticeably better: this is the lower bound.";
-  const excess = bound.ratio >= 2 ? `${bound.ratio.toFixed(1)} times` : `${formatExcess(bound.ratio)} above`;
-  const [least, taken] = [1, bound.ratio].map((ratio) => formatDuration(ratio * bound.mean_flow_time));
-  const jobs = `the latest ${formatCount(bound.jobs, "job")}`;
-  return `At most ${excess} what any scheduler could reach: ${jobs} took ${taken} on average, and the lower bound is ${least}.`;
+  const { ratio, reason, jobs, mean_flow_time: least } = bound;
+  if (ratio === null) return reason ? `No lower bound: ${reason}.` : "";
+  const excess = ratio >= 2 ? `${ratio.toFixed(1)} times` : `${formatExcess(ratio)} above`;
+  const words = [
+    `At most ${excess} what any scheduler could reach:`,
+    `the latest ${formatCount(jobs, "job")} took ${formatDuration(ratio * least)} on average,`,
+    `and the lower bound is ${formatDuration(least)}.`,
+  ];
+  return words.join(" ");
 }
 
 /** Say in plain words what the policy adaptive has learned, or return "". */
 export function describeCalibration(calibration) {
-  if (calibration === null || calibration === undefined) return "";
-  const { focus, jobs_seen: seen, is_stream: isStream } = calibration;
-  if (!isStream) return "So far no job has joined others, so adaptive shares as heSRPT does, which is best for a batch.";
-  const strength =
-    focus >= 0.95
-      ? "as strongly as heSRPT"
-      : focus >= 0.5
-        ? "strongly"
-        : focus >= 0.2
-          ? "moderately"
-          : "slightly, close to equal shares";
-  const basis = seen ? `, learned from ${formatCount(seen, "job")}` : "";
-  return `adaptive favours short jobs ${strength}: its focus is ${Number(focus.toFixed(2))} between 0 (equal shares) and 1 (heSRPT)${basis}.`;
+  if (calibration === null) return "";
+  const { focus, jobs_seen: jobs, is_stream: isStream } = calibration;
+  if (!isStream) {
+    return "adaptive shares as heSRPT does, which is best for a batch: no job has joined others yet.";
+  }
+  const [, strength] = STRENGTHS.find(([least]) => focus >= least);
+  const words = [
+    `adaptive favours short jobs ${strength}: after ${formatCount(jobs, "job")},`,
+    `its focus is ${Number(focus.toFixed(2))} between 0 (equal shares) and 1 (heSRPT).`,
+  ];
+  return words.join(" ");
 }

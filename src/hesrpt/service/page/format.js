@@ -59,13 +59,21 @@ export function formatExcess(ratio) {
 
 /** Return how long ago something was, in the unit of an axis with this distance between times. */
 export function formatAgo(seconds, distance) {
-  const [unit, symbol] = [[DAY, "d"], [HOUR, "h"], [MINUTE, "min"]].find(([size]) => distance % size === 0) ?? [1, "s"];
+  const [unit, symbol] = [
+    [DAY, "d"],
+    [HOUR, "h"],
+    [MINUTE, "min"],
+  ].find(([size]) => distance % size === 0) ?? [1, "s"];
   return `−${formatNumber(seconds / unit)} ${symbol}`;
 }
 
 /** Return an amount of a resource; large ones, such as bytes, with a prefix: "4 G". */
 export function formatAmount(amount) {
-  for (const [size, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"]]) {
+  for (const [size, prefix] of [
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+  ]) {
     if (amount >= size) return `${formatNumber(amount / size)} ${prefix}`;
   }
   return amount.toLocaleString("en", { maximumFractionDigits: 3 });

@@ -16,7 +16,11 @@ export class Groups {
       element("th", { scope: "col", class: place ? "number" : null }, title),
     );
     heads.push(
-      element("th", { scope: "col", class: "owner-only" }, element("span", { class: "visually-hidden" }, "Actions")),
+      element(
+        "th",
+        { scope: "col", class: "owner-only" },
+        element("span", { class: "visually-hidden" }, "Actions"),
+      ),
     );
     byId("groups").append(
       element(
@@ -31,25 +35,39 @@ export class Groups {
   /** Ask the service for its groups, show them, and return their names. */
   async load() {
     const { groups } = await api.groups();
-    const rows = new Map(groups.map((group) => [group.name, this.#rows.get(group.name) ?? this.#createRow(group)]));
+    const rows = new Map(
+      groups.map((group) => [group.name, this.#rows.get(group.name) ?? this.#createRow(group)]),
+    );
     this.#rows = rows;
     for (const group of groups) rows.get(group.name).update(group);
-    setChildren(this.body, [...rows.values()].map((row) => row.node));
+    setChildren(
+      this.body,
+      [...rows.values()].map((row) => row.node),
+    );
     byId("groups-panel").hidden = groups.length === 0;
     return groups.map((group) => group.name);
   }
 
   #createRow(first) {
     let group = first;
-    const cells = { jobs: numberCell("jobs"), servers: numberCell("servers"), weight: numberCell("weight") };
+    const cells = {
+      jobs: numberCell("jobs"),
+      servers: numberCell("servers"),
+      weight: numberCell("weight"),
+    };
     const state = element("span", { class: "tag" }, "paused");
     const change = async (values) => {
-      const answer = await perform(() => api.changeGroup(group.name, values), (words) => tell(group, words));
+      const answer = await perform(
+        () => api.changeGroup(group.name, values),
+        (words) => tell(group, words),
+      );
       if (answer) this.load();
     };
     const pause = element("button", { type: "button", class: "quiet small" });
     pause.addEventListener("click", () => change({ paused: !group.paused }));
-    const weight = createWeightForm(`Weight of group ${first.name}`, (value) => change({ weight: value }));
+    const weight = createWeightForm(`Weight of group ${first.name}`, (value) =>
+      change({ weight: value }),
+    );
     const link = element("a", { href: `#/?group=${encodeURIComponent(first.name)}` }, first.name);
     const node = element(
       "tr",
@@ -65,7 +83,11 @@ export class Groups {
       setText(cells.weight, formatNumber(current.weight));
       state.hidden = !current.paused;
       setText(pause, current.paused ? "Resume" : "Pause");
-      setAttribute(pause, "aria-label", `${current.paused ? "Resume" : "Pause"} group ${current.name}`);
+      setAttribute(
+        pause,
+        "aria-label",
+        `${current.paused ? "Resume" : "Pause"} group ${current.name}`,
+      );
       weight.update(current.weight);
     };
     return { node, update };

@@ -29,11 +29,19 @@ async function cancel(job) {
     yes: "Cancel the job",
     no: "Keep it",
   });
-  return agreed ? perform(() => api.cancelJob(job.name), (answer) => tell(job, answer)) : null;
+  return agreed
+    ? perform(
+        () => api.cancelJob(job.name),
+        (answer) => tell(job, answer),
+      )
+    : null;
 }
 
 function change(job, values) {
-  return perform(() => api.changeJob(job.name, values), (answer) => tell(job, answer));
+  return perform(
+    () => api.changeJob(job.name, values),
+    (answer) => tell(job, answer),
+  );
 }
 
 /** Set the weight of a job. */
@@ -47,18 +55,30 @@ export function tell({ name }, { text }) {
 }
 
 const ACTIONS = {
-  pause: { label: "Pause", act: (job) => change(job, { paused: true }), path: "M4 3h3v10H4zM9 3h3v10H9z" },
+  pause: {
+    label: "Pause",
+    act: (job) => change(job, { paused: true }),
+    path: "M4 3h3v10H4zM9 3h3v10H9z",
+  },
   resume: { label: "Resume", act: (job) => change(job, { paused: false }), path: "M5 3l8 5-8 5z" },
   retry: {
     label: "Retry",
     act: (job) => change(job, { retry: true }),
     path: "M8 2.5a5.5 5.5 0 1 0 5.3 7h-1.6A4 4 0 1 1 11 5.2L9 7.2h5v-5l-1.9 1.9A5.5 5.5 0 0 0 8 2.5z",
   },
-  cancel: { label: "Cancel", act: cancel, path: "M4 3l4 4 4-4 1 1-4 4 4 4-1 1-4-4-4 4-1-1 4-4-4-4z" },
+  cancel: {
+    label: "Cancel",
+    act: cancel,
+    path: "M4 3l4 4 4-4 1 1-4 4 4 4-1 1-4-4-4 4-1-1 4-4-4-4z",
+  },
 };
 
 function createIcon(path) {
-  return svgElement("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svgElement("path", { d: path }));
+  return svgElement(
+    "svg",
+    { viewBox: "0 0 16 16", "aria-hidden": "true" },
+    svgElement("path", { d: path }),
+  );
 }
 
 /** Return the names of the actions that a job offers now. */

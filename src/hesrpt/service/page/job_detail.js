@@ -1,14 +1,20 @@
 // The page of one job: what it is, how far it is, what failed, its output and its items.
 
 import { api } from "./api.js";
-import { byId, element, setAttribute, setChildren, setText } from "./dom.js";
+import { element, setAttribute, setChildren, setText } from "./dom.js";
 import { formatAmount, formatClock, formatDuration } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
 import { Failures } from "./job_failures.js";
 import { JobItems } from "./job_items.js";
 import { JobLog } from "./job_log.js";
 import {
-  createProgress, createState, describeLeft, describeServers, describeTime, describeWait, linkTo,
+  createProgress,
+  createState,
+  describeLeft,
+  describeServers,
+  describeTime,
+  describeWait,
+  linkTo,
 } from "./job_row.js";
 import { showError } from "./notices.js";
 import { isActive } from "./service.js";
@@ -111,7 +117,11 @@ export class JobDetail {
     this.failures = new Failures();
     this.log = new JobLog(job);
     this.items = new JobItems(job);
-    const group = element("a", { class: "tag", href: `#/?group=${encodeURIComponent(job.group)}` }, job.group);
+    const group = element(
+      "a",
+      { class: "tag", href: `#/?group=${encodeURIComponent(job.group)}` },
+      job.group,
+    );
     group.hidden = !job.group;
     this.title = element("h1", { id: "job-title", tabindex: -1 }, job.name);
     this.node = element(
@@ -140,20 +150,31 @@ export class JobDetail {
     for (const name of names) {
       this.#buttons[name] ??= createButton(name, () => this.job, { withText: true, done });
     }
-    setChildren(this.actions, names.map((name) => this.#buttons[name]));
+    setChildren(
+      this.actions,
+      names.map((name) => this.#buttons[name]),
+    );
   }
 
   #showFacts() {
     const { job, service } = this;
     const { time } = service;
-    const limits = [job.min_servers > 1 ? `at least ${job.min_servers}` : "", job.max_servers ? `at most ${job.max_servers}` : ""];
+    const limits = [
+      job.min_servers > 1 ? `at least ${job.min_servers}` : "",
+      job.max_servers ? `at most ${job.max_servers}` : "",
+    ];
     this.#setFact("Servers", describeServers(job));
     this.#setFact("Left", describeLeft(job, time - this.updated));
     this.#setFact(isActive(job) ? "Time so far" : "Flow time", describeTime(job, time));
     this.#setFact(isActive(job) ? "Flow time" : "Time so far", "");
     this.#setFact("Weight", job.weight === 1 && isActive(job) ? "1" : String(job.weight));
     this.#setFact("Limits", limits.filter(Boolean).join(", "));
-    this.#setFact("Needs", Object.entries(job.resources).map(([kind, amount]) => `${formatAmount(amount)} ${kind}`).join(", "));
+    this.#setFact(
+      "Needs",
+      Object.entries(job.resources)
+        .map(([kind, amount]) => `${formatAmount(amount)} ${kind}`)
+        .join(", "),
+    );
     this.#setFact("Arrived", describeAge(job.arrived, time));
     this.#setFact("Ended", describeAge(job.ended, time));
     this.#setFact("Work on one server", job.size ? formatDuration(job.size) : "");
@@ -194,11 +215,4 @@ function createPanel(title, ...children) {
   const id = `job-${title.toLowerCase()}`;
   const head = element("div", { class: "panel-head" }, element("h2", { id }, title));
   return element("section", { class: "panel", "aria-labelledby": id }, head, ...children);
-}
-
-/** Fetch a job and show it; `root` gets the focus, because the page is another one now. */
-export async function openJob(service, name) {
-  const detail = new JobDetail(service, await api.job(name));
-  detail.open(byId("job"));
-  return detail;
 }

@@ -10,7 +10,12 @@ export class Failures {
     this.title = element("h2", { id: "job-failures" });
     this.list = element("div", {});
     const head = element("div", { class: "panel-head" }, this.title);
-    this.node = element("section", { class: "panel", "aria-labelledby": "job-failures" }, head, this.list);
+    this.node = element(
+      "section",
+      { class: "panel", "aria-labelledby": "job-failures" },
+      head,
+      this.list,
+    );
   }
 
   /** Show failures. Those that are shown already are left alone, because they may be unfolded. */
@@ -37,6 +42,10 @@ function createFailure({ item, value, attempts, error, traceback }) {
     "details",
     { class: "failure" },
     summary,
-    element("pre", { class: "log", tabindex: 0, "aria-label": `Traceback of ${name}` }, traceback || error),
+    element(
+      "pre",
+      { class: "log", tabindex: 0, "aria-label": `Traceback of ${name}` },
+      traceback || error,
+    ),
   );
 }

@@ -115,7 +115,10 @@ export class JobList {
     }
     this.#rows = rows;
     this.#shown = [...rows.values()];
-    setChildren(this.body, this.#shown.map((row) => row.node));
+    setChildren(
+      this.body,
+      this.#shown.map((row) => row.node),
+    );
     const first = (Number(this.view.page) - 1) * PAGE;
     const last = first + jobs.length;
     this.table.hidden = jobs.length === 0;
@@ -148,7 +151,9 @@ export class JobList {
       byId("state-filter").append(chip);
     }
     byId("order").append(
-      ...ORDERS.map(([sort, order, text]) => element("option", { value: `${sort} ${order}` }, text)),
+      ...ORDERS.map(([sort, order, text]) =>
+        element("option", { value: `${sort} ${order}` }, text),
+      ),
     );
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("group-filter").addEventListener("change", (event) =>
@@ -168,12 +173,14 @@ export class JobList {
 
   #showFilters() {
     const { state, group, search, sort, order } = this.view;
-    for (const [value, { chip }] of this.#chips) setAttribute(chip, "aria-pressed", value === state);
+    for (const [value, { chip }] of this.#chips)
+      setAttribute(chip, "aria-pressed", value === state);
     byId("group-filter").value = group;
     if (byId("search").value.trim() !== search) byId("search").value = search;
     byId("order").value = `${sort} ${order}`;
     COLUMNS.forEach((column, place) => {
-      const direction = column.sort === sort ? { asc: "ascending", desc: "descending" }[order] : null;
+      const direction =
+        column.sort === sort ? { asc: "ascending", desc: "descending" }[order] : null;
       setAttribute(this.heads[place], "aria-sort", direction);
     });
   }

@@ -61,7 +61,10 @@ export function createProgress(job) {
     if (isKnown) bar.value = current.progress;
     setAttribute(bar, "class", `is-${current.state}`);
     const failed = current.failed ? `, ${current.failed} failed` : "";
-    setText(text, current.items === null || isSingle ? "" : `${current.done}/${current.items}${failed}`);
+    setText(
+      text,
+      current.items === null || isSingle ? "" : `${current.done}/${current.items}${failed}`,
+    );
   };
   update(job);
   return { node: element("div", { class: "progress" }, bar, text), update };
@@ -122,7 +125,9 @@ export class JobRow {
     const { time } = this.service;
     setText(this.cells.time, describeTime(this.job, time));
     setText(this.cells.left, describeLeft(this.job, time - this.updated));
-    const colour = hasColour(this.job.name) ? `swatch ${colourOf(this.job.name)}` : "swatch is-none";
+    const colour = hasColour(this.job.name)
+      ? `swatch ${colourOf(this.job.name)}`
+      : "swatch is-none";
     setAttribute(this.swatch, "class", colour);
   }
 
@@ -136,7 +141,10 @@ export class JobRow {
 
   #offer(names) {
     for (const name of names) this.buttons[name] ??= createButton(name, () => this.job);
-    setChildren(this.cells.actions, names.map((name) => this.buttons[name]));
+    setChildren(
+      this.cells.actions,
+      names.map((name) => this.buttons[name]),
+    );
   }
 
   #cell(role, className, ...children) {

@@ -10,7 +10,7 @@ import { Connection } from "./events.js";
 import { formatCount } from "./format.js";
 import { Groups } from "./groups.js";
 import { perform } from "./job_actions.js";
-import { openJob } from "./job_detail.js";
+import { JobDetail } from "./job_detail.js";
 import { JobList } from "./job_list.js";
 import { Announcer, showError } from "./notices.js";
 import { Service } from "./service.js";
@@ -42,16 +42,20 @@ async function route() {
   const { hash } = location;
   detail?.close();
   detail = null;
-  if (hash.startsWith("#/jobs/")) await showJob(decodeURIComponent(hash.slice("#/jobs/".length)));
+  if (hash.startsWith("#/jobs/")) await showJob(hash.slice("#/jobs/".length));
   else await showOverview(hash.startsWith("#/?") ? hash.slice(3) : "");
 }
 
-async function showJob(name) {
+async function showJob(encodedName) {
+  const { hash } = location;
   show("job");
   byId("job").replaceChildren();
   try {
-    detail = await openJob(service, name);
-    document.title = `${name} · hesrpt`;
+    const job = await api.job(decodeURIComponent(encodedName));
+    if (location.hash !== hash) return; // somebody went on to another page meanwhile
+    detail = new JobDetail(service, job);
+    detail.open(byId("job"));
+    document.title = `${job.name} · hesrpt`;
     detail.title.focus({ preventScroll: true });
     scrollTo(0, 0);
   } catch (error) {
@@ -76,7 +80,11 @@ function show(id) {
 function describeService() {
   const { servers } = service;
   if (servers === null) return;
-  const words = [formatCount(servers.servers, "server"), `policy ${titleOf(servers.policy)}`, `engine ${servers.engine}`];
+  const words = [
+    formatCount(servers.servers, "server"),
+    `policy ${titleOf(servers.policy)}`,
+    `engine ${servers.engine}`,
+  ];
   if (servers.stopping) words.push("stopping, takes no more jobs");
   setText(byId("about-service"), words.join(" · "));
   setText(byId("footer"), `hesrpt ${servers.version}`);
@@ -146,7 +154,10 @@ connection.addEventListener("change", ({ detail: change }) => {
   isScheduleStale = true;
   areGroupsStale ||= change.jobs.some((job) => job.group);
   if (detail === null) list.apply(change);
-  else if (!detail.apply(change)) location.hash = "#/";
+  else if (!detail.apply(change)) {
+    showError(new Error(`${detail.job.name} was removed.`));
+    location.hash = "#/";
+  }
 });
 
 connection.addEventListener("lost", ({ detail: { wait } }) => {
@@ -172,7 +183,9 @@ connection.addEventListener("refused", () => {
   byId("token").focus();
 });
 
-byId("banner").querySelector("button").addEventListener("click", () => connection.retry());
+byId("banner")
+  .querySelector("button")
+  .addEventListener("click", () => connection.retry());
 
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -196,7 +209,10 @@ byId("pause-all").addEventListener("click", async () => {
   };
   if (!isPaused && !(await confirm(question))) return;
   const verb = isPaused ? "Resumed" : "Paused";
-  await perform(() => api.changeAll({ paused: !isPaused }), ({ jobs }) => `${verb} ${formatCount(jobs.length, "job")}.`);
+  await perform(
+    () => api.changeAll({ paused: !isPaused }),
+    ({ jobs }) => `${verb} ${formatCount(jobs.length, "job")}.`,
+  );
 });
 
 prepareAddJob([byId("open-add-job"), byId("welcome-add-job")]);

@@ -29,7 +29,11 @@ function add(id, text) {
   const close = () => notice.remove();
   notice.append(
     element("p", {}, text),
-    element("button", { type: "button", class: "icon", "aria-label": "Dismiss", click: close }, "×"),
+    element(
+      "button",
+      { type: "button", class: "icon", "aria-label": "Dismiss", click: close },
+      "×",
+    ),
   );
   byId(id).append(notice);
   return notice;

@@ -19,7 +19,12 @@ export class Tiles {
     this.#set("done", "done", COUNT(counts.done ?? 0));
     this.#set("failed", "failed", counts.failed ? COUNT(counts.failed) : "");
     for (const [kind, { total, free }] of Object.entries(servers.resources ?? {})) {
-      this.#set(`resource-${kind}`, `${kind} held`, formatAmount(total - free), `of ${formatAmount(total)}`);
+      this.#set(
+        `resource-${kind}`,
+        `${kind} held`,
+        formatAmount(total - free),
+        `of ${formatAmount(total)}`,
+      );
     }
     const mean = schedule?.mean_flow_time ?? null;
     this.#set("mean", "mean flow time", mean === null ? "" : formatDuration(mean));
@@ -30,7 +35,10 @@ export class Tiles {
 
   #set(key, title, value, detail = "") {
     if (!this.#tiles.has(key)) {
-      const parts = { value: element("span", { class: "value" }), detail: element("span", { class: "soft" }) };
+      const parts = {
+        value: element("span", { class: "value" }),
+        detail: element("span", { class: "soft" }),
+      };
       const node = element("div", { class: "tile" });
       node.append(element("dt", {}, title), element("dd", {}, parts.value, " ", parts.detail));
       this.#tiles.set(key, { ...parts, node });
