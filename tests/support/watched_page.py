@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
+_PATIENCE = 60_000  # milliseconds; the machine may be busy
+expect.set_options(timeout=_PATIENCE)
 # What Chromium logs about requests that fail: the page says that in its own words.
 _REFUSED = re.compile(r"Failed to load resource: .*(status of (\d+)|ERR_CONNECTION|ERR_INCOMPLETE)")
 
@@ -51,7 +53,7 @@ def open_page(
         color_scheme=scheme,
         has_touch=size[0] < 600,
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(_PATIENCE)
     page = context.new_page()
     seen = Observations(address, may_refuse=may_refuse)
     page.on("console", seen.hear)

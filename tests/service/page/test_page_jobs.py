@@ -43,7 +43,7 @@ def get_state(page: Page) -> Locator:
 def expect_text(where: Locator, text: str | re.Pattern[str]) -> None:
     from playwright.sync_api import expect
 
-    expect(where).to_have_text(text, timeout=20_000)
+    expect(where).to_have_text(text)
 
 
 def cancel(service: RunningService, name: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.browser import require_browser
 from support.page_checks import FIND_PALE_TEXT, FIND_SMALL_PARTS
 from support.paths import ROOT
 from support.running_service import RunningService
@@ -79,6 +80,18 @@ def test_everything_fits_on_a_phone_and_can_be_read(
             assert width <= PHONE[0], view
             assert page.evaluate(FIND_SMALL_PARTS) == [], view
             assert page.evaluate(FIND_PALE_TEXT) == [], view
+
+
+def test_without_a_browser_tests_are_skipped_but_fail_in_ci(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="Chromium is not installed"):
+        require_browser()
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="Chromium is not installed"):
+        require_browser()
 
 
 def test_checks_of_what_can_be_read_find_problems(browser: Browser) -> None:
