@@ -130,7 +130,10 @@ def test_web_sockets_are_closed(served: ServedQueue) -> None:
     async def receive() -> Message:
         return {"type": "websocket.connect"}
 
-    asyncio.run(served.app({"type": "websocket", "path": "/api/v1/events"}, receive, send))
+    async def connect() -> None:
+        await served.app({"type": "websocket", "path": "/api/v1/events"}, receive, send)
+
+    asyncio.run(connect())
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 

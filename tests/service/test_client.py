@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.served_queue import READER, URL, AppTransport, ServedQueue, serve_queue
@@ -15,7 +16,8 @@ from hesrpt.service.connection import ServiceError, UnreachableError
 
 def test_functions_run_on_the_service(served: ServedQueue) -> None:
     factor = 3
-    job = served.client.map(lambda x: x * factor, [1, "a", [2]], name="triple")
+    items: list[Any] = [1, "a", [2]]
+    job = served.client.map(lambda x: x * factor, items, name="triple")
     assert job.results(60) == [3, "aaa", [2, 2, 2]]
     assert (job.state, job.info.command) == ("done", None)
     many = served.client.map(abs, range(-2500, 0))
