@@ -38,7 +38,7 @@ def weight(
     *arguments, value = jobs or [""]
     if not is_number(value):
         raise InputError(f"WEIGHT must be a number greater than 0, got {value!r}")
-    number = check_positive("weight", float(value))
+    number = check_positive("WEIGHT", float(value))
     change_jobs(
         run, "weight", arguments, all_jobs=all_jobs, group=group, as_json=as_json, weight=number
     )
