@@ -39,7 +39,7 @@ def busy_service(service: RunningService) -> RunningService:
         group="a-group-with-a-long-name",
     )
     service.add(command="sleep 600", name="stopped")
-    service.request("PATCH", "jobs/stopped", {"paused": True})
+    service.client.pause("stopped")
     service.add(command="echo later", name="later", after=["stopped"])
     return service
 
@@ -172,14 +172,14 @@ def test_five_thousand_jobs_are_shown_in_pages(browser: Browser, tmp_path: Path)
     from playwright.sync_api import expect
     from support.watched_page import open_page
 
-    with RunningService(tmp_path, "--servers", "1") as service:
+    with RunningService(tmp_path, servers=1) as service:
         service.add(command="sleep 600", name="gate")
-        service.request("PATCH", "jobs/gate", {"paused": True})
+        service.client.pause("gate")
         jobs = [
             {"command": "true", "name": f"job-{n:04}", "after": ["gate"], "group": f"g{n % 3}"}
             for n in range(JOBS)
         ]
-        service.request("POST", "jobs", {"jobs": jobs})
+        service.client.submit(jobs)
         with open_page(browser, service.address, service.token) as page:
             expect(page.get_by_text(f"1–25 of {JOBS + 1:,} jobs")).to_be_visible()
             rows = page.get_by_role("table", name="Jobs").locator("tbody tr")
