@@ -33,7 +33,7 @@ def test_the_commands_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.Monke
         )
         assert done.returncode == 0, done.stderr + done.stdout
         assert "squares: done\nlines: done\nreport: done\n" in done.stdout
-        assert "3 squared is 9" in done.stdout
+        assert "item 2 ('3')\n9\n" in done.stdout
         example = find_block("python", "hesrpt.Client")
         printed = subprocess.run(
             [sys.executable, "-c", example], capture_output=True, text=True, check=True
