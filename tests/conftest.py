@@ -7,13 +7,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from support.browser import open_browser
 from support.paths import EXAMPLES
+from support.running_service import RunningService
 
 from hesrpt.traces import Trace, read_trace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Settings of the terminal, of a CI service or of other tools would change what commands print, how
 # figures are drawn and which Ray cluster is used. Remove them before any test reads them.
@@ -110,3 +115,17 @@ def start_cluster(ray_directory: Path) -> Iterator[Callable[[int], Any]]:
 def ray_address(start_cluster: Callable[[int], Any]) -> str:
     """Return the address of a cluster with one node of four CPUs."""
     return str(start_cluster(4).address)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start a browser for the tests of a file."""
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """Start a service with two servers for the tests of a file; not before a browser was found."""
+    with RunningService(tmp_path_factory.mktemp("service"), "--servers", "2") as service:
+        yield service

@@ -12,6 +12,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.service.job_queue import JobQueue, KnownJob
@@ -239,6 +240,9 @@ def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> N
         case "name":
             jobs.sort(key=lambda job: get_spec(job).name, reverse=query.descending)
         case "state":
+            # Of the jobs that have ended, the latest come first: those are looked at.
+            ended = [job for job in jobs if get_state(job) in ENDED]
+            jobs[:] = [job for job in jobs if get_state(job) not in ENDED] + ended[::-1]
             jobs.sort(key=lambda job: STATES.index(get_state(job)), reverse=query.descending)
         case "eta":
             never = float("-inf" if query.descending else "inf")
