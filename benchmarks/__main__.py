@@ -18,6 +18,7 @@ from benchmarks import (
     arrivals,
     bound_quality,
     cold_start,
+    dask_overhead,
     item_throughput,
     job_queues,
     mixed_simulation,
@@ -72,6 +73,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "service": service_overhead.measure_overhead,
     "service-load": service_overhead.measure_load,
     "job-queues": job_queues.compare_queues,
+    "dask": dask_overhead.measure_throughput,
+    "dask-sharing": dask_overhead.compare_flow_times,
     "replays": trace_replay.measure_replays,
     "reading": trace_replay.measure_reading,
 }

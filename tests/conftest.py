@@ -129,3 +129,14 @@ def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """Start a service with two servers for the tests of a file; not before a browser was found."""
     with RunningService(tmp_path_factory.mktemp("service")) as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def dask_address() -> Iterator[str]:
+    """Return the address of a Dask cluster with two workers of two threads."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster.scheduler_address

@@ -23,11 +23,13 @@ from hesrpt.runtime.engines.engine import (
 from hesrpt.runtime.engines.registry import ENGINES, create_engine, list_engines, load_engine
 
 if TYPE_CHECKING:
+    from hesrpt.runtime.engines.dask.dask_engine import DaskEngine
     from hesrpt.runtime.engines.local import LocalEngine
     from hesrpt.runtime.engines.ray.ray_engine import RayEngine
 
 __all__ = [
     "CommandTask",
+    "DaskEngine",
     "Engine",
     "FinishedItems",
     "LocalEngine",

@@ -97,6 +97,7 @@ def test_mistakes_list_the_jobs(tmp_path: Path, pool: Pool) -> None:
         (["cancel", "s", "big", "--all"], "--all means all jobs: leave out their names"),
         (["weight", "s", "big"], "WEIGHT must be a number greater than 0, got 'big'"),
         (["weight", "s", "big", "0"], "WEIGHT must be greater than 0, got 0"),
+        (["weight", "s", "big", "-1", "--json"], "WEIGHT must be greater than 0, got -1"),
         (["pause", "none", "big"], "none: does not exist; a state directory was expected"),
     ):
         assert_refused(call(*arguments, cwd=tmp_path), message)

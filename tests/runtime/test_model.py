@@ -93,16 +93,34 @@ class RuntimeMachine(ComparedRun):
         retries=st.sampled_from([0, 0, 1, 2]),
         on_error=st.sampled_from(["raise", "keep"]),
         resize=st.sampled_from([None, None, "restart", "affinity", "never"]),
+        needs_gpu=st.booleans(),
+        is_ordered=st.booleans(),
     )
     def add_commands(
-        self, counts: list[int], retries: int, on_error: OnError, resize: Resizing | None
+        self,
+        counts: list[int],
+        retries: int,
+        on_error: OnError,
+        resize: Resizing | None,
+        needs_gpu: bool,
+        is_ordered: bool,
     ) -> None:
         requests = [
-            Request(f"c{n}", tuple(range(count)), retries, on_error, is_command=True)
+            Request(
+                f"c{n}",
+                tuple(range(count)),
+                retries,
+                on_error,
+                is_command=True,
+                needs_gpu=needs_gpu,
+                after=(f"c{n - 1}",) if is_ordered and n > 0 else (),
+            )
             for n, count in enumerate(counts)
         ]
         if resize is not None:
-            wide = Request("wide", (0,), retries, on_error, resize=resize, is_command=True)
+            wide = Request(
+                "wide", (0,), retries, on_error, resize=resize, is_command=True, needs_gpu=needs_gpu
+            )
             requests.append(wide)
         requests = [
             replace(request, serial=self.serial + n) for n, request in enumerate(requests, start=1)

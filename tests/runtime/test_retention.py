@@ -86,7 +86,7 @@ def test_old_jobs_are_removed_with_their_results_and_output(tmp_path: Path) -> N
         waits = pool.map(is_there, [str(gate)], name="runs", after=[first])
         pool.map(make, [LARGE], name="new").wait()
         _wait_until(lambda: [job.name for job in pool.jobs] == ["first", "runs", "new"])
-        _wait_until(lambda: _list_numbers(state / "logs") == [2, 4])
+        _wait_until(lambda: 1 not in _list_numbers(state / "logs"))
         again = pool.map(make, [1], name="old")  # its name is free
         assert again.name == "old"
         assert first.results() == [b"\0"]  # somebody waits for it

@@ -70,17 +70,48 @@ class ComparedRun(ModelledRun):
                     assert job.handle.state == (running if held.get(name) else waiting)
 
     @invariant()
+    def jobs_start_after_their_predecessors(self) -> None:
+        if self.is_alive:
+            jobs = {job.name: job for job in self.pool.jobs}
+            for name, _ in self.engine.running:
+                for other in jobs[name]._live.spec.after:
+                    # A job that has been retried has ended before.
+                    assert other not in jobs or jobs[other].has_ended or self._was_retried(other)
+
+    def _was_retried(self, name: str) -> bool:
+        return self.pool._driver.jobs[name].spec.retried > 0
+
+    @invariant()
+    def no_gpu_is_given_to_two_jobs(self) -> None:
+        if self.is_alive:
+            owners: dict[str, str] = {}
+            for (name, _), running in self.engine.running.items():
+                gpu = running.task.variables["CUDA_VISIBLE_DEVICES"]
+                if self.pool._driver.jobs[name].spec.resources:
+                    assert gpu in ("0", "1")
+                    assert owners.setdefault(gpu, name) == name
+                else:
+                    assert gpu == ""
+
+    @invariant()
     def nothing_waits_while_servers_are_free(self) -> None:
-        if not self.is_alive or any(job.request.resize for job in self.jobs.values()):
+        if not self.is_alive or any(
+            job.request.resize or job.request.needs_gpu for job in self.jobs.values()
+        ):
             return
         held = self.pool.snapshot().held
         if sum(held.values()) >= self.servers:
             return
         for job in self.jobs.values():
-            if job.end is None and job.name not in self.paused:
+            if job.end is None and job.name not in self.paused and not self._has_to_wait(job):
                 running = sum(name == job.name for name, _ in self.engine.running)
                 startable = len(job.unfinished) - running
                 assert startable <= 0, f"{startable} items of {job.name!r} wait for no reason"
+
+    def _has_to_wait(self, job: ModelJob) -> bool:
+        jobs = {each.name: each for each in self.pool.jobs}
+        after = job.handle._live.spec.after
+        return any(name in jobs and not jobs[name].has_ended for name in after)
 
     @invariant()
     def journal_agrees_with_memory(self) -> None:

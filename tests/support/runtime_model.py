@@ -43,6 +43,8 @@ class Request:
     is_command: bool = False
     tag: str = ""  # identifies a submission
     serial: int = 0  # identifies the request, whatever changes
+    needs_gpu: bool = False  # whether each item needs one
+    after: tuple[str, ...] = ()  # the jobs that must have ended, well or not
 
     def create_spec(self) -> JobSpec:
         """Return the job of a command."""
@@ -57,6 +59,9 @@ class Request:
             resize=self.resize,
             restart_cost=2.0,
             command=template,
+            resources={"gpu": 1.0} if self.needs_gpu else {},
+            after=self.after,
+            after_failure="release",
         )
 
 

@@ -77,6 +77,9 @@ class SteppedEngine(FakeEngine):
         self._may_step = False
         self._outcomes: list[Outcome] = []
 
+    def resource_totals(self) -> Mapping[str, float]:
+        return {"gpu": 2.0}
+
     # --- called by the test ---------------------------------------------------------------------
 
     def step(self, outcomes: Sequence[Outcome] = (), seconds: float = 0.0) -> None:
@@ -151,11 +154,12 @@ class SteppedEngine(FakeEngine):
         with self.changed:
             self.is_woken = True
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome]:
         with self.changed:
             self.is_closed = True
             self.running.clear()
             self.changed.notify_all()
+        return []
 
 
 class GuidedItems:

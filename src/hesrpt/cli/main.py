@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,7 @@ from hesrpt.cli.weight import weight
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
+from hesrpt.validation import is_number
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, simulate, compare, whatif, paper),
@@ -55,6 +57,24 @@ def _join_lines(function: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
+def _mark_negative_numbers(arguments: list[str]) -> list[str]:
+    """Keep negative numbers from being taken for options, unless they follow an option.
+
+    >>> _mark_negative_numbers(["DIR", "job", "-1", "--json"])
+    ['DIR', 'job', '--json', '--', '-1']
+    """
+    pairs = list(pairwise(["", *arguments]))
+    numbers = [each for before, each in pairs if before[:1] != "-" and _is_negative(each)]
+    if not numbers or "--" in arguments:
+        return arguments
+    others = [each for before, each in pairs if before[:1] == "-" or not _is_negative(each)]
+    return [*others, "--", *numbers]
+
+
+def _is_negative(text: str) -> bool:
+    return text[:1] == "-" and is_number(text)
+
+
 class _Group(TyperGroup):
     """The program, with a help that shows flags without a type."""
 
@@ -67,6 +87,9 @@ class _Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _hide_types_of_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _mark_negative_numbers(args))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         # Typer writes required arguments as {JOBS.CSV}.

@@ -13,11 +13,13 @@ from typing import NamedTuple
 from hesrpt.display.escaping import escape
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
+    Admit,
     CapacityChanged,
     Command,
     Drop,
     Event,
     Finish,
+    GroupChanged,
     ItemFailed,
     ItemFinished,
     ItemLost,
@@ -123,6 +125,12 @@ class _DecisionLog:
                 text = f"{format_count(event.servers, 'server')} instead of {self._before.servers}"
                 _LOG.info("%s", text)
                 self._reasons[_Reason(text, text)] = []
+            case GroupChanged():
+                group = event.group
+                text = f"group {event.name}: weight {group.weight:g}"
+                text += ", paused" if group.is_paused else ""
+                _LOG.info("%s", escape(text))
+                self._reasons[_Reason(text, text)] = []
             case JobPaused() | JobContinued():
                 is_paused = isinstance(event, JobPaused)
                 known = self._before.jobs.get(event.job)
@@ -159,6 +167,9 @@ class _DecisionLog:
 
     def tell_command(self, command: Command) -> None:
         """Log the end of a job, or that it goes on."""
+        if isinstance(command, Admit):
+            self._tell(command.job, "waits for no other job any more")
+            self._add_reason(_ARRIVED, command.job)
         if isinstance(command, Reopen):
             self._tell(command.job, "its failed items run again")
             self._add_reason(_RETRIED, command.job)

@@ -44,11 +44,13 @@ class DecisionRunner:
         memory: RunMemory,
         publication: Publication,
         open_source: Callable[[LiveJob], None],
-        prepare_hook: Callable[[LiveJob, CallHook], None],
+        prepare_hook: Callable[[LiveJob, CallHook, float], None],
     ) -> None:
         self._open_source, self._prepare_hook = open_source, prepare_hook
         self._core, self._engine, self._jobs, self._recorder = core, engine, jobs, recorder
         self._attempts, self._memory, self._publication = attempts, memory, publication
+        self._finishing: dict[LiveJob, Finish] = {}  # whose stopped items are not gone yet
+        self._hooks: dict[LiveJob, list[CallHook]] = {}  # of jobs that are about to end
 
     def carry_out(self, command: Command, now: float) -> None:
         """Carry out a command."""
@@ -76,10 +78,32 @@ class DecisionRunner:
             case Reopen():
                 self._reopen(job, now)
             case CallHook():
-                if job.choose_end(now, command.error) == now:  # else, it was called then
-                    self._prepare_hook(job, command)
+                self._hooks.setdefault(job, []).append(command)
+                if job not in self._finishing:
+                    self._call_hooks(job, now)
             case Finish():
-                self._finish(job, command.error, now)
+                self._finishing[job] = command
+                self.finish_jobs(now)
+
+    def is_finishing(self, job: LiveJob) -> bool:
+        """Return whether the end of a job was decided, but waits for items that were stopped."""
+        return job in self._finishing
+
+    def finish_jobs(self, now: float) -> None:
+        """End the jobs whose end was decided, and of which nothing runs any more.
+
+        Until then, stopped items may turn out to be done.
+        """
+        gone = [job for job in self._finishing if not self._engine.is_stopping(job.name)]
+        for job in gone:
+            self._finish(job, self._finishing.pop(job).error, now)
+            self._call_hooks(job, now)
+
+    def _call_hooks(self, job: LiveJob, now: float) -> None:
+        """Do what is to be done because a job has ended, unless it had ended like this before."""
+        for command in self._hooks.pop(job, ()):
+            if job.choose_end(now, command.error) == now:
+                self._prepare_hook(job, command, now)
 
     def _reserve(
         self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
@@ -108,6 +132,8 @@ class DecisionRunner:
         job.completions.remove_failed(job.failures)
         job.failures.clear()
         job.reopen()
+        self._finishing.pop(job, None)
+        self._hooks.pop(job, None)
         self._publication.remove_end(job)
         job.spec = replace(job.spec, retried=job.spec.retried + 1)
         self._recorder.update_job(job.to_record())

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from hesrpt.errors import InputError, StateError
@@ -20,7 +20,7 @@ from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimat
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.decisions.retention import Retention
-from hesrpt.runtime.engines.engine import Engine
+from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.handles.callback_thread import CallbackThread
 from hesrpt.runtime.handles.watches import Watch, Watches
 from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
@@ -313,9 +313,12 @@ class Driver:
                 if self.journal is not None:
                     at_end.callback(self.journal.close)
                 at_end.callback(self._run.close_hooks)
-                at_end.callback(self.engine.close)
-                while not self._has_to_end():
-                    self._step()
+                try:
+                    while not self._has_to_end():
+                        self._step()
+                finally:
+                    outcomes = self.engine.close()
+                self._record_last(outcomes)
             self._end_jobs()
         except BaseException as error:
             with self.condition:
@@ -343,6 +346,15 @@ class Driver:
                 else:
                     self.cancel(job)
         return not any(isinstance(job.source, CallSource) for job in active)
+
+    def _record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
+        """Record what was done when the engine was closed, unless that is no longer possible."""
+        with self.condition:
+            self._run.record_last(outcomes)
+        with suppress(StateError):  # these items run again if the run is resumed
+            self._run.flush()
+            with self.condition:
+                self._run.publish(outcomes)
 
     def _end_jobs(self) -> None:
         """Cancel the jobs that have not ended."""

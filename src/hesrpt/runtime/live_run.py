@@ -1,24 +1,21 @@
 """A run while it happens: turns outcomes and messages into events for the core.
 
 The core decides what to do, :mod:`~hesrpt.runtime.decision_runner` does it, and the driver says
-when: there are no threads here.
+when: nothing here waits for another thread.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
 
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
 from hesrpt.runtime.decision_runner import DecisionRunner
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
-    CallHook,
     CapacityChanged,
     Command,
     Event,
@@ -42,7 +39,6 @@ from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, wri
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
-from hesrpt.runtime.hook_runner import HookRunner
 from hesrpt.runtime.job_state import get_job_state
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.messages import (
@@ -59,6 +55,7 @@ from hesrpt.runtime.messages import (
 from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
+from hesrpt.runtime.run_hooks import RunHooks
 from hesrpt.runtime.run_memory import RunMemory
 from hesrpt.runtime.steering import RequestReceived, check_pausable, obey, obey_for_group
 from hesrpt.runtime.storage.journal import Journal
@@ -116,6 +113,7 @@ class LiveRun:
         self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
+        self._hooks = RunHooks(self.recorder, self.jobs)
         self._runner = DecisionRunner(
             core,
             engine,
@@ -125,15 +123,8 @@ class LiveRun:
             self._memory,
             self._publication,
             self._open_source,
-            self._prepare_hook,
+            self._hooks.prepare,
         )
-        self._called_hooks: deque[HookCall] = deque()  # what became of them is not recorded yet
-        self._hooks = HookRunner(self._called_hooks.append)
-        self._last_hook = 0
-        self._hook_calls: list[HookCall] = []  # to be made when they are in the journal
-        if journal is not None:
-            self._last_hook = journal.hooks.read_last_number()
-            self._hook_calls += [call for call in journal.hooks.read() if call.is_pending]
         self.recorder.record_servers(self.now, core.servers)
         self.groups = read_groups(None if journal is None else journal.get_value("groups"))
         core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
@@ -174,13 +165,14 @@ class LiveRun:
     ) -> None:
         """React to what has happened, and record it; then answer requests of other processes."""
         before = note_decisions(self.core)
-        self._record_hooks()
+        self._hooks.record()
         now = self.now
         events: list[Event] = [self._handle_outcome(outcome, now) for outcome in outcomes]
         for message in messages:
             events += self._handle_message(message)
         events += self._check_capacity()
         commands = self._carry_out(self.core.apply(*events))
+        self._runner.finish_jobs(self.now)
         for received in requests:  # by now, the core knows which jobs have arrived and ended
             asked, request = received
             changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
@@ -193,7 +185,7 @@ class LiveRun:
         self._attempts.record(self.now)
         self._memory.record_calibration()
         self._warner.warn(self.core, self.engine.now())
-        if self.engine.max_capacity() > self.core.servers:
+        if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
         held = {}
         for job in self.core.take_changed():
@@ -240,15 +232,12 @@ class LiveRun:
 
         Returns the jobs that have changed.
         """
-        calls, self._hook_calls = self._hook_calls, []
-        for call in calls:
-            self._hooks.put(call)
+        self._hooks.call()
         return self._publication.publish(self.jobs, outcomes)
 
     def close_hooks(self) -> None:
         """Call hooks for the last time, and record what became of them."""
         self._hooks.close()
-        self._record_hooks()
         with suppress(StateError):  # the next scheduler calls them again
             self.flush()
 
@@ -289,6 +278,13 @@ class LiveRun:
             released.append(number)
         self.recorder.forget_jobs(set(released))
         return released
+
+    def record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
+        """Record what was done when the engine was closed; nothing starts any more."""
+        self._carry_out(
+            self.core.apply(*(self._handle_outcome(each, self.now) for each in outcomes))
+        )
+        self._runner.finish_jobs(self.now)
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""
@@ -331,13 +327,16 @@ class LiveRun:
             contents = repeat(b"") if is_delivered else results
             self.recorder.add_finished_items(
                 map(
-                    FinishedItem,
-                    repeat(job.number),
-                    map(job.source.get_key, items),
-                    items,
-                    durations,
-                    repeat(now),
-                    contents,
+                    FinishedItem._make,
+                    zip(
+                        repeat(job.number),
+                        job.source.get_keys(items),
+                        items,
+                        durations,
+                        repeat(now),
+                        contents,
+                        strict=False,
+                    ),
                 )
             )
         else:
@@ -399,45 +398,6 @@ class LiveRun:
     def _open_source(self, job: LiveJob) -> None:
         job.source.open(SourceProgress(job, self._send))
 
-    def _prepare_hook(self, job: LiveJob, command: CallHook) -> None:
-        """Record what is to be done because a job has ended; it is done when that is written."""
-        self._last_hook += 1
-        flow_time = self.now - (job.arrived or 0.0)
-        template = job.spec.command
-        facts = {
-            "job": job.name,
-            "state": get_job_state(self.now, command.error),
-            "error": command.error,
-            "group": job.spec.group,
-            "items": job.items,
-            "done": job.done,
-            "failed": len(job.failures),
-            "flow_time": flow_time,
-            "number": job.number,
-        }
-        directory = None if self.journal is None else str(self.journal.directory.resolve())
-        call = HookCall(
-            number=self._last_hook,
-            job=job.number,
-            target=command.hook.target,
-            facts=facts,
-            directory=None if template is None else template.directory,
-            state_directory=directory,
-        )
-        self.recorder.record_hook(call)
-        self._hook_calls.append(call)
-
-    def _record_hooks(self) -> None:
-        """Record what became of hooks since the last time."""
-        while self._called_hooks:
-            call = self._called_hooks.popleft()
-            self.recorder.record_hook(call)
-            job = self.jobs.get(call.facts["job"])
-            if job is not None and job.number == call.job:
-                job.hook_errors.pop(call.target, None)
-                if call.error is not None:
-                    job.hook_errors[call.target] = call.error
-
     def _steer(self, job: LiveJob) -> list[Event]:
         """Record that a job was paused or resumed, or has another weight; return that as events."""
         if job.has_ended:
@@ -466,7 +426,8 @@ class LiveRun:
     def _retry(self, job: LiveJob) -> list[Event]:
         """Return the events that let failed items run again, or a job that was cancelled go on."""
         self.retries += 1
-        if self.core.can_retry(job.name) or job.source.is_closed:
+        is_ending = job.source.is_closed or self._runner.is_finishing(job)
+        if self.core.can_retry(job.name) or is_ending:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
         job.reopen()  # it failed or was cancelled in an earlier run
         job.failures.clear()

@@ -161,6 +161,11 @@ class Pool:
         """The number of servers; on a cluster that changes, the highest number so far."""
         return self._driver.recorder.peak_servers
 
+    @property
+    def resources(self) -> dict[str, tuple[float, float]]:
+        """Of each kind of resource besides servers, how much there is, and how much is free."""
+        return self._driver.core.stock.describe()
+
     # --- adding jobs --------------------------------------------------------------------------
 
     def map(

@@ -57,7 +57,7 @@ class Publication:
                 continue
             if isinstance(outcome, FinishedItems):
                 job.completions.add_done(outcome.items)
-            elif outcome.error is None and not outcome.is_lost:
+            elif outcome.is_done:
                 job.completions.add_done((outcome.item,))
             elif outcome.item in job.failures:
                 job.completions.add_failed(outcome.item)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.text import describe_value
+from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.job_queue import JobQueue, UnknownJobError
 from hesrpt.service.job_requests import read_object
@@ -30,7 +31,11 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
     def show_group(name: Name) -> Response:
         return answer(_describe(queue, name, _find(queue, name)))
 
-    @router.patch("/groups/{name}", summary="Pause, resume or weigh a group of jobs")
+    @router.patch(
+        "/groups/{name}",
+        summary="Pause, resume or weigh a group of jobs",
+        **api_examples.CHANGE_GROUP,
+    )
     async def change_group(name: Name, request: Request) -> Response:
         content = read_object(await request.body())
         unknown = [key for key in content if key not in ("paused", "weight")]

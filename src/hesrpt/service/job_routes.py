@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from hesrpt.errors import InputError
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.text import describe_value
+from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.item_views import MAX_TAIL, follow_logs, list_items, read_logs
 from hesrpt.service.job_queue import JobQueue
@@ -37,7 +38,7 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
 
-    @router.get("/jobs", summary="List jobs")
+    @router.get("/jobs", summary="List jobs", **api_examples.LIST_JOBS)
     def list_jobs(
         offset: Offset = 0,
         limit: Limit = 50,
@@ -58,7 +59,7 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
         )
         return answer(list_page(queue, query))
 
-    @router.post("/jobs", summary="Add jobs", status_code=201)
+    @router.post("/jobs", summary="Add jobs", status_code=201, **api_examples.ADD_JOBS)
     async def add_jobs(
         request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
     ) -> Response:
@@ -72,7 +73,7 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
 
         return await run_in_threadpool(add)
 
-    @router.patch("/jobs", summary="Pause or resume all jobs")
+    @router.patch("/jobs", summary="Pause or resume all jobs", **api_examples.CHANGE_ALL)
     async def change_all(request: Request) -> Response:
         content = read_object(await request.body())
         kind, _ = _read_change(content, only_pauses=True)
@@ -82,7 +83,7 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
 
         return await run_in_threadpool(change)
 
-    @router.get("/jobs/{name}/items", summary="List the items of a job")
+    @router.get("/jobs/{name}/items", summary="List the items of a job", **api_examples.SHOW_ITEMS)
     def show_items(name: Name, offset: Offset = 0, limit: Limit = 100) -> Response:
         return answer(list_items(queue, queue.find_job(name), offset, limit))
 
@@ -99,17 +100,19 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
         content = await run_in_threadpool(read_logs, queue, name, item, tail)
         return Response(content, media_type="text/plain; charset=utf-8")
 
-    @router.get("/jobs/{name}", summary="Show a job")
+    @router.get("/jobs/{name}", summary="Show a job", **api_examples.SHOW_JOB)
     def show_job(name: Name) -> Response:
         job = queue.find_job(name)
         return answer(JobDescriber(queue).describe_fully(job, list_failures(queue, job)))
 
-    @router.patch("/jobs/{name}", summary="Pause, resume, retry or weigh a job")
+    @router.patch(
+        "/jobs/{name}", summary="Pause, resume, retry or weigh a job", **api_examples.CHANGE_JOB
+    )
     async def change_job(name: Name, request: Request) -> Response:
         kind, weight = _read_change(read_object(await request.body()))
         return await run_in_threadpool(_change, queue, name, kind, weight)
 
-    @router.delete("/jobs/{name}", summary="Cancel a job")
+    @router.delete("/jobs/{name}", summary="Cancel a job", **api_examples.CANCEL_JOB)
     def cancel_job(name: Name) -> Response:
         return _change(queue, name, "cancel")
 

@@ -16,6 +16,7 @@ from hesrpt.runtime.decisions.events import (
     ItemFinished,
     ItemLost,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     ItemsRetried,
     JobArrived,
@@ -140,6 +141,19 @@ def test_command_goes_on_after_it_was_cancelled() -> None:
     assert core.handle(ItemsRetried(3, "a")) == [Reopen("a"), *starts("a", 3, 0)]
     core.handle(JobCancelled(4, "a"), ItemFinished(4, "a", 3, 1.0), ItemFinished(4, "a", 0, 1.0))
     assert core.handle(ItemsRetried(5, "a")) == [Reopen("a"), Finish("a", None)]
+
+
+def test_items_that_were_done_before_they_could_be_stopped_do_not_run_again() -> None:
+    core = Core(2)
+    core.handle(JobArrived(0, bag("a", 6, 8, retries=0)))
+    assert core.handle(ItemFailed(1, "a", 0, "x"))[-2:] == [Stop("a", 1), Finish("a", "x")]
+    core.handle(ItemsFinished(1, "a", (1,), (1.0,)))  # while the job has ended
+    assert core.handle(ItemsRetried(2, "a")) == [Reopen("a"), *starts("a", 0, 2)]
+    core.handle(ItemFinished(3, "a", 2, 1.0))
+    assert core.handle(ItemFailed(4, "a", 0, "x"))[-2:] == [Stop("a", 3), Finish("a", "x")]
+    core.handle(ItemsRetried(5, "a"), ItemsFinished(5, "a", (3,), (1.0,)))  # while it is queued
+    assert set(core.jobs["a"].in_flight) == {0, 4}
+    assert core.jobs["a"].done_count == 3
 
 
 def test_cancelled_job_cannot_be_retried() -> None:

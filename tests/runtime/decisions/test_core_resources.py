@@ -28,6 +28,7 @@ from hesrpt.runtime.decisions.item_resources import (
     parse_resources,
     to_parts,
 )
+from hesrpt.runtime.job_spec import JobSpec
 
 GPU = {"gpu": 1.0}
 
@@ -126,9 +127,34 @@ def test_job_that_needs_two_gpus_is_not_kept_waiting_by_a_stream_of_others() -> 
     assert second < 60
 
 
+def test_job_of_unknown_size_does_not_wait_long_for_a_gpu() -> None:
+    core = Core(4, "equi", resources={"gpu": 1})
+    core.handle(JobArrived(0, bag("long", 500, 5000, resources=GPU)))
+    unknown = JobSpec(name="unknown", resize="never", max_servers=1, resources=GPU)
+    assert core.handle(JobArrived(1, unknown)) == []
+    for second in range(2, 50):
+        started = core.handle(ItemFinished(second, "long", second - 2, 1.0))
+        if started == [Start("unknown", 0, 1, gpus=(0,))]:
+            break
+        assert started == [Start("long", second - 1, gpus=(0,))]
+    assert second < 20
+
+
+def test_policy_decides_who_gets_a_gpu_first() -> None:
+    core = Core(4, "srpt", resources={"gpu": 1})
+    started = core.handle(
+        JobArrived(0, bag("large", 1, 50, resources=GPU)),
+        JobArrived(0, bag("small", 1, 5, resources=GPU)),
+        JobArrived(0, bag("middle", 1, 20, resources=GPU)),
+    )
+    assert started == [Start("small", 0, gpus=(0,))]
+    ended = core.handle(ItemFinished(5, "small", 0, 5.0))
+    assert ended == [Finish("small"), Start("middle", 0, gpus=(0,))]
+
+
 def test_long_queue_for_gpus_keeps_no_others_waiting() -> None:
     core = Core(4, "srpt", resources={"gpu": 1})
-    queue = [bag(f"gpu {n}", 1, 1 + n / 1000, resources=GPU) for n in range(300)]
+    queue = [bag(f"gpu {n}", 1, 40 + n / 1000, resources=GPU) for n in range(300)]
     core.handle(*(JobArrived(0, spec) for spec in queue))
     started = core.handle(*(JobArrived(1, bag(f"plain {n}", 1, 50)) for n in range(300)))
     assert [each.job for each in started if isinstance(each, Start)] == [

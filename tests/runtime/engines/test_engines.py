@@ -26,6 +26,8 @@ def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     engine: Engine
     if request.param == "ray":
         engine = create_engine("ray", 2, {"address": request.getfixturevalue("ray_address")})
+    elif request.param == "dask":
+        engine = create_engine("dask", 2, {"address": request.getfixturevalue("dask_address")})
     elif request.param == "local":
         engine = create_engine("local", 2)
     else:
@@ -36,13 +38,13 @@ def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         engine.close()
 
 
-@pytest.fixture(params=["fake", "local", "ray"])
+@pytest.fixture(params=["fake", "local", "ray", "dask"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine."""
     yield from start_engine(request)
 
 
-@pytest.fixture(params=["local", "ray"])
+@pytest.fixture(params=["local", "ray", "dask"])
 def real_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine with real processes."""
     yield from start_engine(request)

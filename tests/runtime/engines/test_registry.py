@@ -42,8 +42,9 @@ class SmallestEngine(Engine):
     def wake(self) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome]:
         self.outcomes.clear()
+        return []
 
 
 @pytest.fixture

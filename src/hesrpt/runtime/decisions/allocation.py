@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -37,6 +37,8 @@ _DEFAULT_ITEM_SECONDS = 1.0
 _MIN_REMAINING = 0.05
 # The assumed size of a command, in seconds on one server, before that of any command is known.
 _DEFAULT_COMMAND_SECONDS = 600.0
+# How long a job of unknown size waits for resources that others take, in seconds on one server.
+_PATIENCE_SECONDS = 10.0
 # With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly, and
 # policies, for which limited speedups are slow, do not know the most servers of a job: it gives up
 # those that it cannot use.
@@ -169,7 +171,10 @@ class Allocator:
                 job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
             work = self.estimate_remaining(job, time) - job.waited_work
             remaining[place] = max(work, 1e-9)
-            needs.append(_describe_need(job, is_overdue=work <= 0))
+            is_overdue = work <= 0 or (
+                bool(job.need) and not job.is_size_known and job.waited_work > _PATIENCE_SECONDS
+            )
+            needs.append(_describe_need(job, is_overdue=is_overdue))
 
         def ask(places: IntArray, servers: int) -> IntArray:
             asked = [jobs[place] for place in places.tolist()]
@@ -179,7 +184,8 @@ class Allocator:
         _set_planned(jobs, shares)
         if any(job.need for job in jobs):
             wanted = [job.planned for job in jobs]
-            while _limit_to_resources(jobs, needs, active):
+            ranks = self._rank(jobs, servers, time)
+            while _limit_to_resources(jobs, needs, active, ranks):
                 needs = [
                     _describe_need(job, is_overdue=need.is_overdue)
                     for job, need in zip(jobs, needs, strict=True)
@@ -188,6 +194,13 @@ class Allocator:
             for job, first in zip(jobs, wanted, strict=True):
                 if job.need and job.planned == 0:
                     job.denied = max(job.denied, first)  # it becomes overdue some time
+
+    def _rank(self, jobs: list[ActiveJob], servers: int, time: float) -> dict[ActiveJob, int]:
+        """Return the places of jobs in the order in which the policy serves them, or of arrival."""
+        mean_weight = self._mean_weight  # of all jobs
+        ordered = self.order(jobs, servers, time) or jobs
+        self._mean_weight = mean_weight
+        return {job: place for place, job in enumerate(ordered)}
 
     def _ask_policy(
         self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
@@ -284,7 +297,10 @@ def _set_planned(jobs: Sequence[ActiveJob], shares: Shares) -> None:
 
 
 def _limit_to_resources(
-    jobs: Sequence[ActiveJob], needs: Sequence[Need], active: Iterable[ActiveJob]
+    jobs: Sequence[ActiveJob],
+    needs: Sequence[Need],
+    active: Iterable[ActiveJob],
+    ranks: Mapping[ActiveJob, int],
 ) -> bool:
     """Limit jobs to what the resources allow of their plans; return whether some have too much."""
     stock = next(job.stock for job in jobs if job.need)
@@ -298,6 +314,7 @@ def _limit_to_resources(
         for job, need in zip(jobs, needs, strict=True)
         if job.need and (job.is_bag or not job.in_flight)
     ]
+    wanting.sort(key=lambda pair: ranks[pair[0]])
     wants = [
         Want(
             items=job.planned if job.is_bag else min(job.planned, 1),

@@ -58,6 +58,7 @@ from hesrpt.runtime.decisions.item_resources import ResourceStock
 from hesrpt.runtime.decisions.predecessors import Predecessors
 from hesrpt.runtime.decisions.retries import (
     describe_failed_items,
+    remove_queued_items,
     requeue_failed_items,
     set_aside,
     try_again,
@@ -281,12 +282,10 @@ class Core:
         match event:
             case ItemsRead() | ItemsExhausted():
                 self._apply_to_job(event, job, [])
-            case ItemFinished() if event.item in job.retry_queue:  # it could not be stopped
-                job.retry_queue.remove(event.item)
-                job.done_count += 1
+            case ItemFinished():
+                job.done_count += remove_queued_items(job, (event.item,))
             case ItemsFinished():
-                for item, seconds in zip(event.items, event.seconds, strict=True):
-                    self._apply_to_ended_job(ItemFinished(event.time, event.job, item, seconds))
+                job.done_count += remove_queued_items(job, event.items)
             case JobCancelled() if job.spec.command is None:
                 job.stopped_by = event.error
 
@@ -346,8 +345,8 @@ class Core:
         """Learn from items of one batch that are done; return whether a new plan is needed."""
         width_at_end, is_first = job.observed, not job.durations.counts
         batch = self._end_items(job, items, time)
-        if batch is None:
-            return False
+        if batch is None:  # they were done before they could be stopped, and the job goes on
+            return self._complete_items(job, remove_queued_items(job, items), commands)
         if job.is_bag:
             width = max(round((batch.width + width_at_end) / 2), 1)
             job.durations.add_all(width, seconds)

@@ -6,7 +6,8 @@ the smallest part of what was planned for it, if it fits.
 
 A job that needs much at once might wait for ever, while others take whatever becomes free. So a job
 that has waited as long as its work takes on the servers that were planned for it is *overdue*: one
-item of it is granted first, and what that needs is not granted to others.
+item of it is granted first, and what that needs is not granted to others. A job of unknown size is
+overdue after some seconds, so that its size can be learned.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Want:
 
 
 def grant_items(wants: Sequence[Want], available: Mapping[str, int]) -> list[int]:
-    """Return how many items of each job may run; jobs are listed in the order of their arrival.
+    """Return how many items of each job may run; jobs are listed as the policy serves them.
 
     >>> gpu = {"gpu": 1}
     >>> grant_items([Want(items=6, need=gpu), Want(items=2, need=gpu)], {"gpu": 4})

@@ -5,6 +5,9 @@ Plain functions of the core's jobs: they do no I/O.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.events import ItemFailed, ItemLost
 from hesrpt.units import format_count
@@ -56,3 +59,10 @@ def requeue_failed_items(job: ActiveJob) -> None:
         job.losses.pop(item, None)
     job.done_count -= len(job.failed_items)
     job.failed_items.clear()
+
+
+def remove_queued_items(job: ActiveJob, items: Sequence[int]) -> int:
+    """Do not run stopped items again that turn out to be done; return how many there were."""
+    done = set(items).intersection(job.retry_queue)
+    job.retry_queue = deque(item for item in job.retry_queue if item not in done)
+    return len(done)

@@ -16,7 +16,7 @@ class Attempt:
     job: str
     item: int
     task: Task
-    is_stopped: bool = False  # its outcome is not reported
+    is_stopped: bool = False  # reported only if it is done nevertheless
     is_suspended: bool = False  # it goes on, or starts, only when it is resumed
 
     @property

@@ -87,6 +87,11 @@ class CommandProcess:
         return self.task.holds_resources
 
     @property
+    def stopped_job(self) -> str | None:
+        """Its job, if it was stopped."""
+        return self.attempt.job if self.attempt.is_stopped else None
+
+    @property
     def deadline(self) -> float:
         """When the command exceeds its time limit, on the monotonic clock."""
         if self.is_ending or self.task.timeout is None or self.suspended_at is not None:

@@ -137,15 +137,6 @@ class PythonTasks(Mapping[int, Task]):
             holds_resources=task.holds_resources,
         )
 
-    def list_logs(self) -> tuple[str, ...] | None:
-        """Return the paths of the logs of all items, if they have logs."""
-        if self.logs is None:
-            return None
-        prefix, suffix = self.logs
-        if suffix is None:
-            return (prefix,)
-        return tuple([f"{prefix}{number}{suffix}" for number in self.numbers])
-
     def slice(self, start: int, stop: int) -> PythonTasks:
         """Return a part of the batch."""
         return self._copy(self.numbers[start:stop], self.arguments[start:stop])
@@ -221,6 +212,11 @@ class Outcome:
     is_lost: bool = False
     was_started: bool = True  # False for a lost item that certainly never ran
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the item ended without an error."""
+        return self.error is None and not self.is_lost
+
 
 class FinishedItems(NamedTuple):
     """Several items of a batch that have ended with results, in ascending order."""
@@ -247,6 +243,8 @@ class Engine(ABC):
     can_resize: bool = False
     #: Whether :meth:`suspend` can suspend a running command.
     can_suspend: bool = False
+    #: Whether :meth:`request_servers` may change the number of servers.
+    can_grow: bool = False
     #: Whether results can stay on the node that computed them.
     can_keep_results: bool = False
     #: Whether workers are replaced after a call of a function whose ``needs_new_worker`` is True.
@@ -306,10 +304,19 @@ class Engine(ABC):
 
     @abstractmethod
     def stop(self, job: str, item: int) -> None:
-        """Stop an item, without waiting for its end; its outcome will not be reported.
+        """Stop an item, without waiting for its end.
 
-        The item may be started again at once: the engine waits until the stopped one is gone.
+        It is reported only if it was done before it could be stopped. The item may be started again
+        at once: the engine waits until the stopped one is gone, and if that turns out to be done,
+        this is the outcome.
         """
+
+    def is_stopping(self, job: str) -> bool:
+        """Return whether stopped items of a job are not gone yet, or have still to be reported.
+
+        :meth:`wait_for_outcomes` returns as soon as that is no longer so.
+        """
+        return False
 
     def resize(self, job: str, item: int, servers: int) -> None:
         """Change the number of servers of a running command, if ``can_resize``."""
@@ -345,8 +352,11 @@ class Engine(ABC):
         """Make :meth:`wait_for_outcomes` return immediately."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Stop everything that is running and leave no process behind."""
+    def close(self) -> Sequence[Outcome | FinishedItems]:
+        """Stop everything that is running, and leave no process behind.
+
+        Returns the outcomes of items that were done before they could be stopped.
+        """
 
     def close_after_fork(self) -> None:  # noqa: B027 (most engines have no files)
         """In a process forked from the engine's: close its files, and affect nothing else."""

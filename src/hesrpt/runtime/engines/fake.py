@@ -58,6 +58,9 @@ class FakeEngine(Engine):
         self._running.pop((job, item), None)
         self._suspended.pop((job, item), None)
 
+    def is_stopping(self, job: str) -> bool:
+        return False  # it takes no time
+
     def suspend(self, job: str, item: int) -> None:
         number = self._running.pop((job, item), None)
         for end in self._ends:
@@ -93,5 +96,6 @@ class FakeEngine(Engine):
     def wake(self) -> None:
         """Do nothing: waiting takes no real time."""
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome]:
         self._running.clear()
+        return []

@@ -22,7 +22,7 @@ class ItemGroup:
         self.batch = batch  # which groups of one batch have in common
         self._items: Sequence[int] = tasks.numbers
         self._first = 0  # those before have ended
-        self._stopped: set[int] = set()  # their outcomes are not reported
+        self._stopped: set[int] = set()  # reported only if they are done nevertheless
 
     def __len__(self) -> int:
         return len(self._items) - self._first
@@ -53,7 +53,7 @@ class ItemGroup:
         return len(self) > len(self._stopped)
 
     def stop(self, item: int) -> None:
-        """Do not report the outcome of an item."""
+        """Do not report an item, unless it turns out to be done."""
         self._stopped.add(item)
 
     def is_stopped(self, item: int) -> bool:

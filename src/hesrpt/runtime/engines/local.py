@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from hesrpt.runtime.engines.engine import (
     Engine,
     FinishedItems,
     Outcome,
+    PackedFunction,
     PythonTasks,
     Task,
 )
@@ -101,7 +102,10 @@ class LocalEngine(Engine):
         return self.resources
 
     def pack_function(self, function: Any) -> Any:
-        packed = pack_for_many(function)
+        return self.register_function(pack_for_many(function))
+
+    def register_function(self, packed: PackedFunction) -> PackedFunction:
+        """Return a packed function that workers will forget when nobody refers to it any more."""
         weakref.finalize(packed, self._released_functions.append, packed.number).atexit = False
         weakref.finalize(packed, close_all, packed.all_fds).atexit = False
         return packed
@@ -321,6 +325,13 @@ class LocalEngine(Engine):
                             self._table.kill(worker)
                     return
 
+    def is_stopping(self, job: str) -> bool:
+        return (
+            any(outcome.job == job for outcome in self._outcomes)
+            or any(job in worker.stopped_jobs for worker in self.workers)
+            or any(job == each.stopped_job for each in self._table.commands)
+        )
+
     def _withdraw(self, worker: WorkerProcess) -> None:
         """Take back what a worker has not started; all but stopped items wait again."""
         groups = [group for group in worker.withdraw() if group.has_wanted_items]
@@ -364,6 +375,7 @@ class LocalEngine(Engine):
         """Report the attempts of a process that is gone; without a report, they are lost."""
         if isinstance(process, WorkerProcess):
             self._report_gone_worker(process, report)
+            self._loop.is_woken |= bool(process.stopped_jobs)
         elif report is None:
             self._report(process.attempt, is_lost=True)
         else:
@@ -389,31 +401,48 @@ class LocalEngine(Engine):
         for group, items, seconds, results, error, details in replies:
             if error is not None:
                 self._report_item(group, items[0], seconds[0], error=error, details=details)
-            elif len(items) == 1 or group.has_stopped_items:
+            elif self._stop_second_attempts(group, items) or len(items) == 1:
                 for item, spent, result in zip(items, seconds, results, strict=True):
-                    self._report_item(group, item, spent, result=result)
+                    self._outcomes.append(Outcome(group.job, item, spent, result=result))
             else:
                 self._outcomes.append(FinishedItems(group.job, items, seconds, results))
+
+    def _stop_second_attempts(self, group: ItemGroup, items: Sequence[int]) -> bool:
+        """Stop what waits of items that were stopped and started again, but turn out to be done.
+
+        Returns whether there were any.
+        """
+        if not group.has_stopped_items:
+            return False
+        stopped = [item for item in items if group.is_stopped(item)]
+        return sum(self._stop_waiting_item(group.job, item) for item in stopped) > 0
 
     def _report_item(
         self, group: ItemGroup, item: int, seconds: float = 0.0, **details: Any
     ) -> None:
-        """Report an item, unless it was stopped, even if it ended just before that."""
+        """Report an item that is not done, unless it was stopped."""
         if not group.is_stopped(item):
             self._outcomes.append(Outcome(group.job, item, seconds, **details))
 
     def _report(self, attempt: Attempt, seconds: float = 0.0, **details: Any) -> None:
-        """Report a command, unless it was stopped, even if it ended just before that."""
+        """Report a command; if it was stopped, only if it is done, and was not started again."""
+        outcome = Outcome(attempt.job, attempt.item, seconds, **details)
         if not attempt.is_stopped:
             del self._attempts[attempt.key]
-            self._outcomes.append(Outcome(attempt.job, attempt.item, seconds, **details))
+            self._outcomes.append(outcome)
+        elif outcome.is_done and attempt.key not in self._attempts:
+            self._outcomes.append(outcome)
+        else:
+            self._loop.is_woken = True  # somebody may wait until it is gone
 
     # --- closing ------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self) -> list[Outcome | FinishedItems]:
         self._waiting.clear()
         self._table.close()
         self._loop.close()
+        outcomes, self._outcomes = self._outcomes, []
+        return [each for each in outcomes if isinstance(each, FinishedItems) or each.is_done]
 
     def close_after_fork(self) -> None:
         self._table.close_after_fork()

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Self
 
@@ -58,8 +58,8 @@ class OutputCapture:
     Opening and removing a log for each of many items that print nothing would take long.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, get_log: Callable[[int], Path]) -> None:
+        self._fd, self._get_log = fd, get_log
 
     def __enter__(self) -> Self:
         flush_output()
@@ -68,10 +68,11 @@ class OutputCapture:
             os.dup2(self._fd, standard)
         return self
 
-    def save(self, log: str) -> None:
-        """Append what was printed since the last call to a log."""
+    def save(self, place: int) -> None:
+        """Append what was printed since the last call to the log of the item at a place."""
         flush_output()
-        move_output(self._fd, log)
+        if os.fstat(self._fd).st_size > 0:
+            move_output(self._fd, self._get_log(place))
 
     def __exit__(self, *_: object) -> None:
         flush_output()

@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+_dump_plain, _PROTOCOL = pickle.dumps, pickle.HIGHEST_PROTOCOL
 _NUMBERS = frozenset({int, float, bool})
 _PLAIN = _NUMBERS | {str, bytes, type(None)}
 # Those that may be large, and how long they must be to be worth the cost of a pickler.
@@ -46,8 +47,8 @@ def dump_pieces(
 ) -> list[bytes | memoryview]:
     """Return a pickled value in pieces: large ones are parts of the value itself, not copies."""
     kind = type(value)
-    if kind in _PLAIN and (kind not in _SIZED or len(value) < _LONG):
-        return [pickle.dumps(value, pickle.HIGHEST_PROTOCOL)]
+    if kind in _NUMBERS or (kind in _PLAIN and (kind not in _SIZED or len(value) < _LONG)):
+        return [_dump_plain(value, _PROTOCOL)]
     pieces = _Pieces()
     pickler(pieces).dump(value)
     return pieces.pieces

@@ -274,10 +274,12 @@ class ProcessTable:
     # --- closing --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Kill all processes, and wait until they are gone."""
+        """Kill all processes, wait until they are gone, and read what workers have left."""
         if self.supervision is not None:
             self.supervision.dismiss()
         for process in self.processes.values():
+            if isinstance(process, WorkerProcess):
+                self._on_replies(process.receive(is_gone=True))
             process.close()
         self._clear()
 

@@ -21,9 +21,10 @@ ENTRY_POINT_GROUP = "hesrpt.engines"
 ENGINES = {
     "local": "hesrpt.runtime.engines.local:LocalEngine",
     "ray": "hesrpt.runtime.engines.ray.ray_engine:RayEngine",
+    "dask": "hesrpt.runtime.engines.dask.dask_engine:DaskEngine",
 }
 #: What these need beside hesrpt itself: the module, its title, and the extra that installs it.
-_REQUIREMENTS = {"ray": ("ray", "Ray", "ray")}
+_REQUIREMENTS = {"ray": ("ray", "Ray", "ray"), "dask": ("distributed", "Dask", "dask")}
 
 
 def list_engines() -> list[str]:

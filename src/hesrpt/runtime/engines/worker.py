@@ -47,6 +47,7 @@ from hesrpt.runtime.engines.shared_files import (
     read_shared_file,
     write_shared_file,
 )
+from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
 T = TypeVar("T")
@@ -76,9 +77,23 @@ class CallReport(NamedTuple, Generic[T]):
 def run_worker() -> None:
     """Run items until the scheduler closes the connection."""
     set_process_name("hesrpt-worker")
+    # Items that print lines have printed them even if the next item ends this process.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for fd in _OWN_FDS:
         os.set_inheritable(fd, False)
     Worker(socket.socket(fileno=CONNECTION_FD)).run()
+
+
+class GroupLogs(NamedTuple):
+    """The logs of the items of a group; see :class:`~hesrpt.runtime.storage.logs.LogPaths`."""
+
+    prefix: str
+    suffix: str | None
+    items: tuple[int, ...]
+
+    def get(self, place: int) -> Path:
+        """Return the log of the item at a place in the group."""
+        return LogPaths(self.prefix, self.suffix).get(self.items[place])
 
 
 class _PickledFunction(NamedTuple):
@@ -95,10 +110,15 @@ class Worker:
         self.channel = Channel(connection, has_fds=True)
         self.board = ResultBoard(BOARD_FD)
         self.pid, self.files = os.getpid(), _identify_files()
+        self.is_fork = False  # whether this process was forked from a worker
+        os.register_at_fork(after_in_child=self._note_fork)
         self.functions: dict[int, Any] = {}  # pickled until the first call
         self.counting: set[int] = set()  # the numbers of those that may need a new worker
         self.token = b""  # taken from the pipe, but of a group that is still to come
         self.sent_at = 0.0  # when results were sent last
+
+    def _note_fork(self) -> None:
+        self.is_fork = True
 
     def run(self) -> None:
         """Work until the connection is closed."""
@@ -109,7 +129,7 @@ class Worker:
                     token, number, logs, is_one = values
                     if self._take_token(token):
                         arguments = [body] if is_one else pickle.loads(body)
-                        self._run_items(number, logs, arguments)
+                        self._run_items(number, logs and GroupLogs(*logs), arguments)
                 elif kind == "function":
                     if self.channel.has_lost_files:  # items have opened too many
                         sys.exit("hesrpt: too many open files")
@@ -140,81 +160,88 @@ class Worker:
 
     # --- running items --------------------------------------------------------------------------
 
-    def _run_items(
-        self, number: int, logs: tuple[str, ...] | None, arguments: Sequence[Any]
-    ) -> None:
+    def _run_items(self, number: int, logs: GroupLogs | None, arguments: Sequence[Any]) -> None:
         """Run the items of a group, with the output of each in its log, if they have logs.
 
         An argument is pickled if it is bytes.
         """
         if logs is None:
-            for argument in arguments:
-                self._run_item(number, argument)
-                flush_output()
+            self._run_group(number, arguments)
+            flush_output()
         elif len(arguments) == 1:
             (argument,) = arguments
             self.board.start(_read_clock())
             work, describe = partial(self._call, number, argument), partial(_describe, argument)
-            self._report(number, run_and_report(work, logs[0], describe))
+            self._report(number, run_and_report(work, logs.get(0), describe))
         else:
-            with OutputCapture(CAPTURE_FD) as output:
-                for argument, log in zip(arguments, logs, strict=True):
-                    self._run_item(number, argument, log, output)
+            with OutputCapture(CAPTURE_FD, logs.get) as output:
+                self._run_group(number, arguments, output.save)
         self._check_files()
 
-    def _run_item(
-        self, number: int, argument: Any, log: str = "", output: OutputCapture | None = None
+    def _run_group(
+        self,
+        number: int,
+        arguments: Sequence[Any],
+        save_output: Callable[[int], None] | None = None,
     ) -> None:
-        self.board.start(started := _read_clock())
-        try:
-            result = self._call(number, argument)
-            seconds = _read_clock() - started
-        except BaseException as error:  # even sys.exit(): an item must not end its worker
-            report = _report_error(error, started, output is not None, partial(_describe, argument))
-            if output is not None:
-                with contextlib.suppress(OSError):
-                    output.save(log)
-            self._report(number, report)
-            return
-        if output is not None:
+        """Run items one after another. There may be millions of them, so this is quick.
+
+        ``save_output`` is called with the place of each item that has ended.
+        """
+        board, call, add_result = self.board, self._call, self._add_result
+        ended = _read_clock()
+        for place, argument in enumerate(arguments):
+            board.start(started := ended)
             try:
-                output.save(log)
-            except OSError as error:
-                self._report(number, _report_unwritable_output(error))
-                return
-        self._add_result(number, seconds, result)
+                result = call(number, argument)
+                ended = _read_clock()
+            except BaseException as error:  # even sys.exit(): an item must not end its worker
+                is_logged = save_output is not None
+                report = _report_error(error, started, is_logged, partial(_describe, argument))
+                if save_output is not None:
+                    with contextlib.suppress(OSError):
+                        save_output(place)
+                self._report(number, report)
+                ended = _read_clock()
+                continue
+            if save_output is not None:
+                try:
+                    save_output(place)
+                except OSError as error:
+                    self._report(number, _report_unwritable_output(error))
+                    continue
+            add_result(number, ended - started, result, ended)
 
     def _call(self, number: int, argument: Any) -> list[Pickled]:
         """Return the pickled result of an item, in pieces."""
         try:
-            function = self._get_function(number)
+            function = self.functions[number]
+            if type(function) is _PickledFunction:
+                function = self._load_function(number, function)
             value = pickle.loads(argument) if type(argument) is bytes else argument
             return dump_result_pieces(function(value))
         finally:
-            if os.getpid() != self.pid:
+            if self.is_fork:
                 os._exit(0)  # the item forked, and this is the child
 
-    def _get_function(self, number: int) -> Callable[[Any], Any]:
-        function = self.functions[number]
-        if isinstance(function, _PickledFunction):
-            pickled, fds = function
-            # Objects of multiprocessing look for their files there.
-            set_spawning_popen(fds)  # type: ignore[arg-type]
-            try:
-                function = self.functions[number] = cloudpickle.loads(pickled)
-            finally:
-                set_spawning_popen(None)
-            close_all(fds)
-            # Ask its class, because objects of others may do anything when they are asked.
-            if hasattr(type(function), "needs_new_worker"):
-                self.counting.add(number)
+    def _load_function(self, number: int, received: _PickledFunction) -> Callable[[Any], Any]:
+        # Objects of multiprocessing look for their files there.
+        set_spawning_popen(received.fds)  # type: ignore[arg-type]
+        try:
+            function = self.functions[number] = cloudpickle.loads(received.pickled)
+        finally:
+            set_spawning_popen(None)
+        close_all(received.fds)
+        # Ask its class, because objects of others may do anything when they are asked.
+        if hasattr(type(function), "needs_new_worker"):
+            self.counting.add(number)
         return function  # type: ignore[no-any-return]
 
     # --- replies --------------------------------------------------------------------------------
 
     def _report(self, number: int, report: CallReport[list[Pickled]]) -> None:
         if report.error is None:
-            self._add_result(number, report.seconds, report.result or [])
+            self._add_result(number, report.seconds, report.result or [], _read_clock())
             return
         self._send_results()
         # The item may run again elsewhere; it must not meet what it has started.
@@ -222,25 +249,28 @@ class Worker:
         self._check_files()
         failure = (report.error, *report.details)
         self.channel.send(("failed", report.seconds, failure, is_last))
-        self._end_if(is_last)
+        if is_last:
+            self._wait_for_end()
 
-    def _add_result(self, number: int, seconds: float, pieces: list[Pickled]) -> None:
+    def _add_result(self, number: int, seconds: float, pieces: list[Pickled], now: float) -> None:
         """Send a result, now or together with those of the next items if these are short."""
         is_last = number in self.counting and self.functions[number].needs_new_worker
         if is_last:
             _run_exit_functions()  # before the reply, so that they are done when it arrives
-        if sum(map(len, pieces)) > LARGE_BYTES:
+        is_whole = len(pieces) == 1
+        if (len(pieces[0]) if is_whole else sum(map(len, pieces))) > LARGE_BYTES:
             self._send_results()
             self._check_files()
             self._send_large_result(seconds, pieces, is_last)
         else:
-            result = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            result = pieces[0] if is_whole else b"".join(pieces)
             if not self.board.add(seconds, result):
                 self._send_results()
                 self.board.add(seconds, result)
-            if is_last or _read_clock() - self.sent_at > _GATHER_SECONDS:
+            if is_last or now - self.sent_at > _GATHER_SECONDS:
                 self._send_results(is_last)
-        self._end_if(is_last)
+        if is_last:
+            self._wait_for_end()
 
     def _send_large_result(self, seconds: float, pieces: list[Pickled], is_last: bool) -> None:
         """Send a result in a file, or through the connection if no file can be written."""
@@ -264,8 +294,8 @@ class Worker:
                 self.board.remove_last()  # blame the last item
             os._exit(1)
 
-    def _end_if(self, is_last: bool) -> None:
-        while is_last:
+    def _wait_for_end(self) -> None:
+        while True:
             time.sleep(60)  # until the scheduler kills this process with its children
 
     def _has_left_processes(self) -> bool:

@@ -212,10 +212,16 @@ class WorkerProcess:
                 self._functions.add(function.number)
                 head = ("function", function.number, function.path, function.file is not None)
                 self.channel.add(head, function.pickled, copies[function.number])
-            start = ("items", token, function.number, tasks.list_logs(), len(tasks) == 1)
+            logs = None if tasks.logs is None else (*tasks.logs, tuple(tasks.numbers))
+            start = ("items", token, function.number, logs, len(tasks) == 1)
             self.channel.add(start, dump_arguments(tasks.arguments))
         self.groups.extend(groups)
         self.channel.flush()
+
+    @property
+    def stopped_jobs(self) -> set[str]:
+        """The jobs with items that were stopped, and may have ended before."""
+        return {group.job for group in self.groups if group.has_stopped_items}
 
     def withdraw(self) -> list[ItemGroup]:
         """Take back the groups that it has not started, and return them."""

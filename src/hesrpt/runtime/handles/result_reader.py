@@ -62,10 +62,21 @@ class ResultReader:
             return
         if self._journal is None:  # the other connection is the thread's
             self._journal = Journal.read(self._driver.journal.directory)
-        for run, numbers, positions in _group(map(self._locate, items)):
+        for run, numbers, positions in self._group(items):
             keys = create_key_range(run, numbers)
             for stored in self._journal.read_results(self._job.number, keys, positions):
                 self._stored[stored.position] = stored
+
+    def _group(self, items: Sequence[int]) -> Iterable[tuple[int, range, Sequence[int]]]:
+        """Group items that are next to each other in the journal.
+
+        Yield the run that has done them, their positions then, and their positions now.
+        """
+        completions, first, stop = self._job.completions, items[0], items[-1] + 1
+        is_consecutive = stop - first == len(items) and list(items) == list(range(first, stop))
+        if is_consecutive and DONE_BEFORE not in completions.states[first:stop]:
+            return [(self._job.spec.resumed, range(first, stop), items)]
+        return _group(map(self._locate, items))
 
     def _locate(self, item: int) -> tuple[int, int, int]:
         """Return the run that has done an item, its position then, and its position now."""

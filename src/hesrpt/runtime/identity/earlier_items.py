@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +30,13 @@ def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
     """Return the key of an item that is done in the job's run of this number at a position."""
     # The journal orders its entries by their keys, and writes those fastest that are in sequence.
     return run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big") + fingerprint
+
+
+def create_keys(fingerprints: Iterable[bytes], run: int, positions: Sequence[int]) -> list[bytes]:
+    """Return the keys of several items; there may be millions."""
+    start = run.to_bytes(_RUN_BYTES, "big")
+    places = [position.to_bytes(_POSITION_BYTES, "big") for position in positions]
+    return [start + place + each for place, each in zip(places, fingerprints, strict=False)]
 
 
 def create_key_range(run: int, positions: range) -> tuple[bytes, bytes]:

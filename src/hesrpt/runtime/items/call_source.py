@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool, _RemoteTraceback
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -19,7 +20,7 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.engines.engine import Engine, PythonTasks, Task
 from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.handles.callback_thread import CallbackThread
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
 from hesrpt.runtime.items.calls import Call, CallEnd, Caller
 from hesrpt.runtime.items.source import SourceListener
@@ -160,8 +161,8 @@ class CallSource:
     def describe_value(self, item: int) -> str:
         return ""  # the error says enough, and nobody looks for calls
 
-    def get_key(self, item: int) -> bytes:
-        return create_key(bytes(FINGERPRINT_BYTES), 0, item)  # nobody looks for calls
+    def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
+        return create_keys(repeat(bytes(FINGERPRINT_BYTES)), 0, items)  # nobody looks for calls
 
     def open(self, listener: SourceListener) -> None:
         with self.lock:

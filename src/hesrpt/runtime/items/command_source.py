@@ -9,7 +9,7 @@ from pathlib import Path
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import CommandTask, Task
 from hesrpt.runtime.engines.shared_files import Pickled
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
 from hesrpt.runtime.identity.fingerprints import fingerprint_command_items
 from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.storage.logs import LogPaths
@@ -64,8 +64,8 @@ class CommandSource:
     def describe_value(self, item: int) -> str:
         return describe_value(self.template.items[item]) if self.template.items else ""
 
-    def get_key(self, item: int) -> bytes:
-        return create_key(self.fingerprints[item], self.run, item)
+    def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
+        return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Do nothing: the template holds all items."""

@@ -13,7 +13,7 @@ from hesrpt.runtime.engines.engine import PythonTasks, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
 from hesrpt.runtime.engines.pickling import load_harmless
 from hesrpt.runtime.engines.shared_files import Pickled
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
 from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.storage.logs import LogPaths
@@ -98,11 +98,12 @@ class PythonSource:
             arguments = iter(self.arguments)
             rest: Sequence[Any] = ()
             items = startable = 0
-            while is_at_hand and not self.has_journal:  # numbers need no care: this is quicker
+            while is_at_hand and not self.done_before:  # numbers need no care: this is quicker
                 rest = tuple(islice(arguments, _CHUNK_ITEMS))
                 if not rest or not _NUMBERS.issuperset(map(type, rest)):
                     break
-                chunk.add_all(items, list(map(self.pack_argument, rest)))
+                fingerprints = map(fingerprint_item, rest) if self.has_journal else ()
+                chunk.add_all(items, list(map(self.pack_argument, rest)), fingerprints)
                 if not self._add(chunk):
                     return
                 items = startable = items + len(rest)
@@ -190,8 +191,8 @@ class PythonSource:
         except Exception:  # the argument needs the user's code, which must not run here
             return ""
 
-    def get_key(self, item: int) -> bytes:
-        return create_key(self.fingerprints[item], self.run, item)
+    def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
+        return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
@@ -244,9 +245,10 @@ class _Chunk:
             self.fingerprints[item] = fingerprint
         self.bytes += _sum_bytes((packed,))
 
-    def add_all(self, start: int, packed: Sequence[Any]) -> None:
-        """Add consecutive items without fingerprints."""
+    def add_all(self, start: int, packed: Sequence[Any], fingerprints: Iterable[bytes]) -> None:
+        """Add consecutive items; there are no fingerprints if there is no journal."""
         self.packed.update(enumerate(packed, start))
+        self.fingerprints.update(enumerate(fingerprints, start))
         self.bytes += _sum_bytes(packed)
 
     @property

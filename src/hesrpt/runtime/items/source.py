@@ -57,8 +57,8 @@ class Source(Protocol):
     def describe_value(self, item: int) -> str:
         """Return an item that is not done as a short text; an empty one if that is not known."""
 
-    def get_key(self, item: int) -> bytes:
-        """Return what identifies an item in the journal, while it is not done."""
+    def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
+        """Return what identifies items in the journal, while they are not done."""
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Release items that are done: no task will be created for them again."""

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
@@ -25,18 +26,28 @@ FAILURE_COLUMNS = (
 ITEM_COLUMNS = "job, key, position, seconds, ended, digest, checksum"
 
 _CHECKSUM_BYTES = 16
+# Results of at most so many bytes have short checksums, as rows of items do: there may be millions.
+_SHORT_BYTES = 4096
 # Of an item: its job, position, duration and end, and the length of its key.
 _ITEM_NUMBERS = struct.Struct("<qqddQ")
+_SHORT_CHECKSUM = struct.Struct("<I")
+
+
+def hash_content(content: bytes) -> bytes:
+    """Return a checksum that no other content has."""
+    return blake2b(content, digest_size=_CHECKSUM_BYTES).digest()
 
 
 def compute_digest(content: bytes) -> bytes:
     """Return the checksum of a result."""
-    return blake2b(content, digest_size=_CHECKSUM_BYTES).digest()
+    if len(content) > _SHORT_BYTES:
+        return hash_content(content)
+    return _SHORT_CHECKSUM.pack(crc32(content))
 
 
 def seal(values: Row) -> Row:
     """Return a row with its checksum."""
-    return (*values, compute_digest(repr(values).encode("utf-8", "backslashreplace")))
+    return (*values, hash_content(repr(values).encode("utf-8", "backslashreplace")))
 
 
 def is_intact(row: Sequence[Any]) -> bool:
@@ -89,18 +100,23 @@ def create_item_row(item: FinishedItem, digest: bytes) -> Row:
 
 def seal_item(values: Row) -> Row:
     """Return the row of an item with its checksum. There may be millions, so this is quick."""
-    job, key, position, seconds, ended, digest = values
-    packed = _ITEM_NUMBERS.pack(job, position, seconds, ended, len(key))
-    checksum = blake2b(packed + key + digest, digest_size=_CHECKSUM_BYTES).digest()
-    return (job, key, position, seconds, ended, digest, checksum)
+    return (*values, _compute_item_checksum(*values))
 
 
 def is_item_intact(row: Sequence[Any]) -> bool:
     """Return whether a row is as :func:`seal_item` returned it."""
+    *values, checksum = row
     try:
-        return seal_item(tuple(row[:-1])) == tuple(row)
+        return bool(_compute_item_checksum(*values) == checksum)
     except (struct.error, TypeError):  # a value has another type
         return False
+
+
+def _compute_item_checksum(
+    job: int, key: bytes, position: int, seconds: float, ended: float, digest: bytes
+) -> bytes:
+    packed = _ITEM_NUMBERS.pack(job, position, seconds, ended, len(key))
+    return _SHORT_CHECKSUM.pack(crc32(packed + key + digest))
 
 
 def move_item_row(row: Row, position: int) -> Row:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.storage.journal_rows import compute_digest
+from hesrpt.runtime.storage.journal_rows import hash_content
 from hesrpt.runtime.storage.state_directory import (
     create_private_directory,
     open_private,
@@ -26,7 +26,7 @@ def get_result_name(job: int, key: bytes, digest: bytes) -> str:
 
     The result of another attempt has another name, so the file of an entry never changes.
     """
-    return f"{job}-{compute_digest(key + digest).hex()}"
+    return f"{job}-{hash_content(key + digest).hex()}"
 
 
 class ResultFiles:

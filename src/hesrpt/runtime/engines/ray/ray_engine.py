@@ -23,8 +23,8 @@ from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, creat
 from hesrpt.runtime.engines.ray.actors import Actor, Batch, Reply
 from hesrpt.runtime.engines.ray.connection import connect, disconnect, is_connected
 from hesrpt.runtime.engines.ray.fleet import Fleet
-from hesrpt.runtime.engines.ray.resources import check_resources
 from hesrpt.runtime.engines.ray.server import ItemReport
+from hesrpt.runtime.engines.server_resources import check_resources
 from hesrpt.runtime.storage.logs import limit_log, open_log
 
 # Seconds by which a batch may exceed the time limit of one of its items.
@@ -60,6 +60,7 @@ class RayEngine(Engine):
     batch_seconds = 0.1
     # Ray cannot change the resources of a running actor, so commands are not resized, and a
     # suspended command would hold its resources.
+    can_grow = True
     can_keep_results = True
 
     def __init__(
@@ -79,6 +80,7 @@ class RayEngine(Engine):
         self._queue: list[Batch] = []
         self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
         self._dead_actors: list[_DeadActor] = []
+        self._outcomes: list[Outcome] = []  # of replies that were read when items were stopped
         self._useful_servers = 0
         self.fleet = Fleet(
             self._cluster_address,
@@ -125,6 +127,7 @@ class RayEngine(Engine):
             self._assign_batches()
 
     def stop(self, job: str, item: int) -> None:
+        self._outcomes += self._read_replies(0.0)  # what is done need not be stopped
         batch = self._batches.pop((job, item), None)
         if batch is None or self._list_pending_items(batch):
             return
@@ -134,6 +137,9 @@ class RayEngine(Engine):
             if batch in (actor.batch, actor.reserved_for):
                 self.fleet.kill(actor)
 
+    def is_stopping(self, job: str) -> bool:
+        return any(outcome.job == job for outcome in self._outcomes)
+
     def wake(self) -> None:
         self._replies.put(None)
 
@@ -142,23 +148,33 @@ class RayEngine(Engine):
             outcomes = self._lose_all(self.fleet.refresh(self._useful_servers))
             self._assign_batches()
             patience = min(timeout, self._next_deadline() - time.monotonic())
-            with contextlib.suppress(queue.Empty):
-                reply = self._replies.get(timeout=0.0 if outcomes else max(patience, 0.0))
-                while True:
-                    if reply is not None:
-                        outcomes += self._handle_reply(reply)
-                    reply = self._replies.get_nowait()
+            early, self._outcomes = self._outcomes, []
+            outcomes += early
+            outcomes += self._read_replies(0.0 if outcomes else max(patience, 0.0))
             outcomes += self._stop_overdue()
             outcomes += self._judge_dead_actors()
             outcomes += self._return_too_wide()
             self._assign_batches()
             return outcomes
 
-    def close(self) -> None:
+    def _read_replies(self, timeout: float) -> list[Outcome]:
+        """Return the outcomes in all replies that have arrived; wait for the first one."""
+        outcomes: list[Outcome] = []
+        with contextlib.suppress(queue.Empty):
+            reply = self._replies.get(timeout=timeout)
+            while True:
+                if reply is not None:
+                    outcomes += self._handle_reply(reply)
+                reply = self._replies.get_nowait()
+        return outcomes
+
+    def close(self) -> list[Outcome]:
+        outcomes = self._outcomes + self._read_replies(0.0)
         self._queue.clear()
         self._batches.clear()
         self.fleet.close()
         disconnect(self._cluster_address)
+        return [outcome for outcome in outcomes if outcome.is_done]
 
     @contextlib.contextmanager
     def _check_connection(self) -> Iterator[None]:

@@ -1,29 +1,10 @@
-"""The resources that one server holds, such as ``{"CPU": 1}``."""
+"""The resources of servers as Ray understands them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
 from typing import Any
-
-from hesrpt.errors import InputError
-
-
-def check_resources(resources: Mapping[str, float]) -> dict[str, float]:
-    """Return the resources of a server as a dictionary, or raise an error.
-
-    >>> check_resources({"CPU": 1, "GPU": 0.5})
-    {'CPU': 1, 'GPU': 0.5}
-    """
-    if not isinstance(resources, Mapping) or not resources:
-        raise InputError(f"must be like {{'CPU': 1}}, got {resources!r}", argument="resources")
-    for name, amount in resources.items():
-        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
-        if not is_number or not 1e-4 <= amount < 1e15:
-            raise InputError(
-                f"must hold 0.0001 to 1e15 of {name!r}, got {amount!r}", argument="resources"
-            )
-    return dict(resources)
 
 
 def build_actor_options(resources: Mapping[str, float], servers: int) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""An engine that runs items on the workers of a Dask cluster."""
