@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from support.browser import require_browser
@@ -62,22 +62,16 @@ def open_views(page: Page) -> Iterator[str]:
         page.get_by_role("link", name="All jobs").click()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (320, "dark")])
 def test_everything_fits_on_a_phone_and_can_be_read(
-    browser: Browser, busy_service: RunningService, scheme: str
+    browser: Browser, busy_service: RunningService, width: int, scheme: Literal["light", "dark"]
 ) -> None:
-    from support.watched_page import PHONE, open_page
+    from support.watched_page import open_page
 
-    with open_page(
-        browser,
-        busy_service.address,
-        busy_service.token,
-        size=PHONE,
-        scheme="dark" if scheme == "dark" else "light",
-    ) as page:
+    address, token = busy_service.address, busy_service.token
+    with open_page(browser, address, token, size=(width, 844), scheme=scheme) as page:
         for view in open_views(page):
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= PHONE[0], view
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
             assert page.evaluate(FIND_SMALL_PARTS) == [], view
             assert page.evaluate(FIND_PALE_TEXT) == [], view
 
