@@ -14,6 +14,7 @@ from hypothesis import settings
 from support.browser import open_browser
 from support.paths import EXAMPLES
 from support.running_service import RunningService
+from support.served_queue import ServedQueue, serve_queue
 
 from hesrpt.traces import Trace, read_trace
 
@@ -140,3 +141,10 @@ def dask_address() -> Iterator[str]:
         n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedQueue]:
+    """Serve a queue with two servers to the tests of a file, without a network."""
+    with serve_queue(tmp_path_factory.mktemp("queue") / "state") as served:
+        yield served

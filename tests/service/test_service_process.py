@@ -107,6 +107,7 @@ def test_a_service_drains_stops_and_is_used_from_the_shell(
         # The page and its events.
         events = service.client.events()
         assert next(events)["counts"]["done"] == 2
+        events.close()  # type: ignore[attr-defined]
         # Drain: what runs ends, and the rest is left for the next start.
         service.client.add("sleep 0.5; echo over", name="running")
         service.client.add("sleep 0.1 {item}", name="rest", items=list(range(100)))

@@ -71,6 +71,10 @@ class Connection:
         """Close the connection."""
         self._http.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_http"):  # otherwise it was refused
+            self._http.close()
+
     def request(
         self,
         method: str,

@@ -161,6 +161,8 @@ class JobQueue:
         if answer.is_refused:
             text = answer.text.removeprefix(f"job {name!r}: ")
             raise RefusedError(f"job {name!r} {text}")
+        if kind == "cancel":  # the journal has it a moment before other threads may see it
+            self._wait_until(lambda: job.has_ended)
         return answer.text
 
     def _wait_for_answer(self, number: int) -> Answer | None:
