@@ -152,7 +152,7 @@ def test_readme_quotes_the_conclusion_of_the_example_trace() -> None:
 def test_readme_names_only_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set(re.findall(r"\[(\w+)\](?!\()", (ROOT / "README.md").read_text()))
-    assert named == {"ray", "dask", "slurm", "tune", "joblib"}
+    assert named == {"ray", "dask", "slurm", "tune", "joblib", "serve"}
     assert named <= set(project["optional-dependencies"])
 
 
