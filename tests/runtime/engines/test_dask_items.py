@@ -16,11 +16,11 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Client
-from support.local_engine import collect_outcomes, run_until
+from support.local_engine import collect_outcomes, run_until, split_outcomes
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
-from hesrpt.engines import DaskEngine
+from hesrpt.engines import CommandTask, DaskEngine
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.engines.dask import dask_connection
 from hesrpt.runtime.engines.engine import PythonTasks
@@ -30,6 +30,8 @@ from hesrpt.runtime.live_job import LiveJob
 @pytest.fixture
 def engine(dask_address: str) -> Iterator[DaskEngine]:
     with contextlib.closing(DaskEngine(2, cluster=dask_address)) as engine:
+        workers = engine.table.workers.values()
+        run_until(engine, lambda: all(worker.process is not None for worker in workers))
         yield engine
 
 
@@ -43,6 +45,56 @@ def test_items_of_a_batch_are_reported_before_its_end(engine: DaskEngine) -> Non
     start_calls(engine, time.sleep, [0, 0, 60])
     assert set(collect_outcomes(engine, 2, seconds=30)) == {("a", 0), ("a", 1)}
     engine.stop("a", 2)
+
+
+def test_stopped_items_are_reported_once_even_if_they_are_done_or_start_again(
+    engine: DaskEngine, tmp_path: Path
+) -> None:
+    def work(item: int) -> int:
+        time.sleep(0.002)
+        with (tmp_path / str(item)).open("a") as file:
+            file.write("ended\n")
+        return item
+
+    start_calls(engine, work, list(range(300)))
+    wait_until(lambda: len(list(tmp_path.iterdir())) > 50)
+    for item in range(300):
+        engine.stop("a", item)
+    assert engine.is_stopping("a")
+    start_calls(engine, work, list(range(200)))
+    outcomes = collect_outcomes(engine, 200)
+    outcomes |= {(each.job, each.item): each for each in split_outcomes(engine.close())}
+    done = {item for _, item in outcomes}
+    assert done.issuperset(range(200))
+    assert {int(path.name) for path in tmp_path.iterdir()} <= done
+    # Only the item that was running when it was stopped may have ended twice.
+    again = [path.name for path in tmp_path.iterdir() if path.read_text() != "ended\n"]
+    assert len(again) <= 1
+
+
+def test_engine_says_when_what_was_stopped_is_gone(engine: DaskEngine) -> None:
+    start_calls(engine, time.sleep, [600])
+    engine.start("b", {0: CommandTask(("sleep", "600"))}, 1)
+    engine.wait_for_outcomes(1.0)
+    for job in ("a", "b"):
+        engine.stop(job, 0)
+        assert engine.is_stopping(job)
+        while engine.is_stopping(job):
+            began = engine.now()
+            assert engine.wait_for_outcomes(30.0) == []
+            assert engine.now() - began < 20.0, "nobody was told"
+
+
+def test_what_is_done_when_the_engine_is_closed_is_reported(
+    engine: DaskEngine, tmp_path: Path
+) -> None:
+    def work(seconds: float) -> None:
+        (tmp_path / str(seconds)).touch()
+        time.sleep(seconds)
+
+    start_calls(engine, work, [0, 600])
+    wait_until(lambda: (tmp_path / "600").exists())
+    assert {each.item for each in split_outcomes(engine.close())} == {0}
 
 
 def test_item_that_crashes_fails_alone_and_the_dask_worker_lives(

@@ -35,11 +35,9 @@ from hesrpt.runtime.engines.dask.batch_messages import (
     CallBatch,
 )
 from hesrpt.runtime.engines.engine import (
-    CommandTask,
     FinishedItems,
     Outcome,
     PackedFunction,
-    PythonTask,
     PythonTasks,
     Task,
 )
@@ -99,12 +97,14 @@ def stop_items(engine: str, number: int, items: Sequence[int]) -> bool:
     return True
 
 
-async def close_agent(engine: str) -> None:
-    """End the agent of an engine, without blocking the event loop of the Dask worker."""
+async def close_agent(engine: str) -> dict[int, BatchReport]:
+    """End the agent of an engine, and return reports of its batches, by number.
+
+    The event loop of the Dask worker goes on meanwhile.
+    """
     with _lock:
         agent = _agents.pop(engine, None)
-    if agent is not None:
-        await asyncio.to_thread(agent.close)
+    return {} if agent is None else await asyncio.to_thread(agent.dismiss)
 
 
 def _open_agent(options: AgentOptions) -> Agent:
@@ -136,12 +136,12 @@ class Agent:
         self.ended: deque[int] = deque(maxlen=_REMEMBERED_BATCHES)
         self.is_closed = False
         self.failure: Exception | None = None  # why it is closed
+        self._is_dismissed = False  # whether the engine is closed, and wants the last reports
         self._owners: dict[tuple[str, int], AgentBatch] = {}
         self._functions: dict[int, PackedFunction] = {}
         self._changed = threading.Condition()
         self._requests: deque[Callable[[], None]] = deque()  # for the thread
         self._engine = LocalEngine(options.servers)
-        self._do_nothing = self._engine.pack_function(bool)
         self._logs = Path(tempfile.mkdtemp(prefix="hesrpt-"))
         self._idle_since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="hesrpt-agent", daemon=True)
@@ -211,6 +211,8 @@ class Agent:
             while not batch.has_ended and not self.is_closed:
                 if not self._changed.wait(_LOOK_SECONDS) and _is_cancelled(key):
                     self._call_soon(lambda: self._stop(batch, set(batch.left)))
+            if self._is_dismissed:
+                return BatchReport(is_last=False)  # whoever dismissed it has the report
             self.ended.append(batch.number)
             del self.batches[batch.number]
             if self.failure is not None:
@@ -222,6 +224,13 @@ class Agent:
         with self._changed:
             batch = self.batches.get(number)
             return BatchReport(is_last=False) if batch is None else batch.take_report()
+
+    def dismiss(self) -> dict[int, BatchReport]:
+        """End all processes; return reports of the batches that had not ended before."""
+        self._is_dismissed = True
+        self.close()
+        with self._changed:
+            return {number: batch.take_report() for number, batch in self.batches.items()}
 
     def close(self) -> None:
         """End all processes, and wait until they have ended."""
@@ -240,17 +249,21 @@ class Agent:
                 while self._requests and not self.is_closed:
                     self._requests.popleft()()
                 if not self.is_closed:
+                    self._release_stopped()
                     self._handle_outcomes(self._engine.wait_for_outcomes(1.0))
         except Exception as error:
             self.failure = error
             self._close()
 
     def _close(self) -> None:
-        with self._changed:
-            was_closed, self.is_closed = self.is_closed, True
-            self._changed.notify_all()
-        if not was_closed:
-            self._engine.close()
+        if self.is_closed:
+            return
+        try:
+            self._record(self._engine.close())
+        finally:
+            with self._changed:
+                self.is_closed = True
+                self._changed.notify_all()
             shutil.rmtree(self._logs, ignore_errors=True)
 
     def _start(self, batch: AgentBatch, tasks: Mapping[int, Task], request: BatchRequest) -> None:
@@ -263,21 +276,25 @@ class Agent:
             if item in batch.left - batch.ending:
                 batch.ending.add(item)
                 self._engine.stop(batch.job, item)
-                # The same item starts only when the stopped one is gone: then this one ends.
-                self._owners[batch.job, item] = batch
-                self._engine.start(batch.job, {item: self._create_idle_task(batch)}, 1)
 
-    def _create_idle_task(self, batch: AgentBatch) -> Task:
-        if batch.runs_commands:
-            return CommandTask(("true",))
-        return PythonTask(function=self._do_nothing, argument=None)
+    def _release_stopped(self) -> None:
+        """Report stopped items whose processes are gone."""
+        with self._changed:
+            for batch in self.batches.values():
+                if batch.left & batch.ending and not self._engine.is_stopping(batch.job):
+                    for item in batch.record_gone():
+                        del self._owners[batch.job, item]
+                    self._changed.notify_all()
 
     def _handle_outcomes(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
         now = time.monotonic()
+        self._record(outcomes)
         if outcomes or self.batches:
             self._idle_since = now
         elif now - self._idle_since > _IDLE_SECONDS:
             self._close()
+
+    def _record(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
         with self._changed:
             for outcome in outcomes:
                 items = outcome.items if isinstance(outcome, FinishedItems) else (outcome.item,)

@@ -24,7 +24,6 @@ class AgentBatch:
     def __init__(self, request: BatchRequest, logs: str) -> None:
         self.job, self.number = request.job, request.number
         self.left = set(request.work.items if isinstance(request.work, CallBatch) else request.work)
-        self.runs_commands = not isinstance(request.work, CallBatch)
         self.ending: set[int] = set()  # items that were stopped, and may not be gone yet
         self.logs = LogPaths(logs, ".log") if request.with_output else None
         self._outcomes: list[Outcome | FinishedItems] = []
@@ -36,16 +35,22 @@ class AgentBatch:
         return not self.left
 
     def record(self, outcome: Outcome | FinishedItems) -> None:
-        """Record how items have ended."""
+        """Record how items have ended; those that were stopped may be done nevertheless."""
         items = outcome.items if isinstance(outcome, FinishedItems) else (outcome.item,)
-        for item in items:
-            self.left.discard(item)
-            if item in self.ending:
-                self._gone.append(item)
+        self._outcomes.append(_replace_results(outcome))
+        self._remove(items)
+
+    def record_gone(self) -> list[int]:
+        """Record that no process of items that were stopped is left, and return these items."""
+        gone = sorted(self.left & self.ending)
+        self._remove(gone)
+        return gone
+
+    def _remove(self, items: Iterable[int]) -> None:
+        self.left.difference_update(items)
+        self._gone += self.ending.intersection(items)
         if self.logs is not None:
             self._outputs |= _read_outputs(self.logs, items)
-        if not self.ending.issuperset(items):
-            self._outcomes.append(_replace_results(outcome))
 
     def take_report(self, *, is_last: bool = False) -> BatchReport:
         """Return what was recorded since the last report."""

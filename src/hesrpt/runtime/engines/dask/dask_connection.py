@@ -28,6 +28,8 @@ from hesrpt.runtime.engines.engine import Outcome
 _LOOK_SECONDS, _WORKERS_PER_SECOND = 0.3, 400
 # Seconds to wait for the scheduler's answer, and for agents to end.
 _ANSWER_SECONDS, _CLOSE_SECONDS = 10.0, 10.0
+# Seconds to wait for the last reports when everything is closed.
+_LAST_SECONDS = 1.0
 # How often to look whether a kept result is still there, in seconds.
 _LOSS_SECONDS = 2.0
 # Requests and functions up to this size, in bytes, go through Dask's scheduler. Larger ones go to
@@ -160,17 +162,19 @@ class DaskConnection:
         """Return a result that was left in the cluster. Any thread may call this."""
         return self._run(self._fetch(reference))
 
-    def close(self) -> None:
-        """End our agents, and the connection if it is ours."""
+    def close(self) -> dict[int, BatchReport]:
+        """End our agents, and the connection if it is ours; return the last reports of batches."""
         if self._is_closed:
-            return
+            return {}
         self._is_closed = True
+        reports: dict[int, BatchReport] = {}
         with contextlib.suppress(Exception):  # the cluster may be gone
-            self._run(self._end_agents(), _CLOSE_SECONDS)
+            reports = self._run(self._end_agents(), _CLOSE_SECONDS)
         if self._is_ours:
             self.client.close()
         if self.own_cluster is not None:
             self.own_cluster.close()
+        return reports
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -356,7 +360,12 @@ class DaskConnection:
     async def _fetch(self, reference: Future) -> Any:
         return await self._wait(reference, [reference])
 
-    async def _end_agents(self) -> None:
+    async def _end_agents(self) -> dict[int, BatchReport]:
+        answers = await self.client.run(agent.close_agent, self.engine, on_error="ignore")
+        # What has ended just before is still to be received.
+        batches = [task for name, task in self._tasks.items() if isinstance(name, Batch)]
+        if batches:
+            await asyncio.wait(batches, timeout=_LAST_SECONDS)
         for task in list(self._tasks.values()):
             task.cancel()
-        await self.client.run(agent.close_agent, self.engine, on_error="ignore")
+        return {number: report for each in answers.values() for number, report in each.items()}

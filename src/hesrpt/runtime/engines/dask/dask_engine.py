@@ -124,6 +124,7 @@ class DaskEngine(Engine):
         self._queue: list[Batch] = []
         self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
         self._ending: dict[tuple[str, int], Batch] = {}  # stopped items that may not be gone
+        self._stops: dict[Batch, list[int]] = {}  # items to stop, of which no worker knows yet
         self._dead: list[tuple[float, Batch]] = []  # batches of dead workers, and since when
         self._seconds: dict[str, float] = {}  # how long the items of each job take, lately
         self._useful_servers = 0
@@ -242,7 +243,16 @@ class DaskEngine(Engine):
                 self._queue.remove(batch)
             return
         self._ending[job, item] = batch
-        self.connection.stop_items(batch, [item])
+        self._stops.setdefault(batch, []).append(item)
+
+    def _send_stops(self) -> None:
+        """Tell workers which items to stop: all of a batch together."""
+        stops, self._stops = self._stops, {}
+        for batch, items in stops.items():
+            self.connection.stop_items(batch, items)
+
+    def is_stopping(self, job: str) -> bool:
+        return any(name == job for name, _ in self._ending)
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -253,7 +263,8 @@ class DaskEngine(Engine):
         end = time.monotonic() + timeout
         outcomes: list[Outcome | FinishedItems] = []
         is_woken = False
-        capacity = self.capacity()
+        capacity, endings = self.capacity(), len(self._ending)
+        self._send_stops()
         while True:
             until = min(end, self._next_deadline())
             for event in self._wait_for_events(until - time.monotonic()):
@@ -267,8 +278,8 @@ class DaskEngine(Engine):
             if self._scaling is not None:
                 self._scaling.demand.update(self.table, self._useful_servers)
             self._assign_batches()
-            has_news = bool(outcomes) or is_woken or self.capacity() != capacity
-            if has_news or time.monotonic() >= end:
+            has_news = self.capacity() != capacity or len(self._ending) < endings
+            if outcomes or is_woken or has_news or time.monotonic() >= end:
                 return outcomes
 
     def _wait_for_events(self, seconds: float) -> Iterator[Event | None]:
@@ -280,11 +291,19 @@ class DaskEngine(Engine):
 
     def close(self) -> list[Outcome | FinishedItems]:
         self._queue.clear()
-        self._batches.clear()
-        self.connection.close()
+        batches = [batch for worker in self.table.workers.values() for batch in worker.batches]
+        numbered = {batch.number: batch for batch in batches}
+        reports = self.connection.close()
+        events = [event for event in self._wait_for_events(0.0) if isinstance(event, Reported)]
+        events += [
+            Reported(numbered[number], report)
+            for number, report in reports.items()
+            if number in numbered
+        ]
+        outcomes = [outcome for event in events for outcome in self._handle_report(event)]
         if self._scaling is not None:
             self._scaling.close()
-        return []
+        return [each for each in outcomes if isinstance(each, FinishedItems) or each.is_done]
 
     def _next_deadline(self) -> float:
         """Return when there is something to do even if nothing happens."""
@@ -405,8 +424,8 @@ class DaskEngine(Engine):
         self, batch: Batch, outcome: Outcome | FinishedItems, references: Mapping[int, Future]
     ) -> Iterator[Outcome | FinishedItems]:
         if isinstance(outcome, Outcome):
-            if self._batches.pop((batch.job, outcome.item), None) is not None:
-                if outcome.error is None and not outcome.is_lost:
+            if self._take_item(batch, outcome):
+                if outcome.is_done:
                     self._observe(batch.job, outcome.seconds)
                 reference = references.get(outcome.item)
                 yield outcome if reference is None else replace(outcome, reference=reference)
@@ -420,6 +439,25 @@ class DaskEngine(Engine):
                 del self._batches[batch.job, item]
             yield outcome
 
+    def _take_item(self, batch: Batch, outcome: Outcome) -> bool:
+        """Return whether an outcome is to be reported, and expect no other one.
+
+        A stopped item is reported if it is done nevertheless. If it was started again, that attempt
+        is still waiting, and is not needed.
+        """
+        key = batch.job, outcome.item
+        latest = self._batches.get(key)
+        if latest is not batch and (not outcome.is_done or self._ending.get(key) is not batch):
+            return False
+        self._forget_ending(batch, [outcome.item])
+        if latest is not None:
+            del self._batches[key]
+            if latest is not batch:
+                latest.stopped.add(outcome.item)
+                if not self._list_pending_items(latest):
+                    self._queue.remove(latest)
+        return True
+
     def _observe(self, job: str, seconds: float) -> None:
         known = self._seconds.pop(job, seconds)
         self._seconds[job] = 0.7 * known + 0.3 * seconds
@@ -429,7 +467,7 @@ class DaskEngine(Engine):
     def _write_logs(self, batch: Batch, report: BatchReport) -> None:
         for item, output in report.outputs.items():
             log = batch.tasks[item].log
-            if log is not None and item not in batch.stopped:
+            if log is not None:
                 with os.fdopen(open_log(log), "ab") as file:
                     file.write(output)
                 limit_log(log)
