@@ -41,7 +41,11 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Engines": ("engines.md", ("hesrpt.engines",)),
     "Integrations": (
         "integrations.md",
-        ("hesrpt.integrations.joblib", "hesrpt.integrations.ray_tune"),
+        (
+            "hesrpt.integrations.joblib",
+            "hesrpt.integrations.dask",
+            "hesrpt.integrations.ray_tune",
+        ),
     ),
     "Traces": ("traces.md", ("hesrpt.traces",)),
     "What-if studies": ("whatif.md", ("hesrpt.whatif",)),
