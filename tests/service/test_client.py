@@ -11,7 +11,7 @@ from support.waiting import wait_until
 
 from hesrpt import Client, InputError, JobError
 from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls
-from hesrpt.service.connection import ServiceError, UnreachableError
+from hesrpt.service.http_connection import ServiceError, UnreachableError
 
 
 def test_functions_run_on_the_service(served: ServedQueue) -> None:

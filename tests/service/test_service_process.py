@@ -16,7 +16,7 @@ from support.shell import assert_refused, call, run
 from support.waiting import wait_until
 
 from hesrpt import Client
-from hesrpt.service.connection import ServiceError
+from hesrpt.service.http_connection import ServiceError
 
 # Items append their name to a file: evidence that does not come from the scheduler.
 _COMMAND = "echo {item} >> {log}; sleep 0.02"

@@ -92,8 +92,13 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, _mark_negative_numbers(args))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        # Typer writes required arguments as {JOBS.CSV}.
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        # Typer writes required arguments as {JOBS.CSV}, and encloses those that say themselves how
+        # often they come.
+        pieces = [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [
+            piece.removeprefix("[").removesuffix("]...") if " " in piece else piece
+            for piece in pieces
+        ]
 
     def invoke(self, ctx: Any) -> Any:
         try:

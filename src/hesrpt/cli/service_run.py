@@ -13,7 +13,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.requests import RequestResult
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.service.client import Client
-from hesrpt.service.connection import ServiceError, UnreachableError
+from hesrpt.service.http_connection import ServiceError, UnreachableError
 from hesrpt.service.job_info import JobInfo
 
 # The states of the jobs that a request about all jobs applies to.

@@ -17,7 +17,7 @@ from hesrpt.errors import JobError
 from hesrpt.runtime.commands.jobs_file import read_portable_jobs
 from hesrpt.runtime.text import describe_value
 from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls, unpack_results
-from hesrpt.service.connection import Connection, UnreachableError
+from hesrpt.service.http_connection import Connection, UnreachableError
 from hesrpt.service.job_info import JobInfo
 
 if TYPE_CHECKING:
