@@ -169,15 +169,14 @@ class AccessMiddleware:
             return _refuse(403, "the request comes from a page of another site")
         if path in OPEN_PATHS:
             return None
-        client = scope["client"][0] if scope.get("client") else ""
-        if not self._limits.may_try_token(client):
-            return _refuse(429, "too many wrong tokens; wait a few seconds")
         query = scope.get("query_string", b"").decode("latin-1")
         found = next(iter(find_tokens(headers, query if path == "/" else "")), None)
         access = None if found is None else self._rules.check_token(found[1])
         if found is None or access is None:
-            if found is not None:
-                self._limits.count_wrong_token(client)
+            client = scope["client"][0] if scope.get("client") else ""
+            # A right token is taken whatever others at the same address have tried.
+            if found is not None and not self._limits.may_try_token(client):
+                return _refuse(429, "too many wrong tokens; wait a few seconds")
             return _ask_for_token(path, is_wrong=found is not None)
         place, token = found
         if place == "query":

@@ -64,16 +64,11 @@ class RateLimits:
         return self._writes.take()
 
     def may_try_token(self, client: str) -> bool:
-        """Return whether a client has not sent too many wrong tokens."""
-        allowance = self._wrong.get(client)
-        return allowance is None or allowance.refill() >= 1
-
-    def count_wrong_token(self, client: str) -> None:
-        """Count a wrong token of a client."""
+        """Count a wrong token of a client; return whether there were not too many."""
         if client not in self._wrong and len(self._wrong) >= _MAX_CLIENTS:
             del self._wrong[next(iter(self._wrong))]
         allowance = Allowance(_WRONG_PER_SECOND, _WRONG_AT_ONCE, self._now)
-        self._wrong.setdefault(client, allowance).take()
+        return self._wrong.setdefault(client, allowance).take()
 
     def check_length(self, method: str, path: str, headers: Headers) -> Response | None:
         """Return an answer that refuses a body which is too long, if its length is given."""
