@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hesrpt.cli.completion import complete_engine, complete_malleable_policy
-from hesrpt.cli.engine_options import parse_engine_options
+from hesrpt.cli.completion import complete_malleable_policy
+from hesrpt.cli.engine_options import EngineOptions
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, parse_whole_number
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from hesrpt.service.web_service import OnStop, WebService
 
 _ACCESS_PANEL = "Access"
-_ENGINE_PANEL = "Engine"
 
 
 def serve(
+    engine_options: EngineOptions,
     state: Annotated[
         Path,
         typer.Option(
@@ -143,40 +143,6 @@ def serve(
             help="Refuse Python functions (Client.map): nothing is unpickled.",
         ),
     ] = False,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_engine,
-            rich_help_panel=_ENGINE_PANEL,
-            help="Where to run: as for hesrpt run.",
-        ),
-    ] = "local",
-    engine_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            rich_help_panel=_ENGINE_PANEL,
-            help="An option of the engine, for example address=auto. Can be repeated.",
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            rich_help_panel=_ENGINE_PANEL,
-            help="Address of the cluster, short for --engine-option address=….",
-        ),
-    ] = None,
-    resources: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND=N,…",
-            rich_help_panel=_ENGINE_PANEL,
-            help="What this machine has besides servers, for example gpu=2,memory=64GB; on a "
-            "cluster, the resources of one server.",
-        ),
-    ] = None,
     print_unit: Annotated[
         bool,
         typer.Option(
@@ -195,17 +161,11 @@ def serve(
     except ModuleNotFoundError:
         raise InputError("hesrpt serve needs: pip install 'hesrpt[serve]'") from None
     from hesrpt.runtime.batch_run import RunOptions
-    from hesrpt.runtime.decisions.item_resources import parse_resources
     from hesrpt.runtime.reports.inspection import read_policy
     from hesrpt.runtime.storage.state_directory import holds_run
     from hesrpt.service.systemd_unit import write_unit
     from hesrpt.service.web_service import ServiceOptions, WebService
 
-    engine_options = parse_engine_options(
-        engine_option or (), address, None if engine == "local" else resources
-    )
-    if engine == "local" and resources is not None:
-        engine_options["resources"] = parse_resources(resources)
     earlier_policy = read_policy(state) if holds_run(state) else None
     if on_stop not in ("drain", "stop"):
         raise InputError(f"--on-stop must be drain or stop, got {on_stop!r}")
@@ -214,8 +174,8 @@ def serve(
             servers=servers,
             policy=policy or earlier_policy or "adaptive",
             state=state,
-            engine=engine,
-            engine_options=engine_options,
+            engine=engine_options.engine,
+            engine_options=engine_options.parse(),
             retention=_create_retention(keep, keep_bytes, keep_jobs),
         ),
         host=host,
