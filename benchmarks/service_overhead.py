@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import httpx
@@ -32,6 +33,7 @@ command = "sleep 0.02 && : {{item}}"
 """
 _JOBS = "".join(_JOB.format(number, 40 * number) for number in (1, 2, 3))
 _WATCHERS, _SUBMITS_PER_MINUTE = 100, 1000
+_SUBMITTERS = 4
 _LOAD_SECONDS = 30.0
 # How long the items take whose delay is measured, in seconds.
 _PROBE_SECONDS = 0.05
@@ -202,13 +204,20 @@ def _watch(url: str, clients: int) -> None:
 
 
 def _submit(url: str, per_minute: int) -> None:
+    """Submit from several threads, so that one that waits for its answer holds up no other."""
+    with ThreadPoolExecutor(_SUBMITTERS) as threads:
+        list(threads.map(_submit_steadily, repeat(url, _SUBMITTERS), repeat(per_minute)))
+
+
+def _submit_steadily(url: str, per_minute: int) -> None:
     with Client(url) as client:
         began = time.monotonic()
         number = 0
         while True:
             number += 1
             client.add(["true"], name="submitted", group="load")
-            time.sleep(max(began + number * 60 / per_minute - time.monotonic(), 0.0))
+            due = began + number * 60 * _SUBMITTERS / per_minute
+            time.sleep(max(due - time.monotonic(), 0.0))
 
 
 def _mean(values: list[float]) -> float:

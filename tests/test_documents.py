@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import json
 import re
 import shlex
@@ -108,7 +109,8 @@ def test_commands_and_options_in_documents_exist() -> None:
         assert command is not None, line
         parameters = command.get_params(typer.Context(command))
         options = {option for parameter in parameters for option in parameter.opts}
-        used = {word.partition("=")[0] for word in [name, *words] if word.startswith("--")}
+        own = itertools.takewhile(lambda word: word != "--", [name, *words])
+        used = {word.partition("=")[0] for word in own if word.startswith("--")}
         assert used <= options, line
 
 

@@ -89,7 +89,9 @@ class _Command(TyperCommand):
         return _hide_types_of_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _mark_negative_numbers(args))
+        # Of a command with a program as its argument, they are options of that program.
+        given = _mark_negative_numbers(args) if ctx.allow_interspersed_args else args
+        return super().parse_args(ctx, given)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         # Typer writes required arguments as {JOBS.CSV}, and encloses those that say themselves how
