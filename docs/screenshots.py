@@ -89,7 +89,7 @@ def add_jobs(service: RunningService) -> None:
         time.sleep(max(0.0, start + job.arrives - time.monotonic()))
         if job.arrives > COMPARED_AT:
             # The service compares policies when somebody looks.
-            service.request("GET", "schedule")
+            service.client.schedule()
         service.add(
             name=job.name,
             command=job.command,
@@ -103,7 +103,7 @@ def add_jobs(service: RunningService) -> None:
 
 def wait_for_comparison(service: RunningService) -> None:
     """Wait until the service has compared its policy with others."""
-    while service.request("GET", "schedule")["comparison"] is None:
+    while service.client.schedule()["comparison"] is None:
         time.sleep(1)
 
 
@@ -132,7 +132,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, open_browser() as browser:
         directory = Path(name)
         write_programs(directory)
-        with RunningService(directory, "--servers", str(SERVERS)) as service:
+        with RunningService(directory, servers=SERVERS) as service:
             add_jobs(service)
             wait_for_comparison(service)
             take(browser, service, "the-page.png", (1280, 960), "light")

@@ -128,7 +128,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """Start a service with two servers for the tests of a file; not before a browser was found."""
-    with RunningService(tmp_path_factory.mktemp("service"), "--servers", "2") as service:
+    with RunningService(tmp_path_factory.mktemp("service")) as service:
         yield service
 
 

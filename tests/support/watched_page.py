@@ -10,7 +10,7 @@ from typing import Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
-PHONE, DESKTOP = (390, 844), (1280, 900)
+_DESKTOP = (1280, 900)
 _PATIENCE = 60_000  # milliseconds; the machine may be busy
 expect.set_options(timeout=_PATIENCE)
 # What Chromium logs about requests that fail: the page says that in its own words.
@@ -43,7 +43,7 @@ def open_page(
     address: str,
     token: str,
     *,
-    size: Sequence[int] = DESKTOP,
+    size: Sequence[int] = _DESKTOP,
     scheme: Literal["light", "dark"] = "light",
     may_refuse: bool = False,
 ) -> Iterator[Page]:

@@ -52,13 +52,13 @@ def test_readers_see_everything_and_change_nothing(
         page.get_by_role("heading", name="seen").wait_for()
         for name in names:
             assert page.get_by_role("button", name=name).count() == 0
-    service.request("DELETE", "jobs/seen")
+    service.client.cancel("seen")
 
 
 def test_the_page_goes_on_when_the_service_comes_back(browser: Browser, tmp_path: Path) -> None:
     from support.watched_page import open_page
 
-    service = RunningService(tmp_path, "--servers", "2")
+    service = RunningService(tmp_path)
     service.add(command="sleep 600", name="survivor")
     with open_page(browser, service.address, service.token, may_refuse=True) as page:
         row = page.get_by_role("table", name="Jobs").get_by_role("row", name="survivor")

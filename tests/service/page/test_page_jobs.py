@@ -46,10 +46,6 @@ def expect_text(where: Locator, text: str | re.Pattern[str]) -> None:
     expect(where).to_have_text(text)
 
 
-def cancel(service: RunningService, name: str) -> None:
-    service.request("DELETE", f"jobs/{name}")
-
-
 def test_newcomers_learn_what_to_type(page: Page) -> None:
     """This must be the first test: the service has no jobs yet."""
     welcome = page.get_by_role("region", name="Nothing has been added yet")
@@ -90,7 +86,7 @@ def test_jobs_added_elsewhere_appear_and_change(page: Page, service: RunningServ
     legend = page.get_by_role("list", name="Servers of each job")
     expect_text(legend.get_by_role("link", name=name), name)
     assert page.title() == "1 running · hesrpt"
-    cancel(service, name)
+    service.client.cancel(name)
     expect_text(row.locator(".state"), "cancelled")
     expect_text(page.locator("#announcer"), re.compile("elsewhere cancelled"))
 
@@ -126,7 +122,7 @@ def test_a_job_is_paused_resumed_and_weighed(page: Page, service: RunningService
     weight.fill("0")
     weight.press("Enter")
     expect_text(page.locator("#errors p"), re.compile("weight must be .*, got 0"))
-    cancel(service, name)
+    service.client.cancel(name)
     expect_text(get_state(page), "cancelled")
 
 
@@ -156,7 +152,7 @@ def test_output_appears_while_a_job_runs(page: Page, service: RunningService) ->
     expect_text(output, re.compile("first"))
     flag.touch()
     expect_text(output, re.compile("first.*second", re.DOTALL))
-    cancel(service, name)
+    service.client.cancel(name)
 
 
 def test_all_jobs_are_paused_after_a_question(page: Page, service: RunningService) -> None:
@@ -167,7 +163,7 @@ def test_all_jobs_are_paused_after_a_question(page: Page, service: RunningServic
     expect_text(row.locator(".state"), "paused")
     page.get_by_role("button", name="Resume all").click()
     expect_text(row.locator(".state"), "running")
-    cancel(service, name)
+    service.client.cancel(name)
 
 
 def test_groups_are_paused_and_weighed(page: Page, service: RunningService) -> None:
@@ -181,7 +177,7 @@ def test_groups_are_paused_and_weighed(page: Page, service: RunningService) -> N
     groups.get_by_label("Weight of group team a/b").fill("3")
     groups.get_by_role("button", name="Set weight").click()
     expect_text(groups.get_by_role("row", name="team a/b").get_by_role("cell").nth(2), "3")
-    cancel(service, name)
+    service.client.cancel(name)
 
 
 def test_names_are_text_and_never_html(page: Page, service: RunningService) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from support.browser import require_browser
@@ -39,7 +39,7 @@ def busy_service(service: RunningService) -> RunningService:
         group="a-group-with-a-long-name",
     )
     service.add(command="sleep 600", name="stopped")
-    service.request("PATCH", "jobs/stopped", {"paused": True})
+    service.client.pause("stopped")
     service.add(command="echo later", name="later", after=["stopped"])
     return service
 
@@ -62,22 +62,16 @@ def open_views(page: Page) -> Iterator[str]:
         page.get_by_role("link", name="All jobs").click()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (320, "dark")])
 def test_everything_fits_on_a_phone_and_can_be_read(
-    browser: Browser, busy_service: RunningService, scheme: str
+    browser: Browser, busy_service: RunningService, width: int, scheme: Literal["light", "dark"]
 ) -> None:
-    from support.watched_page import PHONE, open_page
+    from support.watched_page import open_page
 
-    with open_page(
-        browser,
-        busy_service.address,
-        busy_service.token,
-        size=PHONE,
-        scheme="dark" if scheme == "dark" else "light",
-    ) as page:
+    address, token = busy_service.address, busy_service.token
+    with open_page(browser, address, token, size=(width, 844), scheme=scheme) as page:
         for view in open_views(page):
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= PHONE[0], view
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
             assert page.evaluate(FIND_SMALL_PARTS) == [], view
             assert page.evaluate(FIND_PALE_TEXT) == [], view
 
@@ -172,14 +166,14 @@ def test_five_thousand_jobs_are_shown_in_pages(browser: Browser, tmp_path: Path)
     from playwright.sync_api import expect
     from support.watched_page import open_page
 
-    with RunningService(tmp_path, "--servers", "1") as service:
+    with RunningService(tmp_path, servers=1) as service:
         service.add(command="sleep 600", name="gate")
-        service.request("PATCH", "jobs/gate", {"paused": True})
+        service.client.pause("gate")
         jobs = [
             {"command": "true", "name": f"job-{n:04}", "after": ["gate"], "group": f"g{n % 3}"}
             for n in range(JOBS)
         ]
-        service.request("POST", "jobs", {"jobs": jobs})
+        service.client.submit(jobs)
         with open_page(browser, service.address, service.token) as page:
             expect(page.get_by_text(f"1–25 of {JOBS + 1:,} jobs")).to_be_visible()
             rows = page.get_by_role("table", name="Jobs").locator("tbody tr")

@@ -32,6 +32,11 @@ export class Groups {
     );
   }
 
+  /** Return whether a group is shown. */
+  has(name) {
+    return this.#rows.has(name);
+  }
+
   /** Ask the service for its groups, show them, and return their names. */
   async load() {
     const { groups } = await api.groups();

@@ -153,6 +153,7 @@ connection.addEventListener("change", ({ detail: change }) => {
   announcer.note(change.jobs, openedAt);
   isScheduleStale = true;
   areGroupsStale ||= change.jobs.some((job) => job.group);
+  if (change.jobs.some((job) => job.group && !groups.has(job.group))) loadGroups();
   if (detail === null) list.apply(change);
   else if (!detail.apply(change)) {
     showError(new Error(`${detail.job.name} was removed.`));
