@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise, repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import psutil
@@ -23,6 +24,8 @@ from rich.table import Table
 
 from benchmarks.ratios import Ratio, at_most
 from hesrpt import Client
+from hesrpt.runtime.requests import submit_jobs
+from hesrpt.service.job_requests import read_jobs
 
 _HESRPT = [sys.executable, "-m", "hesrpt"]
 _JOB = """
@@ -65,48 +68,60 @@ def measure_overhead(console: Console) -> list[Ratio]:
 
 
 def measure_load(console: Console) -> list[Ratio]:
-    """Measure the processor time and the delay of items with and without many clients."""
-    table = Table("clients", "submits/min", "CPU of the service", "between items", box=None)
-    cpu, delay = {}, {}
+    """Measure what many clients cost the service: processor time, and delays of items.
+
+    They are compared with the same jobs, added through the state directory: running them costs
+    something too, however they came.
+    """
+    table = Table("jobs come", "clients", "a minute", "CPU", "between items", box=None)
     rate = _SUBMITS_PER_MINUTE
-    with (
-        tempfile.TemporaryDirectory() as name,
-        start_service(Path(name) / "s") as (url, process),
-    ):
-        for watchers, submits in ((0, 0), (_WATCHERS, 0), (0, rate), (_WATCHERS, rate)):
-            measured = _measure_phase(url, process, watchers, submits)
-            cpu[watchers, submits], delay[watchers, submits], _ = measured
-            table.add_row(
-                str(watchers),
-                f"{measured[2]:.0f}",
-                f"{100 * measured[0]:.1f}% of a core",
-                f"99%: {1000 * measured[1][0]:.1f} ms, worst: {1000 * measured[1][1]:.1f} ms",
-            )
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        state = Path(name) / "s"
+        with start_service(state) as (url, process):
+            for way, place, watchers, submits in (
+                ("not at all", url, 0, 0),
+                ("by directory", str(state), 0, rate),
+                ("by HTTP", url, 0, rate),
+                ("by HTTP", url, _WATCHERS, rate),
+            ):
+                with watch(url, watchers), submit(place, submits):
+                    phase = _measure_phase(url, process)
+                found[way, watchers] = phase
+                table.add_row(
+                    way,
+                    str(watchers),
+                    f"{phase.submits:.0f}",
+                    f"{100 * phase.cpu:.1f}% of a core",
+                    f"99%: {1000 * phase.usual_gap:.1f} ms, worst: {1000 * phase.worst_gap:.1f} ms",
+                )
     console.print(table)
-    loaded, idle = (_WATCHERS, rate), (0, 0)
+    loaded, plain = found["by HTTP", _WATCHERS], found["by directory", 0]
     return [
         at_most(
             "CPU of 100 clients and 1,000 submits a minute / one core",
-            cpu[loaded] - cpu[idle],
+            loaded.cpu - plain.cpu,
             0.1,
         ),
         at_most(
-            "delay of an item by them (99 of 100 items) / 50 ms",
-            max(delay[loaded][0] - delay[idle][0], 0.0) / 0.05,
+            "delay of 99 of 100 items by them / 50 ms",
+            max(loaded.usual_gap - plain.usual_gap, 0.0) / 0.05,
             1.0,
         ),
     ]
 
 
-def _measure_phase(
-    url: str, process: psutil.Process, watchers: int, submits: int
-) -> tuple[float, tuple[float, float], float]:
-    """Return the share of a core that the service used, the time between items, and submits.
+class _Phase(NamedTuple):
+    """What was measured while the service had something to do."""
 
-    Between the end of an item and the start of the next, 99 of 100 times less than the first number
-    passed, and always less than the second. Submits are those a minute that were obeyed.
-    """
-    with Client(url) as client, watch(url, watchers), submit(url, submits):
+    cpu: float  # the share of a core that it used
+    usual_gap: float  # between an item and the next, 99 of 100 times less than this passed
+    worst_gap: float
+    submits: float  # that were obeyed, a minute
+
+
+def _measure_phase(url: str, process: psutil.Process) -> _Phase:
+    with Client(url) as client:
         time.sleep(2.0)
         began, used = time.monotonic(), sum(process.cpu_times()[:2])
         before = _count_jobs(client)
@@ -117,7 +132,7 @@ def _measure_phase(
         rate = 60 * (_count_jobs(client) - before) / seconds
     spans.sort()
     gaps = sorted(later[0] - earlier[1] for earlier, later in pairwise(spans))
-    return share, (gaps[int(0.99 * len(gaps))], gaps[-1]), rate
+    return _Phase(share, gaps[int(0.99 * len(gaps))], gaps[-1], rate)
 
 
 def _count_jobs(client: Client) -> int:
@@ -209,15 +224,20 @@ def _submit(url: str, per_minute: int) -> None:
         list(threads.map(_submit_steadily, repeat(url, _SUBMITTERS), repeat(per_minute)))
 
 
-def _submit_steadily(url: str, per_minute: int) -> None:
-    with Client(url) as client:
-        began = time.monotonic()
-        number = 0
-        while True:
-            number += 1
+def _submit_steadily(place: str, per_minute: int) -> None:
+    """Submit jobs to the URL of a service, or to its state directory."""
+    client = Client(place) if place.startswith("http") else None
+    (spec,) = read_jobs({"name": "submitted", "command": ["true"], "group": "load"}, ())
+    began = time.monotonic()
+    number = 0
+    while True:
+        number += 1
+        if client is None:
+            submit_jobs(Path(place), [spec])
+        else:
             client.add(["true"], name="submitted", group="load")
-            due = began + number * 60 * _SUBMITTERS / per_minute
-            time.sleep(max(due - time.monotonic(), 0.0))
+        due = began + number * 60 * _SUBMITTERS / per_minute
+        time.sleep(max(due - time.monotonic(), 0.0))
 
 
 def _mean(values: list[float]) -> float:

@@ -45,6 +45,8 @@ from hesrpt.runtime.storage.journal import Journal
 _STEP_SECONDS = 0.5
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
+# How often to look for requests at most while somebody asks for it, in seconds.
+_LOOK_SECONDS = 0.1
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
 
@@ -76,6 +78,8 @@ class Driver:
         self._added = 0  # how many jobs have been added
         self._inbox: Inbox | None = None
         self._next_poll = 0.0
+        self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
+        self._look_at: float | None = None  # when to look because somebody asks for it
         self._pruner: Pruner | None = None
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
@@ -115,9 +119,16 @@ class Driver:
             return True
 
     def look_for_requests(self) -> None:
-        """Let the thread look for requests at once, because there are some."""
-        self._next_poll = 0.0
-        self.engine.wake()
+        """Let the thread look for requests soon, because there are some.
+
+        That is at once, unless it has just looked: so it takes those that come quickly together.
+        """
+        with self.condition:
+            is_new = self._look_at is None
+            if is_new:
+                self._look_at = self._looked_at + _LOOK_SECONDS
+        if is_new:
+            self.engine.wake()
 
     def start_nothing_more(self) -> None:
         """Let running items end, but start no others; nothing of this is recorded."""
@@ -366,6 +377,8 @@ class Driver:
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
         timeout = _STEP_SECONDS if self._inbox is None else POLL_SECONDS
+        if (look_at := self._look_at) is not None:
+            timeout = min(timeout, max(look_at - self.engine.now(), 0.0))
         outcomes = self.engine.wait_for_outcomes(timeout)
         if not self._messages.is_empty() and self.core.observed == 0:
             time.sleep(_GATHER_SECONDS)
@@ -402,8 +415,11 @@ class Driver:
         Requests may have waited for a job that arrives.
         """
         now = self.engine.now()
-        if self._inbox is None or (now < self._next_poll and not has_arrivals):
+        look_at = self._next_poll if self._look_at is None else self._look_at
+        if self._inbox is None or (now < look_at and not has_arrivals):
             return []
+        with self.condition:
+            self._look_at, self._looked_at = None, now
         self._next_poll = now + POLL_SECONDS
         return self._inbox.take(self._list_jobs)
 

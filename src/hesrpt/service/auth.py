@@ -7,6 +7,7 @@ docs/explanation/security.md for the reasons.
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -48,8 +49,6 @@ _SECURITY_HEADERS = {
 
 def read_or_create_token(path: Path) -> str:
     """Return the token in a file that only its owner can read; create it if there is none."""
-    import os
-
     try:
         descriptor = open_private(path, os.O_RDWR)
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 # How often to compare again at most, and how long that may take, in seconds.
 _EVERY_SECONDS, _TIMEOUT = 60.0, 300.0
-# The first comparison of a service need not wait so long.
+# Until something was compared.
 _NOTHING: dict[str, Any] = {"comparison": None, "bound": None}
 
 _LOG = logging.getLogger("hesrpt")

@@ -6,6 +6,7 @@ exactly as when another process asks for it: it is durable before it is confirme
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -189,7 +190,11 @@ class JobQueue:
         """Take no more jobs, and let running items end; return whether all have ended."""
         self.is_stopping = True
         self.driver.start_nothing_more()
-        return self.driver.wait(lambda: self.driver.core.observed == 0, timeout)
+        if not self.driver.wait(lambda: self.driver.core.observed == 0, timeout):
+            return False
+        calls = itertools.count()
+        self.driver.wait(lambda: next(calls) > 0, 1.0)  # until the last end is written and shown
+        return True
 
     def close(self) -> None:
         """Stop what is running; all of it goes on when the service is started again."""

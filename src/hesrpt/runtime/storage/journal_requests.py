@@ -15,6 +15,8 @@ from hesrpt.runtime.storage.journal_rows import Row, is_intact, seal
 # Whether a scheduler will look for requests again, as a value in the journal.
 _IS_OPEN = "takes_requests"
 _COLUMNS = "kind, job, submission, spec, weight, job_group, checksum"
+# How many answers are kept at most until the next start.
+_MAX_ANSWERS = 10_000
 #: How long a key is remembered that keeps a request from being added twice, in seconds.
 KEY_SECONDS = 7 * 86_400.0
 # Created when first used: most runs have no such keys.
@@ -127,6 +129,9 @@ class RequestTable:
         _delete(connection, [answer.request for answer in answers])
         rows = [seal((number, int(refused), text)) for number, refused, text in answers if text]
         connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+        if rows:  # nobody waits for old ones any more
+            oldest = rows[-1][0] - _MAX_ANSWERS
+            connection.execute("DELETE FROM answers WHERE request < ?", (oldest,))
 
 
 def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
