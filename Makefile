@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: demo test run-tests test-all test-slurm cpython-tests chaos lint docs docs-serve paper bench clean
+.PHONY: demo test run-tests test-all test-paper test-slurm cpython-tests chaos lint docs docs-serve
+.PHONY: paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
@@ -22,6 +23,10 @@ run-tests: $(VENV)/.test
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
 test-all: lint cpython-tests
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
+
+# Reproduces the paper at full size, and compares the result with docs/paper.
+test-paper: $(VENV)/.test
+	$(BIN)/pytest --quiet -m slow tests/paper
 
 # The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
 test-slurm: $(VENV)/.test

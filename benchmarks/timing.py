@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from statistics import median
 from time import process_time
 
 
@@ -18,6 +19,17 @@ def measure_best_time(call: Callable[[], object], repeats: int = 3) -> float:
         call()
         times.append(process_time() - start)
     return min(times)
+
+
+def measure_time_ratio(
+    measure: Callable[[], float], other: Callable[[], float], rounds: int = 31
+) -> float:
+    """Return the ratio of two times, each of which a call measures and returns.
+
+    It is the median over rounds that measure one after the other, so that it does not depend on
+    what else the machine does, nor on how much memory an earlier call has left to be used again.
+    """
+    return median(measure() / other() for _ in range(rounds))
 
 
 def measure_peak_memory(call: Callable[[], object]) -> int:

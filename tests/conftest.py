@@ -7,14 +7,20 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from support.browser import open_browser
 from support.paths import EXAMPLES
+from support.running_service import RunningService
+from support.served_queue import ServedQueue, serve_queue
 from support.slurm_cluster import SEARCH_PATH, SlurmCluster, find_missing_programs
 
 from hesrpt.traces import Trace, read_trace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Settings of the terminal, of a CI service or of other tools would change what commands print, how
 # figures are drawn and which Ray cluster is used. Remove them before any test reads them.
@@ -154,6 +160,20 @@ def ray_address(start_cluster: Callable[[int], Any]) -> str:
     return str(start_cluster(4).address)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start a browser for the tests of a file."""
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """Start a service with two servers for the tests of a file; not before a browser was found."""
+    with RunningService(tmp_path_factory.mktemp("service")) as service:
+        yield service
+
+
 @pytest.fixture(scope="session")
 def dask_address() -> Iterator[str]:
     """Return the address of a Dask cluster with two workers of two threads."""
@@ -163,3 +183,10 @@ def dask_address() -> Iterator[str]:
         n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0"
     ) as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedQueue]:
+    """Serve a queue with two servers to the tests of a file, without a network."""
+    with serve_queue(tmp_path_factory.mktemp("queue") / "state") as served:
+        yield served

@@ -36,6 +36,7 @@ ROOMS = [
     ("engines", "integrations"),
     ("plotting",),
     ("paper", "whatif"),
+    ("service",),
     ("cli",),
     ("__init__", "__main__"),
 ]
@@ -151,19 +152,29 @@ def run_script(script: str) -> str:
 
 
 def test_importing_is_light() -> None:
-    heavy = ["matplotlib", "scipy", "typer", "rich", "pandas", "numba", "ray"]
+    heavy = ["matplotlib", "scipy", "typer", "rich", "pandas", "numba", "ray", "fastapi", "httpx"]
     script = f"import sys, hesrpt; print([name for name in {heavy} if name in sys.modules])"
     assert run_script(script) == "[]\n"
 
 
 def test_help_is_light() -> None:
-    heavy = ["matplotlib", "scipy", "pandas", "numba", "ray"]
+    heavy = ["matplotlib", "scipy", "pandas", "numba", "ray", "fastapi", "httpx"]
     script = f"import sys, hesrpt.cli.main; print([n for n in {heavy} if n in sys.modules])"
     assert run_script(script) == "[]\n"
 
 
 def test_installation_without_extras_plans_draws_and_runs() -> None:
-    extras = ["ray", "joblib", "pandas", "sklearn", "hypothesis", "mkdocs"]
+    extras = [
+        "ray",
+        "joblib",
+        "fastapi",
+        "httpx",
+        "uvicorn",
+        "pandas",
+        "sklearn",
+        "hypothesis",
+        "mkdocs",
+    ]
     script = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({extras}))\n"

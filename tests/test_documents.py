@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import json
 import re
 import shlex
@@ -103,12 +104,13 @@ def test_commands_and_options_in_documents_exist() -> None:
     lines = [line for line in find_command_lines() if not line.startswith("hesrpt COMMAND")]
     assert len(lines) > 20
     for line in lines:
-        _, name, *words = line.split()
+        _, name, *words = line.partition(" -- ")[0].split()  # behind "--" is another program's
         command = group if name.startswith("--") else group.commands.get(name)
         assert command is not None, line
         parameters = command.get_params(typer.Context(command))
         options = {option for parameter in parameters for option in parameter.opts}
-        used = {word.partition("=")[0] for word in [name, *words] if word.startswith("--")}
+        own = itertools.takewhile(lambda word: word != "--", [name, *words])
+        used = {word.partition("=")[0] for word in own if word.startswith("--")}
         assert used <= options, line
 
 
@@ -152,7 +154,7 @@ def test_readme_quotes_the_conclusion_of_the_example_trace() -> None:
 def test_readme_names_only_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set(re.findall(r"\[(\w+)\](?!\()", (ROOT / "README.md").read_text()))
-    assert named == {"ray", "dask", "slurm", "tune", "joblib"}
+    assert named == {"ray", "dask", "slurm", "tune", "joblib", "serve"}
     assert named <= set(project["optional-dependencies"])
 
 

@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from hesrpt import engines, paper, plotting, traces, whatif
     from hesrpt.runtime.decisions.retention import Retention
     from hesrpt.runtime.pool import ItemFailure, Job, Pool
+    from hesrpt.service.client import Client
 
 __all__ = [
     "Amdahl",
     "Certificate",
     "CertificateError",
+    "Client",
     "Comparison",
     "Custom",
     "FitError",
@@ -88,6 +90,8 @@ def __getattr__(name: str) -> Any:
 
     if name in ("ItemFailure", "Job", "Pool"):
         return getattr(import_module("hesrpt.runtime.pool"), name)
+    if name == "Client":
+        return import_module("hesrpt.service.client").Client
     if name == "Retention":
         return import_module("hesrpt.runtime.decisions.retention").Retention
     if name in ("engines", "paper", "plotting", "traces", "whatif"):

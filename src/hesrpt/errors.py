@@ -21,6 +21,9 @@ class InputError(ValueError):
     message, so that the command line can name its option instead.
     """
 
+    #: With which code the command line ends.
+    exit_code = 2
+
     def __init__(self, problem: str, *, argument: str | None = None) -> None:
         super().__init__(problem if argument is None else f"{argument} {problem}")
         self.problem = problem

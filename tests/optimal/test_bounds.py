@@ -67,6 +67,21 @@ def test_batch_is_bounded_by_its_plan(speedup: Speedup, whole: bool, arrival: fl
     assert verify_bound(bound) >= bound.total
 
 
+@pytest.mark.parametrize("arrival", [0.0, 7.5])
+def test_batch_without_a_proven_order_is_bounded_by_the_prices_of_its_plan(arrival: float) -> None:
+    speedups = [PowerLaw(p) for p in (0.3, 0.6, 0.9, 0.5, 0.7, 0.4)]
+    sizes, weights = [3, 1, 4, 1, 5, 9], [1, 3, 2, 5, 1, 4]
+    workload = Workload(sizes, speedups, weights=weights, arrivals=[arrival] * 6)
+    bound = lower_bound(workload, 10, objective="weighted")
+    best = plan(Workload(sizes, speedups, weights=weights), 10, objective="weighted")
+    expected = best.certificate.any_order_bound
+    assert expected is not None
+    assert bound.total == pytest.approx(expected.total, rel=1e-6)
+    assert bound.times[0] == arrival
+    assert verify_bound(bound) >= bound.total * (1 - 1e-9)
+    assert 0.97 * best.cost <= bound.total <= best.cost
+
+
 @pytest.mark.parametrize("whole", [False, slow(True)])
 @pytest.mark.parametrize("speedup", ALL_SPEEDUPS, ids=str)
 def test_prices_alone_come_close_to_the_plan_of_a_batch(speedup: Speedup, whole: bool) -> None:

@@ -20,6 +20,7 @@ from hesrpt import (
     plan,
     verify,
 )
+from hesrpt.arrays import FloatArray
 from hesrpt.objectives import Objective
 from hesrpt.optimal.recursion import compute_job_values
 
@@ -124,3 +125,40 @@ def test_many_weighted_jobs_with_one_power_law() -> None:
     found = plan(jobs, servers=64, objective="weighted")
     values = found.certificate.job_values
     assert found.cost == pytest.approx(values @ jobs.sizes, rel=1e-9)
+
+
+def find_order_by_near_moves(
+    workload: Workload, servers: float, weights: FloatArray, reach: int = 2, sweeps: int = 3
+) -> list[int]:
+    """Move single jobs from their order by time alone, as long as Σ v x falls: a simple search."""
+    speedups, sizes = workload.speedups, workload.sizes
+
+    def cost(order: list[int]) -> float:
+        listed = np.array(order[::-1])
+        values = compute_job_values(speedups.take(listed), servers, weights[listed]).values
+        return float(values @ sizes[listed])
+
+    alone = sizes / speedups.rate(np.full(len(sizes), servers)) / weights
+    order: list[int] = np.argsort(alone, kind="stable").tolist()
+    least = cost(order)
+    for _ in range(sweeps):
+        for place in range(len(order)):
+            for to in range(max(place - reach, 0), min(place + reach + 1, len(order))):
+                trial = order.copy()
+                trial.insert(to, trial.pop(place))
+                if (found := cost(trial)) < least * (1 - 1e-9):
+                    order, least = trial, found
+    return order
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_search_never_loses_against_moves_by_few_places(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    jobs, servers = int(rng.integers(6, 13)), float(rng.choice([4.0, 10.0, 64.0]))
+    weights = rng.uniform(0.1, 1, jobs) ** (1 + seed % 3)
+    families = [PowerLaw(p) if seed % 2 else Amdahl(p) for p in rng.uniform(0.2, 0.95, jobs)]
+    workload = Workload(rng.pareto(1.5, jobs) + 1, families, weights=weights)
+    simple = find_order_by_near_moves(workload, servers, weights)
+    found = plan(workload, servers, objective="weighted")
+    other = plan(workload, servers, objective="weighted", order=simple)
+    assert found.cost <= other.cost * (1 + 1e-9)

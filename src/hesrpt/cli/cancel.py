@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllJobs, GroupName, JobNames, change_jobs
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.job_changes import AllJobs, GroupName, change_jobs
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunArguments, RunChoice
 
 
 def cancel(
-    state: StateDirectory,
-    jobs: JobNames = None,
+    run: RunChoice,
+    jobs: RunArguments = None,
     all_jobs: AllJobs = False,
     group: GroupName = None,
     as_json: AsJson = False,
@@ -17,4 +18,4 @@ def cancel(
 
     Items that are running are stopped. Results of items that are done are kept.
     """
-    change_jobs(state, "cancel", jobs, all_jobs=all_jobs, group=group, as_json=as_json)
+    change_jobs(run, "cancel", jobs, all_jobs=all_jobs, group=group, as_json=as_json)

@@ -62,16 +62,15 @@ def complete_format(incomplete: str) -> list[str]:
 
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs in the run's state directory whose names start with ``incomplete``."""
-    from hesrpt.runtime.reports.inspection import read_status
+    """Return the jobs of the run whose names start with ``incomplete``."""
+    from hesrpt.cli.run_choice import RunChoice
 
+    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
     try:
-        status = read_status(ctx.params["state"])
-    except (InputError, KeyError):
+        run, typed = RunChoice(**given).find(ctx.params.get("jobs"))
+        names = run.list_names()
+    except InputError:
         return []
-    recorded = [job.name for job in status.jobs]
-    names = dict.fromkeys([*recorded, *(spec.name for spec in status.submitted)])
-    typed = ctx.params.get("jobs") or ()
     return [
         _escape_in_bash(name)
         for name in names
@@ -82,12 +81,13 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups of jobs in the run's state directory that start with ``incomplete``."""
-    from hesrpt.runtime.reports.inspection import read_status
+    """Return the groups of jobs of the run that start with ``incomplete``."""
+    from hesrpt.cli.run_choice import RunChoice
 
+    given = {key: ctx.params.get(key) for key in ("url", "token", "state")}
     try:
-        groups = read_status(ctx.params["state"]).groups
-    except (InputError, KeyError):
+        groups = RunChoice(**given).find(ctx.params.get("jobs"))[0].list_groups()
+    except InputError:
         return []
     found = [name for name in groups if name.startswith(incomplete) and name.isprintable()]
     return [_escape_in_bash(name) for name in found]

@@ -1,11 +1,15 @@
-"""The options of an engine, as they are given on the command line."""
+"""The options that say where jobs run: the engine, and its own options."""
 
 from __future__ import annotations
 
+import shlex
 import tomllib
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import typer
+
+from hesrpt.cli.completion import complete_engine
 from hesrpt.errors import InputError
 from hesrpt.units import parse_bytes
 
@@ -24,38 +28,107 @@ SLURM_OPTIONS = {
 }
 
 
-def parse_engine_options(
-    options: Sequence[str],
-    address: str | None,
-    resources: str | None,
-    slurm: str | None = None,
-) -> dict[str, Any]:
-    """Return the options of an engine by name, from all options that set one.
+_PANEL = "Engine"
 
-    >>> parse_engine_options(["address=auto", "servers_per_node=4"], None, "CPU=2")
-    {'address': 'auto', 'servers_per_node': 4, 'resources': {'CPU': 2.0}}
-    >>> parse_engine_options([], None, None, "partition=short,max=4,walltime=2h")
-    {'partition': 'short', 'max_pilots': 4, 'walltime': '2h'}
-    """
-    parsed: dict[str, Any] = {}
-    for option in options:
-        name, separator, text = option.partition("=")
-        name = name.strip().replace("-", "_")
-        if not separator or not name.isidentifier():
-            raise InputError(f"must be NAME=VALUE, got {option!r}", argument="engine_option")
-        if name in parsed:
-            raise InputError(f"sets {name} twice", argument="engine_option")
-        parsed[name] = _parse_value(text.strip())
-    for name, value in (("address", address), ("resources", resources)):
-        if value is not None and name in parsed:
-            raise InputError(f"is also set by --engine-option {name}=…", argument=name)
-    if address is not None:
-        parsed["address"] = address
-    if resources is not None:
-        parsed["resources"] = _parse_resources(resources)
-    if slurm is not None:
-        parsed |= _parse_slurm(slurm)
-    return parsed
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where jobs run."""
+
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=complete_engine,
+            rich_help_panel=_PANEL,
+            help="Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
+            "slurm (Slurm jobs), or an engine that another package adds.",
+        ),
+    ] = "local"
+    engine_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            rich_help_panel=_PANEL,
+            help="An option of the engine, for example address=auto. The value is a text, or TOML "
+            "such as 4 or {CPU = 4}. Repeat it for several options.",
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            rich_help_panel=_PANEL,
+            help="Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
+            "the cluster this machine belongs to.",
+        ),
+    ] = None
+    resources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=N,…",
+            rich_help_panel=_PANEL,
+            help="What this machine has besides servers, for example gpu=2,memory=64GB. On a "
+            "cluster, the resources of one server, for example CPU=4,GPU=0.5; by default, one "
+            "core.",
+        ),
+    ] = None
+    slurm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE,…",
+            rich_help_panel=_PANEL,
+            help="With --engine slurm: the Slurm jobs to submit, called pilots. For example "
+            "partition=short,max=40,cores=4: at most 40 pilots of 4 cores. Also account, qos, "
+            "memory, walltime, idle, interface and directory.",
+        ),
+    ] = None
+
+    def parse(self) -> dict[str, Any]:
+        """Return the options of the engine by name, from all options that set one.
+
+        >>> options = EngineOptions("ray", ["address=auto", "servers_per_node=4"], None, "CPU=2")
+        >>> options.parse()
+        {'address': 'auto', 'servers_per_node': 4, 'resources': {'CPU': 2.0}}
+        >>> EngineOptions("slurm", slurm="partition=short,max=4,walltime=2h").parse()
+        {'partition': 'short', 'max_pilots': 4, 'walltime': '2h'}
+        """
+        if self.slurm is not None and self.engine != "slurm":
+            raise InputError(f"needs --engine slurm, got {self.engine!r}", argument="slurm")
+        parsed: dict[str, Any] = {}
+        for option in self.engine_option or ():
+            name, separator, text = option.partition("=")
+            name = name.strip().replace("-", "_")
+            if not separator or not name.isidentifier():
+                raise InputError(f"must be NAME=VALUE, got {option!r}", argument="engine_option")
+            if name in parsed:
+                raise InputError(f"sets {name} twice", argument="engine_option")
+            parsed[name] = _parse_value(text.strip())
+        for name, value in (("address", self.address), ("resources", self.resources)):
+            if value is not None and name in parsed:
+                raise InputError(f"is also set by --engine-option {name}=…", argument=name)
+        if self.address is not None:
+            parsed["address"] = self.address
+        if self.resources is not None:
+            parsed["resources"] = _parse_resources(self.resources)
+        if self.slurm is not None:
+            parsed |= _parse_slurm(self.slurm)
+        return parsed
+
+    def write(self) -> str:
+        """Return the options as they are typed, each after a space.
+
+        >>> EngineOptions("ray", ["address=auto"]).write()
+        ' --engine ray --engine-option address=auto'
+        """
+        given = [("--engine", self.engine if self.engine != "local" else None)]
+        given += [("--engine-option", option) for option in self.engine_option or ()]
+        given += [
+            ("--address", self.address),
+            ("--resources", self.resources),
+            ("--slurm", self.slurm),
+        ]
+        return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
 
 
 def _parse_slurm(text: str) -> dict[str, Any]:

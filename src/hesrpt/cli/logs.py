@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hesrpt.cli.completion import complete_job
-from hesrpt.cli.options import StateDirectory, parse_whole_number
+from hesrpt.cli.options import parse_whole_number
+from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape, escape_output
 from hesrpt.errors import InputError
 
@@ -25,17 +26,15 @@ _POLL_SECONDS, _POLL_FACTOR = 0.2, 5.0
 
 
 def logs(
-    state: StateDirectory,
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", autocompletion=complete_job, help="Name of a job.")
-    ],
-    item: Annotated[
-        int | None,
+    run: RunChoice,
+    jobs: Annotated[
+        list[str] | None,
         typer.Argument(
-            parser=parse_whole_number,
-            metavar="ITEM",
+            metavar="[DIR] JOB [ITEM]",
+            autocompletion=complete_job,
             show_default=False,
-            help="Number of an item. By default, all items.",
+            help="State directory of the run, unless an option or a variable says which; name of "
+            "a job; and number of an item, by default all items.",
         ),
     ] = None,
     follow: Annotated[
@@ -46,14 +45,38 @@ def logs(
 
     A line such as "── item 3, attempt 2, 14:03:11 ──" tells the attempts of an item apart.
     """
+    from hesrpt.cli.directory_run import DirectoryRun
+
+    target, words = run.find(jobs)
+    if not words:
+        raise InputError(f"JOB is missing; jobs are: {', '.join(target.list_names()) or 'none'}")
+    if len(words) > 2:
+        raise InputError(f"one JOB and one ITEM are enough, got {words[2]!r}")
+    job, item = words[0], parse_whole_number(words[1]) if len(words) > 1 else None
+    printer = _Printer(job, has_headings=item is None)
+    try:
+        if isinstance(target, DirectoryRun):
+            _print_logs(target.directory, job, item, printer, follow=follow)
+        elif follow:
+            for title, text in target.client.follow_logs(job, item):
+                printer.begin_title(title)
+                printer.print(text.encode())
+            printer.end()
+        else:
+            printer.print(target.client.logs(job, item).encode())
+            printer.end()
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _print_logs(
+    state: Path, job: str, item: int | None, printer: _Printer, *, follow: bool
+) -> None:
+    """Print what items have printed, and with ``follow`` what they will print."""
     from hesrpt.runtime.reports.inspection import list_logs
 
-    printer = _Printer(job, has_headings=item is None)
     if follow:
-        try:
-            _follow(state, job, item, printer)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+        _follow(state, job, item, printer)
         return
     for log in list_logs(state, job, item):
         printer.begin(log)
@@ -89,18 +112,25 @@ class _Printer:
 
     def __init__(self, job: str, *, has_headings: bool) -> None:
         self._job, self._has_headings = job, has_headings
-        self._log: ItemLog | None = None  # whose output is being printed
+        self._place: object = None  # whose output is being printed
         self._is_line_open = False  # whether the last line has no end yet
         self._buffer = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
     def begin(self, log: ItemLog) -> None:
         """Print the heading of an item, unless its output is being printed already."""
-        if log != self._log:
+        self._begin(log, log.title)
+
+    def begin_title(self, title: str) -> None:
+        """Print the heading of an item of which only the title is known."""
+        self._begin(title, title)
+
+    def _begin(self, place: object, title: str) -> None:
+        if place != self._place:
             self.end()
-            self._log = log
+            self._place = place
             if self._has_headings:
-                print(escape(f"--- {self._job}, {log.title}"))
+                print(escape(f"--- {self._job}, {title}"))
             sys.stdout.flush()
 
     def print(self, content: bytes) -> None:

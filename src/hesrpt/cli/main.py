@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
+from hesrpt.cli.add import add
 from hesrpt.cli.cancel import cancel
 from hesrpt.cli.compare import compare
 from hesrpt.cli.logs import logs
@@ -24,9 +25,11 @@ from hesrpt.cli.report import report
 from hesrpt.cli.resume import resume
 from hesrpt.cli.retry import retry
 from hesrpt.cli.run import run
+from hesrpt.cli.serve import serve
 from hesrpt.cli.simulate import simulate
 from hesrpt.cli.status import status
 from hesrpt.cli.submit import submit
+from hesrpt.cli.wait import wait
 from hesrpt.cli.weight import weight
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
@@ -35,7 +38,7 @@ from hesrpt.validation import is_number
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan and simulate": (plan, simulate, compare, whatif, paper),
-    "Run real jobs": (run, submit, status, logs, report),
+    "Run real jobs": (run, serve, add, submit, status, wait, logs, report),
     "Steer a run": (cancel, pause, resume, retry, weight),
 }
 
@@ -86,11 +89,18 @@ class _Command(TyperCommand):
         return _hide_types_of_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _mark_negative_numbers(args))
+        # Of a command with a program as its argument, they are options of that program.
+        given = _mark_negative_numbers(args) if ctx.allow_interspersed_args else args
+        return super().parse_args(ctx, given)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        # Typer writes required arguments as {JOBS.CSV}.
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        # Typer writes required arguments as {JOBS.CSV}, and encloses those that say themselves how
+        # often they come.
+        pieces = [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [
+            piece.removeprefix("[").removesuffix("]...") if " " in piece else piece
+            for piece in pieces
+        ]
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -114,9 +124,13 @@ app = typer.Typer(
 
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
-        app.command(cls=_Command, rich_help_panel=_panel, help=_join_lines(_function))(
-            expand_option_groups(_function)
-        )
+        app.command(
+            cls=_Command,
+            rich_help_panel=_panel,
+            help=_join_lines(_function),
+            # What follows after the command to add are its own options.
+            context_settings={"allow_interspersed_args": _function is not add},
+        )(expand_option_groups(_function))
 
 
 def _print_version(is_requested: bool) -> None:
@@ -150,7 +164,7 @@ def main() -> None:
         code = app(prog_name="hesrpt", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
-        sys.exit(_print_error(str(error)))
+        sys.exit(_print_error(str(error), error.exit_code))
     except CertificateError as error:
         sys.exit(
             _print_error(f"the plan failed verification; this is a bug in hesrpt: {error}", code=1)

@@ -96,6 +96,3 @@ CsvFile = Annotated[
         "--csv", metavar="FILE", rich_help_panel=OUTPUT_PANEL, help="Write the result as CSV."
     ),
 ]
-StateDirectory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="State directory of a run (hesrpt run --state DIR).")
-]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllJobs, GroupName, JobNames, change_jobs
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.job_changes import AllJobs, GroupName, change_jobs
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunArguments, RunChoice
 
 
 def pause(
-    state: StateDirectory,
-    jobs: JobNames = None,
+    run: RunChoice,
+    jobs: RunArguments = None,
     all_jobs: AllJobs = False,
     group: GroupName = None,
     as_json: AsJson = False,
@@ -18,4 +19,4 @@ def pause(
     A job with items finishes those that are running, and starts no others. A single command is
     suspended with all its processes, or stopped if it resizes by restarting.
     """
-    change_jobs(state, "pause", jobs, all_jobs=all_jobs, group=group, as_json=as_json)
+    change_jobs(run, "pause", jobs, all_jobs=all_jobs, group=group, as_json=as_json)

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from hesrpt._version import __version__
-from hesrpt.cli.options import AsJson, CsvFile, PlotFile, StateDirectory
+from hesrpt.cli.options import AsJson, CsvFile, PlotFile
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
+from hesrpt.cli.run_choice import RunArguments, RunChoice
 from hesrpt.display.console import create_console
+from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    from hesrpt.cli.service_run import ServiceRun
 
 
 def report(
-    state: StateDirectory, as_json: AsJson = False, csv: CsvFile = None, plot: PlotFile = None
+    run: RunChoice,
+    arguments: RunArguments = None,
+    as_json: AsJson = False,
+    csv: CsvFile = None,
+    plot: PlotFile = None,
 ) -> None:
     """Show the flow times of a run, and those of simulations of it under other policies.
 
     --csv writes one line for each job.
     """
+    from hesrpt.cli.directory_run import DirectoryRun
     from hesrpt.cli.failed_items import failures_as_json, print_failures
     from hesrpt.cli.run_tables import print_outcome
     from hesrpt.runtime.reports.counterfactuals import compare_policies
     from hesrpt.runtime.reports.inspection import read_report
 
     check_output_files(figures=[plot], others=[csv])
-    run_report = read_report(state)
+    target, others = run.find(arguments)
+    if others:
+        raise InputError(f"a report is about all jobs of a run, got {others[0]!r}")
+    if not isinstance(target, DirectoryRun):
+        if csv is not None or plot is not None:
+            raise InputError("--csv and --plot need the state directory of the run")
+        _report_on_service(target, as_json)
+        return
+    run_report = read_report(target.directory)
     schedule, comparison = run_report.schedule, compare_policies(run_report.history)
     if csv is not None:
         schedule.to_csv(csv)
@@ -56,3 +75,17 @@ def report(
         )
         print_failures(console, run_report.records)
         print_locations(plot, csv)
+
+
+def _report_on_service(target: ServiceRun, as_json: bool) -> None:
+    """Print the flow times of a service so far, and of other policies by simulation."""
+    from hesrpt.cli.run_tables import print_service_report
+
+    schedule, jobs = target.client.schedule(points=2), target.client.jobs()
+    if as_json:
+        keys = ("mean_flow_time", "ended", "comparison", "bound")
+        content = {key: schedule[key] for key in keys}
+        rows = [dict(vars(job)) for job in jobs if job.has_ended]
+        print(json.dumps({"hesrpt": __version__} | content | {"jobs": rows}, indent=2))
+    else:
+        print_service_report(create_console(), schedule, jobs)

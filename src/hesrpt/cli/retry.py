@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from hesrpt.cli.job_changes import AllFailedJobs, JobNames, change_jobs
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.job_changes import AllFailedJobs, change_jobs
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunArguments, RunChoice
 
 
 def retry(
-    state: StateDirectory,
-    jobs: JobNames = None,
+    run: RunChoice,
+    jobs: RunArguments = None,
     all_jobs: AllFailedJobs = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the failed items of jobs again, and continue jobs that were cancelled."""
-    change_jobs(state, "retry", jobs, all_jobs=all_jobs, as_json=as_json)
+    change_jobs(run, "retry", jobs, all_jobs=all_jobs, as_json=as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.completion import complete_change, complete_engine, complete_malleable_policy
-from hesrpt.cli.engine_options import parse_engine_options
+from hesrpt.cli.completion import complete_change, complete_malleable_policy
+from hesrpt.cli.engine_options import EngineOptions
 from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
 from hesrpt.display.console import create_console, literal
 from hesrpt.display.escaping import escape
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
     from hesrpt.runtime.job_registry import OnChange
     from hesrpt.runtime.pool import Pool
 
-_ENGINE_PANEL = "Engine"
-
 
 def run(
+    engine_options: EngineOptions,
     jobs: Annotated[
         Path | None,
         typer.Argument(
@@ -91,53 +89,6 @@ def run(
             help="State directory of an earlier run, to plan with what its jobs have taught.",
         ),
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_engine,
-            rich_help_panel=_ENGINE_PANEL,
-            help="Where to run: local (this machine), ray (a Ray cluster), dask (a Dask cluster), "
-            "slurm (Slurm jobs), or an engine that another package adds.",
-        ),
-    ] = "local",
-    engine_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            rich_help_panel=_ENGINE_PANEL,
-            help="An option of the engine, for example address=auto. The value is a text, or TOML "
-            "such as 4 or {CPU = 4}. Repeat it for several options.",
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            rich_help_panel=_ENGINE_PANEL,
-            help="Address of the cluster, short for --engine-option address=…. For Ray, auto finds "
-            "the cluster this machine belongs to.",
-        ),
-    ] = None,
-    resources: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=N,…",
-            rich_help_panel=_ENGINE_PANEL,
-            help="Resources of one server on a cluster, for example CPU=4,GPU=0.5, as an option of "
-            "the engine. By default, one core.",
-        ),
-    ] = None,
-    slurm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            rich_help_panel=_ENGINE_PANEL,
-            help="With --engine slurm: the Slurm jobs to submit, called pilots. For example "
-            "partition=short,max=40,walltime=2h,cores=4: at most 40 pilots of 4 cores. Also "
-            "account, qos, memory, idle, interface and directory.",
-        ),
-    ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -177,13 +128,11 @@ def run(
         raise InputError(f"{state}: holds no run; to start one, give a jobs file")
     if on_change is not None and state is None:
         raise InputError("--on-change needs --state DIR")
-    if slurm is not None and engine != "slurm":
-        raise InputError(f"needs --engine slurm, got {engine!r}", argument="slurm")
-    engine_options = parse_engine_options(engine_option or (), address, resources, slurm)
+    engine, parsed_options = engine_options.engine, engine_options.parse()
     known = read_job_names(state) if state is not None and holds_run(state) else ()
     file = JobsFile() if jobs is None else read_jobs_file(jobs, known)
     if file.resources and engine == "local":
-        engine_options.setdefault("resources", file.resources)
+        parsed_options.setdefault("resources", file.resources)
     if log is not None and not dry_run:
         _log_to_file(log)
     earlier_policy = read_policy(state) if state is not None and holds_run(state) else None
@@ -196,7 +145,7 @@ def run(
         on_change=cast("OnChange", on_change or "error"),
         learned=learned,
         engine=engine,
-        engine_options=engine_options,
+        engine_options=parsed_options,
         group_weights=file.group_weights,
     )
     if dry_run:
@@ -219,11 +168,7 @@ def run(
     except KeyboardInterrupt:
         hint = ""
         if state is not None:
-            given = [("--engine", engine if engine != "local" else None)]
-            given += [("--engine-option", option) for option in engine_option or ()]
-            given += [("--address", address), ("--resources", resources), ("--slurm", slurm)]
-            words = [f" {option} {shlex.quote(value)}" for option, value in given if value]
-            hint = f"; continue with: {get_resume_command(state)}{''.join(words)}"
+            hint = f"; continue with: {get_resume_command(state)}{engine_options.write()}"
         print(f"hesrpt: stopped{escape(hint)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if as_json:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from hesrpt.cli.failed_items import print_failures
 from hesrpt.cli.terminal import print_table
-from hesrpt.display.console import create_console, literal
+from hesrpt.display.console import create_console, literal, print_error_text
+from hesrpt.display.overview import RunOverview
 from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
 from hesrpt.runtime.reports.counterfactuals import RunComparison
 from hesrpt.runtime.reports.inspection import RunStatus
 from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.service.job_info import JobInfo
 from hesrpt.units import format_count, format_duration, format_duration_with_margin
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
@@ -54,6 +57,18 @@ def print_status(status: RunStatus, directory: Path) -> None:
     console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
 
 
+def print_run(run: RunOverview) -> None:
+    """Print the state of each job of a service, and why jobs failed."""
+    console = create_console()
+    print_table(console, build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal))
+    for job in run.jobs:
+        if job.state == "failed":
+            console.print()
+            print_error_text(console, f"{job.name} failed", str(job.error))
+    console.print()
+    console.print(literal(run.describe()), soft_wrap=True)
+
+
 def describe_continuation(status: RunStatus, directory: Path) -> str:
     """Return how to continue a run that no scheduler runs, to be appended to a sentence."""
     requested = {name for name, _ in status.changes}
@@ -70,7 +85,8 @@ def describe_continuation(status: RunStatus, directory: Path) -> str:
 
 def get_resume_command(directory: Path) -> str:
     """Return the command that resumes the run in a state directory."""
-    return f"hesrpt run --state {shlex.quote(str(directory))}"
+    command = "serve" if (directory / "token").exists() else "run"
+    return f"hesrpt {command} --state {shlex.quote(str(directory))}"
 
 
 def print_outcome(
@@ -132,3 +148,37 @@ def _build_comparison(comparison: RunComparison, servers: int) -> Table:
         mean = format_duration_with_margin(each.mean_flow_time, each.margin)
         table.add_row("", mean, "simulated", literal(get_title(each.policy)))
     return table
+
+
+def print_service_report(
+    console: Console, schedule: Mapping[str, Any], jobs: Sequence[JobInfo]
+) -> None:
+    """Print the flow times of a service so far, and of other policies by simulation."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("job", "state", "items", "flow time"):
+        table.add_column(column, justify="right" if column in ("items", "flow time") else "left")
+    for job in jobs:
+        if job.has_ended:
+            flow_time = format_duration(job.flow_time or 0.0)
+            table.add_row(literal(job.name), literal(job.state), f"{job.done:,}", flow_time)
+    print_table(console, table)
+    console.print()
+    mean, comparison, bound = (schedule[key] for key in ("mean_flow_time", "comparison", "bound"))
+    if mean is None:
+        console.print("no job is done yet")
+        return
+    grid = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
+    grid.add_row("mean flow time", format_duration(mean), "measured", f"all {schedule['ended']}")
+    if comparison is not None and comparison["simulated"]:
+        measured = format_duration(comparison["measured"])
+        grid.add_row("", measured, "measured", f"the latest {comparison['jobs']}")
+        for each in comparison["simulated"]:
+            value = format_duration_with_margin(each["mean_flow_time"], each["margin"])
+            grid.add_row("", value, "simulated", literal(get_title(each["policy"])))
+    if bound is not None and bound["mean_flow_time"] is not None:
+        value = format_duration(bound["mean_flow_time"])
+        grid.add_row("", value, "lower bound", f"{bound['ratio']:.2f} times this was needed")
+    print_table(console, grid)
+    for part in (comparison, bound):
+        if part is not None and part["reason"]:
+            console.print(literal(part["reason"]), soft_wrap=True)

@@ -3,78 +3,98 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunArguments, RunChoice
+from hesrpt.display.console import create_console
+from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hesrpt.cli.directory_run import DirectoryRun
+    from hesrpt.cli.service_run import ServiceRun
+    from hesrpt.display.overview import RunOverview
+
+# How often to look again with --watch, in seconds.
+_WATCH_SECONDS = 1.0
 
 
 def status(
-    state: StateDirectory,
+    run: RunChoice,
+    jobs: RunArguments = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show the jobs until you press Ctrl-C.")
+    ] = False,
     learned: Annotated[
         bool,
         typer.Option("--learned", help="Show what was learned about each kind of job instead."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of each job of a run."""
-    if learned:
-        _show_learned(state, as_json)
-        return
-    from hesrpt.cli.failed_items import failures_as_json
-    from hesrpt.cli.run_tables import print_status
-    from hesrpt.runtime.reports.inspection import read_status
+    """Show the state of each job of a run: its items, servers, time left, and what it waits for."""
+    from hesrpt.cli.directory_run import DirectoryRun
+    from hesrpt.cli.run_tables import print_run, print_status
 
-    run_status = read_status(state)
+    target, names = run.find(jobs)
+    if learned:
+        if not isinstance(target, DirectoryRun):
+            raise InputError("--learned needs the state directory of the run")
+        _show_learned(target.directory, as_json)
+        return
+    if watch:
+        if as_json:
+            raise InputError("--watch and --json exclude each other")
+        _watch(target, names)
+        return
+    if isinstance(target, DirectoryRun) and not as_json and not names:
+        print_status(target.read_status(), target.directory)
+        return
+    view = target.read()
+    overview = _select(view.overview, names)
     if as_json:
-        keys = ("name", "done", "items", "arrived", "ended", "error")
-        jobs = [
-            {key: getattr(job, key) for key in keys}
-            | {
-                "state": run_status.get_state(job),
-                "servers": run_status.get_servers(job),
-                "planned": run_status.get_planned(job),
-                "eta": run_status.get_eta(job),
-                "group": job.spec.group,
-                "weight": job.spec.weight,
-                "after": list(job.spec.after),
-                "waits_for": run_status.list_unfinished(job),
-                "waits_because": run_status.explain_wait(job),
-                "resources": dict(job.spec.resources),
-                "hooks": [
-                    {"target": call.target, "attempts": call.attempts, "error": call.error}
-                    for call in run_status.hooks
-                    if call.job == job.number
-                ],
-                "failed_attempts": job.failures,
-                "failed_items": failures_as_json(job.failed_items),
-            }
-            for job in run_status.jobs
-        ]
-        result = {
-            "hesrpt": __version__,
-            "running": run_status.is_running,
-            "submitted": [spec.name for spec in run_status.submitted],
-            "requests": [
-                {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
-                for name, each in run_status.changes
-            ],
-            "groups": {
-                name: {"weight": group.weight, "paused": group.is_paused}
-                for name, group in run_status.groups.items()
-            },
-            "resources": {
-                kind: {"total": total, "free": free}
-                for kind, (total, free) in run_status.progress.resources.items()
-            },
-            "jobs": jobs,
-        }
-        print(json.dumps(result, indent=2))
+        shown = {job.name for job in overview.jobs}
+        jobs_shown = [job for job in view.content["jobs"] if job["name"] in shown]
+        print(json.dumps(view.content | {"jobs": jobs_shown}, indent=2))
     else:
-        print_status(run_status, state)
+        print_run(overview)
+
+
+def _select(run: RunOverview, names: Collection[str]) -> RunOverview:
+    """Return a run with the jobs of these names only; all without names."""
+    if not names:
+        return run
+    known = [job.name for job in run.jobs]
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no job {name!r}; jobs are: {', '.join(known) or 'none'}")
+    return replace(run, jobs=[job for job in run.jobs if job.name in names])
+
+
+def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
+    """Show the jobs of a run again and again."""
+    from rich.live import Live
+
+    from hesrpt.display.terminal_table import build_view
+
+    console = create_console()
+    first = _select(target.read().overview, names)
+    try:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            shown = first
+            while True:
+                live.update(build_view(shown, max_rows=max(console.height - 4, 3)), refresh=True)
+                time.sleep(_WATCH_SECONDS)
+                shown = _select(target.read().overview, names)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 def _show_learned(state: Path, as_json: bool) -> None:

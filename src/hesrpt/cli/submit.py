@@ -1,30 +1,41 @@
-"""``hesrpt submit``: adds jobs to a run."""
+"""``hesrpt submit``: adds the jobs in a file to a run."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hesrpt.cli.options import StateDirectory
+from hesrpt._version import __version__
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape
+from hesrpt.errors import InputError
 
 
 def submit(
-    state: StateDirectory,
-    jobs: Annotated[Path, typer.Argument(metavar="JOBS.TOML", help="The jobs to add.")],
+    run: RunChoice,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR] JOBS.TOML",
+            show_default=False,
+            help="State directory of the run, unless an option or a variable says which; and the "
+            "file with the jobs to add.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Add jobs to a run. If it is not running, they start when it is resumed."""
-    from hesrpt.cli.run_tables import get_resume_command
-    from hesrpt.runtime.commands.jobs_file import read_jobs_file
-    from hesrpt.runtime.reports.inspection import read_job_names
-    from hesrpt.runtime.requests import submit_jobs
-
-    file = read_jobs_file(jobs, read_job_names(state))
-    specs = file.jobs
-    start_now = submit_jobs(state, specs, file.group_weights)
-    names = ", ".join(spec.name for spec in specs)
-    subject = "it starts" if len(specs) == 1 else "they start"
-    note = "" if start_now else f"; {subject} with: {get_resume_command(state)}"
-    print(escape(f"submitted to {state}: {names}{note}"))
+    """Add the jobs in a file to a run. If it is not running, they start when it is resumed."""
+    target, files = run.find(jobs)
+    if len(files) != 1:
+        raise InputError(
+            "JOBS.TOML is missing" if not files else f"one JOBS.TOML is enough, got {files[1]!r}"
+        )
+    added = target.submit(Path(files[0]))
+    if as_json:
+        print(json.dumps({"hesrpt": __version__, "jobs": list(added.names)}, indent=2))
+    else:
+        print(escape(f"submitted to {target.place}: {', '.join(added.names)}{added.note}"))

@@ -6,23 +6,26 @@ from typing import Annotated
 
 import typer
 
-from hesrpt.cli.job_changes import AllJobs, GroupName, JobNames, change_jobs
-from hesrpt.cli.options import AsJson, StateDirectory
+from hesrpt.cli.completion import complete_job
+from hesrpt.cli.job_changes import AllJobs, GroupName, change_jobs
+from hesrpt.cli.options import AsJson
+from hesrpt.cli.run_choice import RunChoice
 from hesrpt.errors import InputError
 from hesrpt.validation import check_positive, is_number
 
 
 def weight(
-    state: StateDirectory,
-    jobs: JobNames = None,
-    weight: Annotated[
-        str,
+    run: RunChoice,
+    jobs: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="WEIGHT",
+            metavar="[DIR] [JOB]... WEIGHT",
+            autocompletion=complete_job,
             show_default=False,
-            help="A number greater than 0; 1 at first.",
+            help="State directory of the run, unless an option or a variable says which; names of "
+            "jobs; and a number greater than 0, which is 1 at first.",
         ),
-    ] = "",
+    ] = None,
     all_jobs: AllJobs = False,
     group: GroupName = None,
     as_json: AsJson = False,
@@ -32,9 +35,10 @@ def weight(
     A job with a higher weight gets more servers and ends earlier. The weight of a group multiplies
     those of its jobs.
     """
-    if not is_number(weight):
-        raise InputError(f"WEIGHT must be a number greater than 0, got {weight!r}")
-    value = check_positive("weight", float(weight))
+    *arguments, value = jobs or [""]
+    if not is_number(value):
+        raise InputError(f"WEIGHT must be a number greater than 0, got {value!r}")
+    number = check_positive("WEIGHT", float(value))
     change_jobs(
-        state, "weight", jobs, all_jobs=all_jobs, group=group, as_json=as_json, weight=value
+        run, "weight", arguments, all_jobs=all_jobs, group=group, as_json=as_json, weight=number
     )

@@ -28,7 +28,7 @@ _MAX_INTERVALS, _MANY_JOBS, _MAX_INTERVALS_OF_MANY = 100, 10_000, 50
 class PlanPrices:
     """The price of a server in each phase of a plan, from which a bound on all schedules follows.
 
-    ``prices[i]`` is the price until ``ends[i]``.
+    ``prices[i]`` is the price until ``ends[i]``, counted from the arrival of the jobs.
     """
 
     workload: Workload
@@ -51,7 +51,7 @@ class PlanPrices:
             self.servers,
             self.objective,
             self.whole,
-            partial(refine_prices, times, prices),
+            partial(refine_prices, times + float(self.workload.arrival_times[0]), prices),
         )
 
 

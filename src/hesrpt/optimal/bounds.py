@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,9 @@ from hesrpt.objectives import (
     COSTS,
     FlowObjective,
     check_flow_objective,
-    flow_time_weights,
     weight_of_each_job,
 )
 from hesrpt.optimal.earnings import TOLERANCE
-from hesrpt.optimal.ordering import find_proven_order
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.optimal.proven_costs import bound_job_costs, total_bound
 from hesrpt.schedule import Schedule
@@ -171,11 +169,11 @@ def lower_bound(
 def _bound_by_plan(
     workload: Workload, servers: float, objective: FlowObjective, whole: bool
 ) -> LowerBound | None:
-    """Return the bound of a plan, if jobs arrive together and their optimal order is known."""
+    """Return the bound of a plan, if jobs arrive together.
+
+    If their optimal order is not known, it is the one that the plan's prices prove for all orders.
+    """
     if np.any(workload.arrival_times != workload.arrival_times[0]):
-        return None
-    weights = flow_time_weights(objective, workload.sizes, workload.weights)
-    if find_proven_order(workload.sizes, workload.speedups, weights) is None:
         return None
     batch = Workload(
         workload.sizes,
@@ -183,6 +181,8 @@ def _bound_by_plan(
         weights=workload.weights,
     )
     best = plan(batch, servers, objective=objective, whole=whole)
+    if best.certificate.prices is not None:
+        return replace(best.certificate.prices, workload=workload).find_bound()
     if not best.certificate.proven:
         return None
     total = best.certificate.lower_bound * (1 - 2 * TOLERANCE)

@@ -39,8 +39,12 @@ _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SWEEPS = 40, 12
 # Up to this many jobs, moves by this many places divided by the number of jobs are tried at last,
-# with the values of all jobs.
+# with the values of more jobs, and then of all of them.
 _MAX_EXACT, _EXACT_REACH = 100, 150
+_EXACT_HORIZONS = 40, 100
+# Moves that ignore the phases before are by up to so many places divided by the number of jobs, and
+# the values of so many more jobs are computed.
+_NEAR, _NEAR_HORIZON = 60, 8
 # With more jobs than this, only the best two of the initial orders are improved …
 _SOME_JOBS = 50
 # … with more than this, only the best one …
@@ -73,7 +77,7 @@ def find_good_order(
     sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
 ) -> IntArray:
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
-    if isinstance(speedups.shared, PowerLaw):
+    if isinstance(speedups.shared, PowerLaw) and len(sizes) > _FEW_JOBS:
         return _order_for_power_law(sizes, weights, servers, speedups.shared.p)
     usable = speedups.demand(np.zeros(len(sizes)), servers)
     time_alone = sizes / speedups.rate(usable)
@@ -86,7 +90,12 @@ def find_good_order(
         rates = speedups.rate(np.minimum(usable, part * servers))
         starts.append(np.argsort(sizes / rates / weights, kind="stable")[::-1])
     search = _Search(sizes, speedups, servers, weights)
-    return search.run(starts)[::-1]
+    found = search.run(starts)
+    if len(sizes) <= _SOME_JOBS:
+        # A search is guided by Σ v x. What an order costs in the end may be less.
+        batch = _Batch(sizes, speedups, servers, weights, time_alone)
+        found = min(found, search.improve_nearby(start), start, key=batch.cost)
+    return found[::-1]
 
 
 def _order_for_power_law(
@@ -148,8 +157,10 @@ class _Search:
             found = found[: 2 if jobs <= _MANY_JOBS else 1]
         found = sorted((self.improve(order) for _, order in found), key=itemgetter(0))
         if jobs <= _MAX_EXACT:
-            self.reach, self.horizon = _EXACT_REACH // jobs, jobs
-            found = [self.improve(order) for _, order in found[: 1 if jobs > _SOME_JOBS else 2]]
+            found = found[: 1 if jobs > _SOME_JOBS else 2]
+            self.reach = _EXACT_REACH // jobs
+            for self.horizon in _EXACT_HORIZONS:
+                found = [self.improve(order) for _, order in found]
         return min(found, key=itemgetter(0))[1]
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
@@ -166,6 +177,28 @@ class _Search:
                 break
             order = order[np.argsort(-self.ends, kind="stable")]
         return least, best
+
+    def improve_nearby(self, start: IntArray) -> IntArray:
+        """Return an order that no move by few places seems to improve.
+
+        Phases before a move are ignored: jobs count with their sizes, not with what remains.
+        """
+        from hesrpt.optimal.ordering_kernel import find_cost, move_jobs
+
+        jobs, order = len(start), start.copy()
+        reach, horizon = max(_NEAR // jobs, 1), _NEAR_HORIZON
+        find_cost(self.batch, order, self.line)
+        untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
+        places = np.arange(jobs + 1)[:, None] - np.arange(1, 2 * reach + horizon + 3)
+        for _ in range(_MAX_SWEEPS):
+            remaining = np.where(places < 0, 0.0, self.batch.sizes[order[places.clip(0)]])
+            before = order.copy()
+            self.steps += move_jobs(
+                self.batch, order, self.line, remaining, untried, reach, horizon
+            )
+            if np.array_equal(order, before):
+                break
+        return order
 
     def improve(self, start: IntArray) -> tuple[float, IntArray]:
         """Return an order that neither moves nor sorting improve any more, and its cost."""

@@ -32,6 +32,9 @@ from hesrpt.optimal.response_kernel import place_job
 _CLOSE = 1e-6
 # … or if no price can give a value that is higher by more than this fraction.
 _EXACT = 1e-11
+# A move is given up if the cost rises by more than this fraction with the values of so many jobs,
+# unless there are only some jobs.
+_HOPELESS, _NEAR, _SOME_JOBS = 1e-4, 8, 50
 # An order is better only if its cost is lower by more than this fraction.
 _BETTER = 1e-9
 
@@ -94,22 +97,28 @@ def move_jobs(
                 if known < stop:
                     steps += _value_places(batch, line, order, known, stop, False)
                     known = stop
-                cost = 0.0
-                for at in range(place, stop):
-                    rest[at - place] = remaining[stop, stop - 1 - at]
-                    cost += line[at, VALUE] * rest[at - place]
                 kept[: stop - place] = line[place:stop]
                 kept_order[: distance + 1] = order[place : last + 1]
                 _rotate(order, place, last, back)
-                _rotate(rest, 0, distance, back)
                 for at in range(place, last + 1):
                     guess = line[at, PRICE]
                     place_job(batch, line, at, order[at])
                     line[at, PRICE] = guess
-                steps += _value_places(batch, line, order, place, stop, False)
-                new_cost = 0.0
-                for at in range(place, stop):
-                    new_cost += line[at, VALUE] * rest[at - place]
+                first, cost, new_cost = place, 0.0, 0.0
+                for end in (min(last + 1 + _NEAR, stop), stop):
+                    steps += _value_places(batch, line, order, first, end, False)
+                    first = end
+                    for at in range(place, end):
+                        rest[at - place] = remaining[end, end - 1 - at]
+                    cost = 0.0
+                    for at in range(place, end):
+                        cost += kept[at - place, VALUE] * rest[at - place]
+                    _rotate(rest, 0, distance, back)
+                    new_cost = 0.0
+                    for at in range(place, end):
+                        new_cost += line[at, VALUE] * rest[at - place]
+                    if jobs > _SOME_JOBS and new_cost > cost * (1 + _HOPELESS):
+                        break
                 if new_cost < cost * (1 - _BETTER):
                     known = stop
                     for at in range(max(place - reach - horizon, 0), stop):
@@ -121,7 +130,7 @@ def move_jobs(
                         for at in range(max(place, end - width), last + 1):
                             remaining[end, end - 1 - at] = moved[at - place]
                 else:
-                    line[place:stop] = kept[: stop - place]
+                    line[place:first] = kept[: first - place]
                     order[place : last + 1] = kept_order[: distance + 1]
     return steps + _value_places(batch, line, order, known, jobs, False)
 

@@ -34,8 +34,10 @@ _PARTS = 4
 _MAX_CUTS, _ENOUGH = 30, 3e-5
 # Some schedules take longer than others, by such parts.
 _LATER = 0.1, 0.3, 1.0
-# Up to these many jobs, good prices are refined in one, three or more steps.
+# Up to these many jobs, good prices are refined in one step, three or more.
 _SOME_JOBS, _FEW_JOBS, _VERY_FEW_JOBS = 200, 50, 20
+# Up to this many jobs, the step is long.
+_LONG_STEP_JOBS = 80
 
 
 class FoundPrices(NamedTuple):
@@ -115,7 +117,7 @@ def refine_prices(
     """
     jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
     search = _Search([jobs], servers, None, report)
-    search.evaluations = 10
+    search.evaluations = 10 if len(sizes) <= _LONG_STEP_JOBS else 3
     best = Prices(times, prices)
     if len(sizes) <= _SOME_JOBS:
         best = search.climb(best, 0.003)

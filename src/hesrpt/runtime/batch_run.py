@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.job_registry import ChangedJobsError, OnChange
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
@@ -39,6 +40,7 @@ class RunOptions:
     learned: Path | None = None
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    retention: Retention | None = None  # None: all jobs are kept
     group_weights: Mapping[str, float] = field(default_factory=dict)  # by the names of groups
 
 
@@ -54,7 +56,7 @@ def run_jobs(
     other processes submit meanwhile. ``display`` is called a few times a second, and ``notify``
     with what the user should know.
     """
-    pool = _create_pool(options)
+    pool = create_pool(options)
     try:
         with _stop_on_sigterm():
             pool.give_group_weights(options.group_weights)
@@ -69,7 +71,8 @@ def run_jobs(
     return pool
 
 
-def _create_pool(options: RunOptions) -> Pool:
+def create_pool(options: RunOptions) -> Pool:
+    """Create the pool of a new run, or of the one in the state directory."""
     create = partial(
         Pool,
         options.servers,
@@ -78,6 +81,7 @@ def _create_pool(options: RunOptions) -> Pool:
         on_change=options.on_change,
         learned=options.learned,
         engine=options.engine,
+        retention=options.retention,
         **options.engine_options,
     )
     if options.state is None or not holds_run(options.state):
@@ -101,14 +105,14 @@ def create_jobs(
         if not specs or record.spec.is_submitted
     ]
     jobs += [LiveJob.from_command(spec) for spec in specs]
-    jobs = _leave_out_blocked(jobs, earlier)
+    jobs = leave_out_blocked(jobs, earlier)
     if options.keep_going:
         for job in jobs:
             job.spec = replace(job.spec, on_error="keep")
     return jobs
 
 
-def _leave_out_blocked(jobs: list[LiveJob], earlier: Sequence[JobRecord]) -> list[LiveJob]:
+def leave_out_blocked(jobs: list[LiveJob], earlier: Sequence[JobRecord]) -> list[LiveJob]:
     """Leave out earlier jobs that wait for one which is left to its script."""
     blocking = {record.name for record in earlier if not record.has_ended}
     blocking -= {job.name for job in jobs}

@@ -114,6 +114,16 @@ class Driver:
                     raise
             return True
 
+    def look_for_requests(self) -> None:
+        """Let the thread look for requests at once, because there are some."""
+        self._next_poll = 0.0
+        self.engine.wake()
+
+    def start_nothing_more(self) -> None:
+        """Let running items end, but start no others; nothing of this is recorded."""
+        with self.condition:
+            self._run.starts_items = False
+
     def start(self, on_end: Callable[[Driver], None]) -> None:
         """Start the thread, which calls ``on_end`` when it has ended."""
         self._on_end = on_end

@@ -43,7 +43,8 @@ class Inbox:
         received = []
         by_number: dict[int | None, LiveJob] = {}
         by_submission: dict[int | None, LiveJob] = {}
-        for job in list_jobs():
+        is_any_about_a_job = any(request.spec is None for request in requests)
+        for job in list_jobs() if is_any_about_a_job else ():
             by_number[job.number], by_submission[job.spec.submission] = job, job
         by_submission.pop(None, None)
         for request in requests:

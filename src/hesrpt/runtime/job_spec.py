@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from hesrpt.runtime.commands.command_template import CommandTemplate
@@ -86,8 +86,8 @@ class JobSpec:
         p = self.speedup.p if isinstance(self.speedup, PowerLaw) else None
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["speedup"] = p
-        values["prior"] = asdict(self.prior)
-        values["command"] = None if self.command is None else asdict(self.command)
+        values["prior"] = vars(self.prior)
+        values["command"] = None if self.command is None else vars(self.command)
         values["resources"] = dict(self.resources)
         values["on_end"] = [hook.target for hook in self.on_end]
         return json.dumps(values)

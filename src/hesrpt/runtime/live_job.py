@@ -33,6 +33,7 @@ class LiveJob:
     number: int = 0  # in order of arrival; 0 until it is known
     fingerprint: bytes = b""  # of its function or command
     record: JobRecord | None = None  # of an earlier run that it continues
+    stays_ended: bool = False  # whether only a retry lets it go on if it failed in an earlier run
     is_redone: bool = False  # whether the results of earlier runs do not count
     arrived: float | None = None  # a resumed job keeps its first arrival
     ended: float | None = None
@@ -142,7 +143,7 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         ):
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
-        if record.error == CANCELLED_ON_REQUEST:
+        if record.error == CANCELLED_ON_REQUEST or (self.stays_ended and record.error is not None):
             self.ended, self.error, self.items = record.ended, record.error, record.items
         if record.has_ended and not self.has_ended:
             self.spec = replace(self.spec, was_reopened=True)

@@ -104,6 +104,7 @@ class LiveRun:
         self.jobs: dict[str, LiveJob] = {}
         self._forget_above = _REMEMBERED + _FORGOTTEN_AT_ONCE  # how many jobs there may be
         self.retries = 0  # grows when a job goes on after its end
+        self.starts_items = True  # False: running items end, and no others start
         self._send = send  # how the sources of jobs send messages to the driver's thread
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
@@ -177,7 +178,8 @@ class LiveRun:
             changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
             events += changes
             commands += self._carry_out(self.core.apply(*changes))
-        commands += self._carry_out(self.core.decide(self.now))
+        if self.starts_items:
+            commands += self._carry_out(self.core.decide(self.now))
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
         self._attempts.record(self.now)
@@ -427,7 +429,8 @@ class LiveRun:
         is_ending = job.source.is_closed or self._runner.is_finishing(job)
         if self.core.can_retry(job.name) or is_ending:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
-        job.reopen()  # it was cancelled in an earlier run
+        job.reopen()  # it failed or was cancelled in an earlier run
+        job.failures.clear()
         job.spec = replace(job.spec, was_reopened=True)
         self.add_jobs([job])
         return self._open(job)

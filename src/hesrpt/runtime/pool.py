@@ -23,7 +23,7 @@ from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
 from hesrpt.runtime.decisions.item_resources import describe_amount, describe_number
 from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.decisions.server_limits import check_server_limits
-from hesrpt.runtime.driver import PoolClosedError
+from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.executor import PoolExecutor
@@ -150,6 +150,11 @@ class Pool:
     def _repr_html_(self) -> str:
         """Return the jobs as HTML, which notebooks show."""
         return render_run(self.overview())
+
+    @property
+    def driver(self) -> Driver:
+        """The scheduler, for those who build on it: a service shows its jobs without handles."""
+        return self._driver
 
     @property
     def servers(self) -> int:

@@ -140,22 +140,29 @@ def update_focus(
         sums.denominator += settings.prior_weight
     least = settings.min_focus * sums.denominator
     sums.numerator = min(max(sums.numerator, least), sums.denominator)
-    focus = sums.numerator / sums.denominator
     # The jobs seen so far are a batch to the extent that they are still there.
-    sums.focus_at_arrival = focus + (1.0 - focus) * min((present + new) / arrived, 1.0)
+    still_there = min(float(present + new), float(arrived))
+    rest = sums.denominator - sums.numerator
+    sums.focus_dividend = sums.numerator * arrived + rest * still_there
+    sums.focus_divisor = sums.denominator * arrived
     sums.arrival_times += 1
-    memory = min(float(sums.arrival_times), settings.usual_memory)
-    sums.usual += (log_jobs - sums.usual) / memory
+    share = 1.0 / min(float(sums.arrival_times), settings.usual_memory)
+    sums.usual += (log_jobs - sums.usual) * share
     sums.ended_since = 0
-    sums.level = _find_level(sums.focus_at_arrival, settings)
+    # Hardly ever does the level change, and a division or a root takes longer than all the rest.
+    low, high = (sums.level - 0.5) / settings.levels, (sums.level + 0.5) / settings.levels
+    if not (
+        low * low * sums.focus_divisor <= sums.focus_dividend < high * high * sums.focus_divisor
+    ):
+        sums.level = _find_level(sums.focus_dividend / sums.focus_divisor, settings)
 
 
 @inlined
 def choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> None:
     """Choose the level again; it rises if many jobs have ended since jobs last arrived."""
     stopped = min(max(sums.ended_since / find_patience(arrived, sums, settings) - 1.0, 0.0), 1.0)
-    focus = sums.focus_at_arrival + (1.0 - sums.focus_at_arrival) * stopped
-    sums.level = _find_level(focus, settings)
+    at_arrival = sums.focus_dividend / sums.focus_divisor
+    sums.level = _find_level(at_arrival + (1.0 - at_arrival) * stopped, settings)
 
 
 @inlined

@@ -32,15 +32,12 @@ class CalibrationState(Protocol):
     is_stream: bool
     arrival_times: int
     ended_since: int
-    focus_at_arrival: float
+    focus_dividend: float  # the focus when jobs last arrived, as a fraction
+    focus_divisor: float
     numerator: float
     denominator: float
     log_sizes: float
     usual: float
-    # The logarithm of the number of jobs and its square, integrated over virtual time: only
-    # hesrpt.simulator.ranked_kernel needs them.
-    log_jobs: float
-    log_jobs_squared: float
 
 
 class CalibrationData(NamedTuple):
@@ -71,7 +68,8 @@ def create_calibration(jobs: int, room: int) -> CalibrationData:
         state=create_record(
             CalibrationState,
             level=calibration.LEVELS,
-            focus_at_arrival=1.0,
+            focus_dividend=1.0,
+            focus_divisor=1.0,
             numerator=calibration.BATCH_WEIGHT,
             denominator=calibration.BATCH_WEIGHT,
         ),

@@ -73,6 +73,7 @@ class _Loop:
         pauses = jobs if run.resize_cost > 0 else 1
         decisions = jobs if self.ranked is None else 1
         is_calibrated = self.ranked is not None and self.ranked.is_calibrated
+        by_arrival = find_arrival_order(workload.arrivals, self.seen_sizes, by_size)
         self.jobs = Jobs(
             arrivals=np.array(workload.arrival_times),
             remaining=np.array(workload.sizes),
@@ -83,7 +84,7 @@ class _Loop:
             held=np.zeros(jobs),
             started=np.zeros(pauses, dtype=np.int64),
             paused_until=np.zeros(pauses),
-            by_arrival=find_arrival_order(workload.arrivals, self.seen_sizes, by_size),
+            by_arrival=np.arange(jobs) if by_arrival is None else by_arrival,
             present=np.empty(jobs, dtype=np.int64),
             decided_servers=np.empty(decisions),
             decided_rates=np.empty(decisions),

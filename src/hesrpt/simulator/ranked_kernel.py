@@ -18,8 +18,7 @@ from math import exp, inf, log
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray
-from hesrpt.compiled import compiled, inlined
+from hesrpt.compiled import compiled
 from hesrpt.simulator.calibration_kernel import (
     MIN_DENOMINATOR,
     choose_level,
@@ -27,13 +26,19 @@ from hesrpt.simulator.calibration_kernel import (
     update_focus,
 )
 from hesrpt.simulator.calibration_kernel_data import CalibrationData
+from hesrpt.simulator.ranked_calibration_kernel import (
+    Passed,
+    add_passed,
+    add_to_sums,
+    is_lost_beside,
+    round_up,
+    sum_up,
+    sum_up_drops,
+)
 from hesrpt.simulator.ranked_kernel_data import Queue, RankedState, RateTable, Stream
 
 # Why the loop has returned.
 DONE, NEEDS_RATES, PAUSED, STOPPED = range(4)
-
-# Loops over so many numbers, or a multiple, leave none to be handled one by one.
-_AT_A_TIME = 16
 
 # Virtual time starts again now and then, so that rounding errors do not accumulate.
 EVENTS_UNTIL_RESET = 1000
@@ -50,6 +55,10 @@ def run_ranked(
     """Run until there is a reason to return to the caller, and return that reason."""
     state = state_array[0]
     arrivals, sizes, work, number = stream.arrivals, stream.sizes, queue.work, queue.number
+    # Arrays are looked up once: in the loop, numba would count references to them each time.
+    completion, weights = stream.completion, stream.weights
+    spreads, leans, heights = queue.spread, queue.lean, queue.height
+    one = np.uint64(1)  # unsigned indices are faster, because they cannot be negative
     present, arrived, events, allocations = (
         state.present,
         state.arrived,
@@ -62,14 +71,13 @@ def run_ranked(
     last_event = events + state.max_events
     next_reset = events + max(EVENTS_UNTIL_RESET, 4 * present)
     level = 0
-    log_jobs = log_jobs_squared = 0.0  # ln m and ln² m, integrated over virtual time
+    passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
     if calibration is not None:
         sums, settings = calibration.state[0], calibration.settings[0]
         log_rank = calibration.log_rank
         decay = exp(-1.0 / settings.memory)
         patience = find_patience(arrived, sums, settings)
         level = sums.level
-        log_jobs, log_jobs_squared = sums.log_jobs, sums.log_jobs_squared
     base, inverse, pace, speed = (
         table.base[level],
         table.inverse[level],
@@ -77,6 +85,8 @@ def run_ranked(
         table.speed[level],
     )
     fewest, most, idle = table.fewest[level], table.most[level], table.idle[level]
+    drops, log_drops = table.drop[level], table.log_drop[level]
+    squared_log_drops = table.squared_log_drop[level]
     arrives = arrivals[arrived] if arrived < total else inf
     while True:
         departs = inf
@@ -99,27 +109,24 @@ def run_ranked(
         if departs <= arrives:
             # --- the smallest job leaves --------------------------------------------------------
             if calibration is not None:
-                passed, rank = target - virtual_time, log_rank[present]
-                log_jobs += passed * rank
-                log_jobs_squared += passed * rank * rank
+                time = target - virtual_time
+                passed = add_passed(passed, time, log_rank[present], sums.usual)
             job_seconds += present * (departs - now)
             busy_seconds += departs - now
             now, virtual_time = departs, target
             present -= 1
-            stream.completion[number[present]] = now
+            completion[number[present]] = now
             events += 1
             new_level = level
             if calibration is not None:
                 place, rank = present, log_rank[present + 1]
-                spread, lean, height = _sum_up(
-                    rank, base[place + 1], target, log_jobs, log_jobs_squared, sums.usual
-                )
-                lean += queue.lean[place]
-                height = lean * (rank - sums.usual) - queue.height[place] - height
-                weight = stream.weights[number[place]]
+                spread, lean, height = sum_up(rank, base[place + 1], passed)
+                lean += leans[place]
+                height = lean * (rank - sums.usual) - heights[place] - height
+                weight = weights[number[place]]
                 keep = decay if sums.denominator > MIN_DENOMINATOR else 1.0
                 sums.numerator = keep * sums.numerator + weight * height
-                sums.denominator = keep * sums.denominator + weight * (queue.spread[place] + spread)
+                sums.denominator = keep * sums.denominator + weight * (spreads[place] + spread)
                 sums.ended_since += 1
                 if sums.ended_since > patience:
                     choose_level(arrived, sums, settings)
@@ -131,32 +138,18 @@ def run_ranked(
             job_seconds += present * (arrives - now)
             if present > 0:
                 busy_seconds += arrives - now
-                passed = (arrives - now) * speed[present]
-                virtual_time += passed
+                time = (arrives - now) * speed[present]
+                virtual_time += time
                 if calibration is not None:
-                    rank = log_rank[present]
-                    log_jobs += passed * rank
-                    log_jobs_squared += passed * rank * rank
+                    passed = add_passed(passed, time, log_rank[present], sums.usual)
             now = arrives
         # --- subtract the work that has been done -----------------------------------------------
         if present == 0:
-            virtual_time = log_jobs = log_jobs_squared = 0.0
+            virtual_time = 0.0
+            passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
         elif not uniform or departs <= arrives or events >= next_reset:
-            if calibration is not None:
-                _observe_work(
-                    queue,
-                    base,
-                    calibration,
-                    idle,
-                    present,
-                    virtual_time,
-                    log_jobs,
-                    log_jobs_squared,
-                )
-                log_jobs = log_jobs_squared = 0.0
-            left, rates = work[idle:present], base[idle + 1 : present + 1]
-            for place in range(left.size):
-                left[place] = max(left[place] - virtual_time * rates[place], 0.0)
+            for at in range(np.uint64(idle), np.uint64(idle + round_up(present - idle))):
+                work[at] = max(work[at] - virtual_time * base[at + one], 0.0)
             virtual_time = 0.0
             next_reset = events + max(EVENTS_UNTIL_RESET, 4 * present)
         if departs > arrives:
@@ -170,6 +163,20 @@ def run_ranked(
                 update_focus(present, end - arrived, end, log_later, sums, settings)
                 patience = find_patience(end, sums, settings)
                 new_level = sums.level
+        # The same rates must hold for all the time that has passed.
+        if (
+            calibration is not None
+            and passed.time != 0.0
+            and (
+                departs <= arrives
+                or new_level != level
+                or later > most
+                or is_lost_beside(passed, base[later], min(work[present - 1], sizes[end - 1]))
+            )
+        ):
+            add_to_sums(queue, base, calibration, idle, present, passed)
+            passed = Passed(0.0, 0.0, 0.0, 0.0, 0.0)
+        if departs > arrives:
             while arrives == now:
                 size = sizes[arrived] + virtual_time
                 # Of equal jobs, those that arrived before end first; those that arrive together
@@ -183,9 +190,28 @@ def run_ranked(
                 work[place] = size
                 number[place] = arrived
                 if calibration is not None:
-                    _insert_zero(queue.spread[place : present + 1])
-                    _insert_zero(queue.lean[place : present + 1])
-                    _insert_zero(queue.height[place : present + 1])
+                    # The jobs behind it get the next rank.
+                    count = np.uint64(round_up(present - place))
+                    last = np.uint64(place) + count
+                    if passed.time != 0.0:
+                        for step in range(count):
+                            to = last - step
+                            drop, log_drop = drops[to], log_drops[to]
+                            spread, lean, height = sum_up_drops(
+                                drop, log_drop, squared_log_drops[to], passed
+                            )
+                            spreads[to] = spreads[to - one] + spread
+                            leans[to] = leans[to - one] + lean
+                            heights[to] = heights[to - one] + height
+                        spread, lean, height = sum_up(log_rank[place + 1], base[place + 1], passed)
+                        spreads[place], leans[place], heights[place] = -spread, -lean, -height
+                    else:
+                        for step in range(count):
+                            to = last - step
+                            spreads[to] = spreads[to - one]
+                            leans[to] = leans[to - one]
+                            heights[to] = heights[to - one]
+                        spreads[place], leans[place], heights[place] = 0.0, 0.0, 0.0
                 present += 1
                 events += 1
                 arrived += 1
@@ -199,8 +225,10 @@ def run_ranked(
                 table.speed[level],
             )
             fewest, most, idle = table.fewest[level], table.most[level], table.idle[level]
-    if calibration is not None:
-        sums.log_jobs, sums.log_jobs_squared = log_jobs, log_jobs_squared
+            drops, log_drops = table.drop[level], table.log_drop[level]
+            squared_log_drops = table.squared_log_drop[level]
+    if calibration is not None and passed.time != 0.0:
+        add_to_sums(queue, base, calibration, idle, present, passed)
     state.present, state.arrived, state.events, state.allocations = (
         present,
         arrived,
@@ -210,59 +238,3 @@ def run_ranked(
     state.now, state.virtual_time = now, virtual_time
     state.job_seconds, state.busy_seconds = job_seconds, busy_seconds
     return reason
-
-
-@inlined
-def _insert_zero(array: FloatArray) -> None:
-    """Move all but the last element by one place, and set the first to 0."""
-    # Unsigned indices are faster, because numba knows that they are not negative.
-    last, one = np.uint64(array.size - 1), np.uint64(1)
-    for place in range(last):
-        array[last - place] = array[last - place - one]
-    array[0] = 0.0
-
-
-@inlined
-def _observe_work(
-    queue: Queue,
-    base: FloatArray,
-    calibration: CalibrationData,
-    start: int,
-    stop: int,
-    virtual_time: float,
-    log_jobs: float,
-    log_jobs_squared: float,
-) -> None:
-    """Add the work done to the sums of the jobs from one place to another."""
-    usual = calibration.state[0].usual
-    # The processor handles so many at a time. What is added behind the last job does no harm: it is
-    # overwritten when a job takes that place.
-    stop = start + (stop - start + _AT_A_TIME - 1) // _AT_A_TIME * _AT_A_TIME
-    stop = min(stop, base.size - 1, queue.spread.size)
-    # Loops over slices are faster, because numba knows that no index is negative.
-    spreads, leans = queue.spread[start:stop], queue.lean[start:stop]
-    heights = queue.height[start:stop]
-    rates, ranks = base[start + 1 : stop + 1], calibration.log_rank[start + 1 : stop + 1]
-    for place in range(rates.size):
-        spread, lean, height = _sum_up(
-            ranks[place], rates[place], virtual_time, log_jobs, log_jobs_squared, usual
-        )
-        spreads[place] += spread
-        leans[place] += lean
-        heights[place] += height
-
-
-@inlined
-def _sum_up(
-    rank: float,
-    rate: float,
-    virtual_time: float,
-    log_jobs: float,
-    log_jobs_squared: float,
-    usual: float,
-) -> tuple[float, float, float]:
-    """Return spread, lean and height of the work done by the job of rank e^rank."""
-    lean = rank * virtual_time - log_jobs
-    spread = rank * (lean - log_jobs) + log_jobs_squared
-    height = rank * (log_jobs - virtual_time * usual) - (log_jobs_squared - log_jobs * usual)
-    return rate * spread, rate * lean, rate * height

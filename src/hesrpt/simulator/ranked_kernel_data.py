@@ -21,7 +21,8 @@ class Queue(NamedTuple):
 
     number: IntArray  # the place of the job in the stream
     work: FloatArray  # what remained when virtual time was 0
-    # If the policy is calibrated, the sums of the job, as if a unit of its work counted 1.
+    # If the policy is calibrated, the sums of the job, as if a unit of its work counted 1, less
+    # what its rank has gained: see hesrpt.simulator.ranked_calibration_kernel.
     spread: FloatArray
     lean: FloatArray
     height: FloatArray
@@ -34,13 +35,18 @@ class RateTable(NamedTuple):
     jobs; ``most`` is 0 if it is missing.
     """
 
-    base: FloatArray
+    base: FloatArray  # has as many more entries as loops handle at a time
     inverse: FloatArray  # 1 / base
     pace: FloatArray
     speed: FloatArray  # 1 / pace
     fewest: IntArray
     most: IntArray
-    idle: IntArray  # so many of the largest jobs get nothing; their entries are not set
+    idle: IntArray  # so many of the largest jobs get nothing
+    # If the policy is calibrated, how much more rank i has than rank i + 1 of base, base · ln i and
+    # base · ln² i.
+    drop: FloatArray
+    log_drop: FloatArray
+    squared_log_drop: FloatArray
 
 
 class RankedState(Protocol):

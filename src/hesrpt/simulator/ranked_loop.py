@@ -16,12 +16,15 @@ from hesrpt.policies.ranked import RankRates
 from hesrpt.simulator import ranked_kernel
 from hesrpt.simulator.calibration_kernel_data import create_calibration
 from hesrpt.simulator.kernel_data import create_record
+from hesrpt.simulator.ranked_calibration_kernel import AT_A_TIME, find_usual_sizes
 from hesrpt.simulator.ranked_kernel_data import Queue, RankedState, RateTable, Stream
 from hesrpt.simulator.runs import EVENTS_AT_A_TIME, Outcome, Progress, Run, find_arrival_order
 from hesrpt.speedups import Speedup
 
 # The first rates are for at least this many jobs in the system.
 _FEW_JOBS = 255
+# Weights are computed for so many jobs at a time.
+_JOBS_AT_A_TIME = 8192
 # If p is close to 1, each rates hold for few numbers of jobs: so many are kept.
 _MAX_CACHED = 1000
 
@@ -48,29 +51,25 @@ class RankedLoop:
         workload, jobs = run.workload, run.jobs
         self.run, self.policy, self.speedup = run, policy, speedup
         self.order = find_arrival_order(workload.arrivals, workload.sizes, by_size=True)
-        arrivals, sizes = workload.arrival_times[self.order], workload.sizes[self.order]
+        arrivals, sizes = workload.arrival_times, workload.sizes
+        if self.order is not None:
+            arrivals, sizes = arrivals[self.order], sizes[self.order]
+        arrivals.flags.writeable = sizes.flags.writeable = False  # as those of the workload are
         self.stream = Stream(
             arrivals=arrivals,
             sizes=sizes,
             completion=np.full(jobs, np.nan),
             weights=_weigh_work(arrivals, sizes) if policy.is_calibrated else np.empty(0),
         )
-        sums = jobs if policy.is_calibrated else 1
-        self.queue = Queue(
-            number=np.empty(jobs, dtype=np.int64),
-            work=np.empty(jobs),
-            # Zeros, because the loop also adds to entries behind the last job.
-            spread=np.zeros(sums),
-            lean=np.zeros(sums),
-            height=np.zeros(sums),
-        )
         self.levels = calibration.LEVELS + 1 if policy.is_calibrated else 1
-        first = int(np.searchsorted(self.stream.arrivals, self.stream.arrivals[0], side="right"))
-        self.table = self._create_table(max(min(_FEW_JOBS, jobs), first))
+        first = int(np.searchsorted(arrivals, arrivals[0], side="right"))
+        self._most_at_once = 1 if self.order is None else _count_most_at_once(arrivals)
+        room = max(min(_FEW_JOBS, jobs), first)
+        self.table, self.queue = self._create_table(room), self._create_queue(room)
         self._compute_rates = lru_cache(_MAX_CACHED)(self._compute_rates_again)
         self.calibration = None
         if policy.is_calibrated:
-            self.calibration = create_calibration(1, self.table.base.shape[1])
+            self.calibration = create_calibration(1, room + 1 + AT_A_TIME)
         self.state = create_record(
             RankedState, uniform=uniform, stop_at=stop_at, max_events=EVENTS_AT_A_TIME
         )
@@ -90,13 +89,20 @@ class RankedLoop:
                 return self._outcome()
 
     def _outcome(self) -> Outcome:
-        state = self.state[0]
-        completion_times, held, remaining = (np.empty(self.run.jobs) for _ in range(3))
-        completion_times[self.order] = self.stream.completion
-        held[:], remaining[:] = 0.0, 0.0
-        remaining[self.order[state["arrived"] :]] = self.stream.sizes[state["arrived"] :]
-        if present := int(state["present"]):
-            listed = self.order[self.queue.number[:present]]
+        state, order = self.state[0], self.order
+        completion_times = self.stream.completion
+        if order is not None:
+            completion_times = np.empty(self.run.jobs)
+            completion_times[order] = self.stream.completion
+        held = remaining = np.broadcast_to(0.0, self.run.jobs)  # these take no memory
+        present, arrived = int(state["present"]), int(state["arrived"])
+        if present > 0 or arrived < self.run.jobs:
+            held, remaining = np.zeros(self.run.jobs), np.zeros(self.run.jobs)
+            order = np.arange(self.run.jobs) if order is None else order
+            remaining[order[arrived:]] = self.stream.sizes[arrived:]
+        if present > 0:
+            assert order is not None
+            listed = order[self.queue.number[:present]]
             policy = self.policy if self.calibration is None else self.policy.at_level(self._level)
             row = policy.row(present, self.run.servers, self.speedup, whole=False)
             held[listed[::-1][: len(row)]] = row
@@ -130,35 +136,67 @@ class RankedLoop:
     def _level(self) -> int:
         return 0 if self.calibration is None else self.calibration.level
 
-    def _create_table(self, most: int) -> RateTable:
+    def _create_table(self, room: int) -> RateTable:
         """Return a table without rates; memory that is not used takes no space."""
-        shape = self.levels, most + 1
+        # The loop may read base and drops of so many more jobs.
+        shape, wide = (self.levels, room + 1), (self.levels, room + 1 + AT_A_TIME)
+        of_drops = wide if self.policy.is_calibrated else (1, 1)
         return RateTable(
-            base=np.zeros(shape),  # the loop may read entries that are not set
+            base=np.zeros(wide),
             inverse=np.empty(shape),
             pace=np.empty(shape),
             speed=np.empty(shape),
             fewest=np.ones(self.levels, dtype=np.int64),
             most=np.zeros(self.levels, dtype=np.int64),
             idle=np.zeros(self.levels, dtype=np.int64),
+            drop=np.zeros(of_drops),
+            log_drop=np.zeros(of_drops),
+            squared_log_drop=np.zeros(of_drops),
         )
+
+    def _create_queue(self, room: int) -> Queue:
+        """Return a queue for so many jobs, and those that may arrive before more room is made."""
+        places = room + self._most_at_once + AT_A_TIME + 1
+        sums = places if self.policy.is_calibrated else 1
+        # Zeros, because the loop also changes entries behind the last job.
+        spread, lean, height = np.zeros((3, sums))
+        return Queue(np.zeros(places, dtype=np.int64), np.zeros(places), spread, lean, height)
+
+    def _add_room(self, room: int) -> None:
+        """Make room for so many jobs in the system."""
+        before, present = self.queue, int(self.state["present"][0])
+        self.table, self.queue = self._create_table(room), self._create_queue(room)
+        for array, old in zip(self.queue, before, strict=True):
+            array[:present] = old[:present]
+        if self.calibration is not None:
+            self.calibration = self.calibration.with_room(room + 1 + AT_A_TIME)
 
     def _add_rates(self, jobs: int) -> None:
         """Add the rates for this number of jobs, at the present level."""
-        level, room = self._level, self.table.base.shape[1] - 1
-        if jobs > room:
-            room = min(2 * jobs, self.run.jobs)
-            self.table = self._create_table(room)
-            if self.calibration is not None:
-                self.calibration = self.calibration.with_room(room + 1)
+        if jobs >= self.table.pace.shape[1]:
+            self._add_room(min(2 * jobs, self.run.jobs))
+        level, room = self._level, self.table.pace.shape[1] - 1
         rates = self._compute_rates(level, jobs, room)
         table, here = self.table, slice(rates.first, rates.most + 1)
+        table.base[level, : rates.first] = 0.0
         table.base[level, here], table.pace[level, here] = rates.base, rates.pace
         with np.errstate(divide="ignore", over="ignore"):
             np.divide(1.0, rates.base, out=table.inverse[level, here])
             np.divide(1.0, rates.pace, out=table.speed[level, here])
         table.fewest[level], table.most[level] = rates.fewest, rates.most
         table.idle[level] = rates.first - 1
+        if self.calibration is not None:
+            self._add_drops(level, rates.most)
+
+    def _add_drops(self, level: int, most: int) -> None:
+        """Add how much the ranks up to the last one differ from the next."""
+        assert self.calibration is not None
+        base, log_rank = self.table.base[level], self.calibration.log_rank[: most + 1]
+        product = base[: most + 1].copy()
+        for drops in (self.table.drop, self.table.log_drop, self.table.squared_log_drop):
+            drops[level, :most] = product[:-1] - product[1:]
+            drops[level, most] = 0.0
+            product *= log_rank
 
     def _compute_rates_again(self, level: int, jobs: int, room: int) -> RankRates:
         policy = self.policy if self.calibration is None else self.policy.at_level(level)
@@ -167,12 +205,22 @@ class RankedLoop:
         return rates
 
 
+def _count_most_at_once(arrivals: FloatArray) -> int:
+    """Return the most jobs that arrive at the same time."""
+    starts = np.flatnonzero(np.diff(arrivals, prepend=-np.inf))
+    return int(np.diff(starts, append=len(arrivals)).max())
+
+
 def _weigh_work(arrivals: FloatArray, sizes: FloatArray) -> FloatArray:
     """Return what a unit of work of each job counts in the calibration."""
-    log_sizes = np.log(sizes)
-    usual = np.cumsum(log_sizes) / np.arange(1, len(sizes) + 1)
-    joins = arrivals[1:] == arrivals[:-1]
-    if joins.any():  # of those that arrive at the same time, all know what the last one knows
-        lasts = np.flatnonzero(np.append(~joins, True))
-        usual = np.repeat(usual[lasts], np.diff(lasts, prepend=-1))
-    return calibration.weigh_sizes(log_sizes, usual) / sizes
+    weights, total, first = np.empty(len(sizes)), 0.0, 0
+    while first < len(sizes):  # in parts that stay in the processor's cache
+        last = arrivals[min(first + _JOBS_AT_A_TIME, len(sizes)) - 1]
+        part = slice(first, int(np.searchsorted(arrivals, last, side="right")))
+        log_sizes = np.log(sizes[part])
+        usual = np.empty(len(log_sizes))
+        total = find_usual_sizes(arrivals[part], log_sizes, first, total, usual)
+        weights[part] = calibration.weigh_sizes(log_sizes, usual)
+        weights[part] /= sizes[part]
+        first = part.stop
+    return weights

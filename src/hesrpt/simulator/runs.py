@@ -54,15 +54,18 @@ class Outcome(NamedTuple):
     remaining: FloatArray
 
 
-def find_arrival_order(arrivals: FloatArray | None, sizes: FloatArray, by_size: bool) -> IntArray:
-    """Return the jobs as they arrive; simultaneous ones largest first, or as they were given."""
+def find_arrival_order(
+    arrivals: FloatArray | None, sizes: FloatArray, by_size: bool
+) -> IntArray | None:
+    """Return the jobs as they arrive, or None if that is how they were given.
+
+    Jobs that arrive together are listed with the largest first, or as they were given.
+    """
     if not by_size:
-        if arrivals is None:
-            return np.arange(len(sizes))
-        return np.argsort(arrivals, kind="stable")
+        return None if arrivals is None else np.argsort(arrivals, kind="stable")
     if arrivals is None:
         return np.ascontiguousarray(sort_by_size(sizes)[0][::-1])
     if np.all(arrivals[1:] > arrivals[:-1]):
-        return np.arange(len(sizes))
+        return None
     # Of equal sizes, the job given first comes last, so that it ends first.
     return np.lexsort((-np.arange(len(sizes)), -sizes, arrivals))

@@ -17,6 +17,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import ray
+from support.local_engine import collect_outcomes, python_task, run_item
 from support.paths import ROOT
 from support.waiting import wait_until
 
@@ -67,6 +68,23 @@ def test_data_of_a_function_is_sent_to_each_server_once(pool: Pool, tmp_path: Pa
 
 async def wait_for(job: Job[T]) -> list[T]:
     return await job
+
+
+def test_item_that_ended_before_it_was_stopped_is_done(ray_address: str) -> None:
+    engine = RayEngine(2, address=ray_address)
+    try:
+        run_item(engine, abs, -1)
+        for item in (1, 2):
+            engine.start("a", {item: python_task(engine, abs, -item)}, 1)
+            wait_until(lambda: not engine._replies.empty())
+            if item == 1:
+                engine.stop("a", 1)
+                assert engine.is_stopping("a")
+                assert list(collect_outcomes(engine, 1)) == [("a", 1)]
+                assert not engine.is_stopping("a")
+    finally:
+        last = engine.close()
+    assert [(outcome.item, outcome.is_done) for outcome in last] == [(2, True)]
 
 
 @pytest.mark.slow

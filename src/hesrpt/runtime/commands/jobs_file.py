@@ -226,3 +226,40 @@ def _get_limits(table: TomlTable) -> ServerLimits:
         return check_server_limits(*(table.values.get(name) for name in names))
     except InputError as error:
         raise table.create_error(error.argument or "servers", str(error)) from None
+
+
+def parse_jobs(
+    jobs: Sequence[dict[str, Any]], lines: TomlLines, directory: Path, known: Container[str]
+) -> list[JobSpec]:
+    """Return jobs that did not come from a file; ``lines`` says how errors name their place."""
+    tables = [TomlTable(values, lines, number, "job") for number, values in enumerate(jobs)]
+    specs = [_parse_job(table, directory) for table in tables]
+    _check_order(tables, specs, known)
+    return specs
+
+
+class _AllNames:
+    """Contains every name: only a service knows which jobs it has."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def read_portable_jobs(path: str | Path) -> list[dict[str, Any]]:
+    """Return the jobs of a file as values that mean the same in another directory."""
+    file = Path(path)
+    text = read_text(file, max_length=_MAX_LENGTH)
+    directory = file.parent.resolve()
+    specs = parse_jobs_file(text, str(file), directory, _AllNames()).jobs
+    tables = parse_toml(text, str(file))["job"]
+    return [_make_portable(*pair, directory) for pair in zip(tables, specs, strict=True)]
+
+
+def _make_portable(values: dict[str, Any], spec: JobSpec, directory: Path) -> dict[str, Any]:
+    assert spec.command is not None
+    place = str(directory).replace("{", "{{").replace("}", "}}")
+    portable = values | {"cwd": str(Path(place) / spec.command.cwd)}
+    is_from_files = isinstance(values.get("items"), str) or "lines" in values.get("items", ())
+    if is_from_files:
+        portable["items"] = list(spec.command.items or ())
+    return portable

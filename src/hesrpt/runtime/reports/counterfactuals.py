@@ -142,12 +142,13 @@ def _find_obstacle(records: Sequence[JobRecord], max_jobs: int) -> str | None:
         hint = f"; hesrpt report compares up to {MAX_JOBS}" if len(records) <= MAX_JOBS else ""
         return f"there are more than {max_jobs} jobs{hint}"
     for record in records:
-        if (problem := _describe_obstacle(record)) is not None:
+        if (problem := describe_obstacle(record)) is not None:
             return f"job {record.name!r} {problem}"
     return None
 
 
-def _describe_obstacle(record: JobRecord) -> str | None:
+def describe_obstacle(record: JobRecord) -> str | None:
+    """Return why a job cannot be replayed, or None."""
     spec = record.spec
     if record.state == "cancelled":
         return "was cancelled"

@@ -26,7 +26,7 @@ from hesrpt.runtime.storage.journal_entries import (
 )
 from hesrpt.runtime.storage.journal_failures import FailureTable
 from hesrpt.runtime.storage.journal_hooks import HOOK_COLUMNS, HookTable
-from hesrpt.runtime.storage.journal_items import ItemTable
+from hesrpt.runtime.storage.journal_items import ALL_POSITIONS, ItemTable
 from hesrpt.runtime.storage.journal_jobs import JobTable
 from hesrpt.runtime.storage.journal_requests import RequestTable
 from hesrpt.runtime.storage.journal_rows import (
@@ -255,9 +255,15 @@ class Journal:
         """Yield the keys and positions of the finished items that a job still has."""
         return self._items.read_keys(number)
 
-    def read_timings(self, number: int) -> Iterator[tuple[int, float, float]]:
+    def read_timings(
+        self, number: int, positions: range = ALL_POSITIONS
+    ) -> Iterator[tuple[int, float, float]]:
         """Yield the positions of the finished items of a job, their seconds, and their ends."""
-        return self._items.read_timings(number)
+        return self._items.read_timings(number, positions)
+
+    def read_pickled(self, number: int, positions: range) -> Iterator[tuple[int, bytes]]:
+        """Yield the positions and the pickled results of finished items between two positions."""
+        return self._items.read_pickled(number, positions)
 
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]

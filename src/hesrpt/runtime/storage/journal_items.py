@@ -24,6 +24,9 @@ from hesrpt.runtime.storage.result_files import MAX_BYTES_IN_DATABASE, ResultFil
 
 _SELECT_ITEM = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
 
+#: The positions of all items that a job still has.
+ALL_POSITIONS = range(2**63 - 1)
+
 _LOG = logging.getLogger("hesrpt")
 
 
@@ -138,12 +141,25 @@ class ItemTable:
         query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
         return self._database.iterate(query, number)
 
-    def read_timings(self, number: int) -> Iterator[tuple[int, float, float]]:
+    def read_timings(
+        self, number: int, positions: range = ALL_POSITIONS
+    ) -> Iterator[tuple[int, float, float]]:
         """Yield the positions of the finished items of a job, their seconds, and their ends."""
-        query = """
-        SELECT position, seconds, ended FROM items WHERE job = ? AND position >= 0 ORDER BY position
-        """
-        return self._database.iterate(query, number)
+        query = (
+            "SELECT position, seconds, ended FROM items "
+            "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
+        )
+        return self._database.iterate(query, number, positions.start, positions.stop)
+
+    def read_pickled(self, number: int, positions: range) -> Iterator[tuple[int, bytes]]:
+        """Yield the positions and the pickled results of finished items between two positions."""
+        query = (
+            f"SELECT {ITEM_COLUMNS}, result FROM items "
+            "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
+        )
+        for row in self._database.select(query, number, positions.start, positions.stop):
+            _, key, position, _, _, digest, _, result = row
+            yield position, self.load(number, StoredResult(position, key, digest, result))
 
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from hesrpt.errors import StateError
+from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import Answer, Request
@@ -15,6 +15,15 @@ from hesrpt.runtime.storage.journal_rows import Row, is_intact, seal
 # Whether a scheduler will look for requests again, as a value in the journal.
 _IS_OPEN = "takes_requests"
 _COLUMNS = "kind, job, submission, spec, weight, job_group, checksum"
+#: How long a key is remembered that keeps a request from being added twice, in seconds.
+KEY_SECONDS = 7 * 86_400.0
+# Created when first used: most runs have no such keys.
+_CREATE_KEYS = """
+CREATE TABLE IF NOT EXISTS request_keys (
+    key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT NULL, time REAL NOT NULL,
+    checksum BLOB NOT NULL
+) WITHOUT ROWID
+"""
 
 
 class RequestTable:
@@ -31,19 +40,39 @@ class RequestTable:
 
     def add(self, requests: Sequence[Request]) -> tuple[list[int], bool]:
         """Add requests; return their numbers, and whether the latest scheduler took requests."""
-        numbers = []
         with self._database.transaction(durable=True) as connection:
-            for request in requests:
-                query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-                numbers.append(connection.execute(query, _create_row(request)).lastrowid or 0)
+            numbers = _insert(connection, requests)
             found = connection.execute("SELECT * FROM meta WHERE name = ?", (_IS_OPEN,)).fetchall()
         return numbers, found == [seal((_IS_OPEN, 1))]
 
+    def add_once(
+        self, requests: Sequence[Request], key: str, digest: str, time: float
+    ) -> list[int]:
+        """Add requests, unless some were added with the same key; return the numbers of either.
+
+        The key is remembered in the same transaction, with a digest of what was asked for. Raises
+        an InputError if the key was used for something else.
+        """
+        with self._database.transaction(durable=True) as connection:
+            connection.execute(_CREATE_KEYS)
+            query = "SELECT * FROM request_keys WHERE key = ?"
+            for row in connection.execute(query, (key,)).fetchall():
+                if is_intact(row):
+                    if row[1] != digest:
+                        raise InputError("the key was used for another request already")
+                    return [int(number) for number in row[2].split()]
+            connection.execute("DELETE FROM request_keys WHERE time < ?", (time - KEY_SECONDS,))
+            numbers = _insert(connection, requests)
+            row = seal((key, digest, " ".join(map(str, numbers)), float(time)))
+            connection.execute("INSERT OR REPLACE INTO request_keys VALUES (?, ?, ?, ?, ?)", row)
+        return numbers
+
     def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:
         """Return the answers to requests, by their numbers, as far as there are any."""
-        rows = self._database.select("SELECT request, is_refused, text, checksum FROM answers")
+        query = "SELECT request, is_refused, text, checksum FROM answers WHERE request = ?"
+        rows = [row for number in numbers for row in self._database.select(query, number)]
         answers = [Answer(row[0], bool(row[1]), row[2]) for row in rows if is_intact(row)]
-        return {answer.request: answer for answer in answers if answer.request in numbers}
+        return {answer.request: answer for answer in answers}
 
     # --- the scheduler --------------------------------------------------------------------------
 
@@ -98,6 +127,12 @@ class RequestTable:
         _delete(connection, [answer.request for answer in answers])
         rows = [seal((number, int(refused), text)) for number, refused, text in answers if text]
         connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+
+
+def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
+    """Insert requests; return their numbers."""
+    query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    return [connection.execute(query, _create_row(each)).lastrowid or 0 for each in requests]
 
 
 def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:

@@ -169,7 +169,9 @@ class RayEngine(Engine):
         return outcomes
 
     def close(self) -> list[Outcome]:
-        outcomes = self._outcomes + self._read_replies(0.0)
+        outcomes = self._outcomes
+        if is_connected(self._cluster_address):
+            outcomes = outcomes + self._read_replies(0.0)
         self._queue.clear()
         self._batches.clear()
         self.fleet.close()

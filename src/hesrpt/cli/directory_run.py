@@ -1,0 +1,149 @@
+"""A run in a state directory. Its journal is read, and requests are left in it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hesrpt._version import __version__
+from hesrpt.cli.failed_items import failures_as_json
+from hesrpt.cli.run_tables import describe_continuation, get_resume_command
+from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
+from hesrpt.display.escaping import escape
+from hesrpt.errors import InputError
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.reports.inspection import RunStatus, read_job_names, read_status
+from hesrpt.runtime.requests import RequestResult, request_change, submit_jobs
+from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
+
+# How often to look whether jobs have ended, in seconds.
+_POLL_SECONDS = 0.25
+
+
+class DirectoryRun:
+    """A run that is found by its state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.place = directory, str(directory)
+
+    def read_status(self) -> RunStatus:
+        """Return the state of all jobs."""
+        return read_status(self.directory)
+
+    def read(self) -> RunView:
+        """Return what is shown of the run."""
+        status = self.read_status()
+        content = {
+            "hesrpt": __version__,
+            "running": status.is_running,
+            "submitted": [spec.name for spec in status.submitted],
+            "requests": [
+                {"request": each.number, "kind": each.kind, "job": name, "weight": each.weight}
+                for name, each in status.changes
+            ],
+            "groups": {
+                name: {"weight": group.weight, "paused": group.is_paused}
+                for name, group in status.groups.items()
+            },
+            "resources": {
+                kind: {"total": total, "free": free}
+                for kind, (total, free) in status.progress.resources.items()
+            },
+            "jobs": [_describe(status, job) for job in status.jobs],
+        }
+        return RunView(overview=status.describe(), content=content)
+
+    def list_names(self) -> list[str]:
+        """Return the names of all jobs, also of those that were only submitted."""
+        status = self.read_status()
+        names = [job.name for job in status.jobs] + [spec.name for spec in status.submitted]
+        return list(dict.fromkeys(names))
+
+    def list_groups(self) -> list[str]:
+        """Return the names of the groups of jobs."""
+        return list(self.read_status().groups)
+
+    def change(
+        self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
+    ) -> list[RequestResult]:
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        return request_change(self.directory, kind, names, weight=weight, group=group)
+
+    def explain_missing_answers(self) -> str:
+        """Return why requests were not answered, and what to do about it."""
+        status = self.read_status()
+        if status.is_running:
+            return ""
+        return f"no scheduler is running{describe_continuation(status, self.directory)}"
+
+    def add(self, jobs: Sequence[dict[str, Any]]) -> AddedJobs:
+        """Add jobs, given as values like those of a jobs file."""
+        from hesrpt.service.job_requests import read_jobs
+
+        return self._submit(read_jobs({"jobs": list(jobs)}, read_job_names(self.directory)))
+
+    def submit(self, path: Path) -> AddedJobs:
+        """Add the jobs in a file."""
+        from hesrpt.runtime.commands.jobs_file import read_jobs_file
+
+        file = read_jobs_file(path, read_job_names(self.directory))
+        return self._submit(file.jobs, file.group_weights)
+
+    def _submit(
+        self, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
+    ) -> AddedJobs:
+        start_now = submit_jobs(self.directory, specs, group_weights)
+        subject = "it starts" if len(specs) == 1 else "they start"
+        note = f"; {subject} with: {get_resume_command(self.directory)}"
+        return AddedJobs([spec.name for spec in specs], "" if start_now else note)
+
+    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
+        """Wait for jobs, or for all; yield them as they end. Raises a TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        ended: set[str] = set()
+        has_warned = False
+        while True:
+            status = self.read_status()
+            records = {job.name: job for job in status.jobs}
+            submitted = [spec.name for spec in status.submitted]
+            wanted = list(names) or [*records, *submitted]
+            for name in wanted:
+                record = records.get(name)
+                if record is None and name not in submitted:
+                    known = ", ".join([*records, *submitted]) or "none"
+                    raise InputError(
+                        f"there is no job {name!r} in {self.directory}; jobs are: {known}"
+                    )
+                if record is not None and record.has_ended and name not in ended:
+                    ended.add(name)
+                    yield EndedJob(name, record.state, record.error)
+            if ended >= set(wanted):
+                return
+            if not status.is_running and not has_warned:
+                has_warned = True
+                hint = describe_continuation(status, self.directory)
+                print(escape(f"hesrpt: no scheduler is running{hint}"), file=sys.stderr)
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(_POLL_SECONDS)
+
+
+def _describe(status: RunStatus, job: JobRecord) -> dict[str, Any]:
+    keys = ("name", "done", "items", "arrived", "ended", "error")
+    return {key: getattr(job, key) for key in keys} | {
+        "state": status.get_state(job),
+        "servers": status.get_servers(job),
+        "planned": status.get_planned(job),
+        "eta": status.get_eta(job),
+        "weight": job.spec.weight,
+        "group": job.spec.group,
+        "after": list(job.spec.after),
+        "waits_for": status.list_unfinished(job),
+        "waits_because": status.explain_wait(job),
+        "resources": dict(job.spec.resources),
+        "failed_attempts": job.failures,
+        "failed_items": failures_as_json(job.failed_items),
+    }

@@ -1,0 +1,228 @@
+"""``hesrpt serve``: one queue for a machine or a cluster, with a web page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from hesrpt.cli.completion import complete_malleable_policy
+from hesrpt.cli.engine_options import EngineOptions
+from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, parse_whole_number
+from hesrpt.display.escaping import escape
+from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    from hesrpt.runtime.decisions.retention import Retention
+    from hesrpt.service.web_service import OnStop, WebService
+
+_ACCESS_PANEL = "Access"
+
+
+def serve(
+    engine_options: EngineOptions,
+    state: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            envvar="HESRPT_STATE",
+            help="Keep the queue in this directory. If it holds one already, go on with it.",
+        ),
+    ],
+    servers: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_whole_number,
+            metavar="N",
+            help="Number of servers. By default, as before, or else all cores of this machine.",
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=complete_malleable_policy,
+            help=f"One of {MALLEABLE_POLICY_NAMES}. By default, as before, or else adaptive.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Remove jobs with their output this long after their end, for example 30d.",
+        ),
+    ] = None,
+    keep_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Remove the oldest jobs while results and output take more, for example 10GB.",
+        ),
+    ] = None,
+    keep_jobs: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_whole_number,
+            metavar="N",
+            help="Keep at most so many jobs that have ended.",
+        ),
+    ] = 10_000,
+    on_stop: Annotated[
+        str,
+        typer.Option(
+            metavar="CHOICE",
+            help="On SIGTERM and Ctrl-C: drain lets running items end, stop stops them. The "
+            "next start goes on in either case.",
+        ),
+    ] = "drain",
+    drain_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to wait for running items.")
+    ] = 60.0,
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            rich_help_panel=_ACCESS_PANEL,
+            help="Address to listen on. Any but this machine's own needs TLS, or --insecure.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            parser=parse_whole_number,
+            metavar="PORT",
+            rich_help_panel=_ACCESS_PANEL,
+            help="Port to listen on; 0 chooses a free one.",
+        ),
+    ] = 8642,
+    certfile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=_ACCESS_PANEL, help="Certificate for HTTPS (PEM)."
+        ),
+    ] = None,
+    keyfile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=_ACCESS_PANEL, help="Key of the certificate (PEM)."
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            rich_help_panel=_ACCESS_PANEL,
+            help="Listen on the network without TLS: others there can read the token.",
+        ),
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_ACCESS_PANEL,
+            help="Further name of this service, such as that of a proxy. Can be repeated.",
+        ),
+    ] = None,
+    read_only_token: Annotated[
+        bool,
+        typer.Option(
+            "--read-only-token",
+            rich_help_panel=_ACCESS_PANEL,
+            help="Also accept a token that may only look, and print its URL.",
+        ),
+    ] = False,
+    commands_only: Annotated[
+        bool,
+        typer.Option(
+            "--commands-only",
+            rich_help_panel=_ACCESS_PANEL,
+            help="Refuse Python functions (Client.map): nothing is unpickled.",
+        ),
+    ] = False,
+    print_unit: Annotated[
+        bool,
+        typer.Option(
+            "--print-unit", help="Print a systemd user unit with these options, and start nothing."
+        ),
+    ] = False,
+) -> None:
+    """Run a queue to which jobs are added at any time, with a web page and an HTTP API.
+
+    It runs until it is stopped. The same command continues after a crash, and nothing is lost. The
+    URL that it prints contains the token that lets you in; DIR/token has it too.
+    """
+    try:
+        import fastapi  # noqa: F401 (an optional dependency)
+        import uvicorn  # noqa: F401 (an optional dependency)
+    except ModuleNotFoundError:
+        raise InputError("hesrpt serve needs: pip install 'hesrpt[serve]'") from None
+    from hesrpt.runtime.batch_run import RunOptions
+    from hesrpt.runtime.reports.inspection import read_policy
+    from hesrpt.runtime.storage.state_directory import holds_run
+    from hesrpt.service.systemd_unit import write_unit
+    from hesrpt.service.web_service import ServiceOptions, WebService
+
+    earlier_policy = read_policy(state) if holds_run(state) else None
+    if on_stop not in ("drain", "stop"):
+        raise InputError(f"--on-stop must be drain or stop, got {on_stop!r}")
+    options = ServiceOptions(
+        run=RunOptions(
+            servers=servers,
+            policy=policy or earlier_policy or "adaptive",
+            state=state,
+            engine=engine_options.engine,
+            engine_options=engine_options.parse(),
+            retention=_create_retention(keep, keep_bytes, keep_jobs),
+        ),
+        host=host,
+        port=port,
+        certfile=certfile,
+        keyfile=keyfile,
+        is_insecure=insecure,
+        allowed_hosts=allow_host or (),
+        has_read_token=read_only_token,
+        commands_only=commands_only,
+        on_stop=cast("OnStop", on_stop),
+        drain_timeout=drain_timeout,
+    )
+    if print_unit:
+        print(write_unit(_get_command(state), str(Path.cwd()), drain_timeout), end="")
+        return
+    service = WebService(options)
+    service.run(lambda: _print_addresses(service))
+
+
+def _print_addresses(service: WebService) -> None:
+    directory = service.options.state
+    print(escape(f"hesrpt serves the queue in {directory}"))
+    print(f"  open  {service.get_url(service.token)}")
+    if service.read_token is not None:
+        print(f"  look  {service.get_url(service.read_token)}")
+    print(escape(f"  add   hesrpt add --state {directory} -- COMMAND"), flush=True)
+    sys.stdout.flush()
+
+
+def _create_retention(age: str | None, size: str | None, jobs: int | None) -> Retention:
+    from hesrpt.runtime.decisions.retention import Retention
+    from hesrpt.units import parse_bytes, parse_duration
+
+    try:
+        max_age = None if age is None else parse_duration(age)
+    except ValueError:
+        raise InputError(f"--keep must be a duration such as 30d, got {age!r}") from None
+    try:
+        max_bytes = None if size is None else parse_bytes(size)
+    except ValueError:
+        raise InputError(f"--keep-bytes must be a size such as 10GB, got {size!r}") from None
+    return Retention(max_age=max_age, max_bytes=max_bytes, max_jobs=jobs)
+
+
+def _get_command(state: Path) -> list[str]:
+    """Return this command, with paths that hold anywhere and without --print-unit."""
+    program = os.path.abspath(shutil.which(sys.argv[0]) or sys.argv[0])
+    words = [word for word in sys.argv[1:] if word != "--print-unit"]
+    return [program, *(str(state.resolve()) if word == str(state) else word for word in words)]

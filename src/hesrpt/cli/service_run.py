@@ -1,0 +1,124 @@
+"""A run of a service, which is asked over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hesrpt._version import __version__
+from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
+from hesrpt.display.overview import JobOverview, RunOverview
+from hesrpt.errors import InputError
+from hesrpt.runtime.requests import RequestResult
+from hesrpt.runtime.storage.journal_entries import RequestKind
+from hesrpt.service.client import Client
+from hesrpt.service.http_connection import ServiceError, UnreachableError
+from hesrpt.service.job_info import JobInfo
+
+# The states of the jobs that a request about all jobs applies to.
+_ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"
+
+
+class ServiceRun:
+    """A run that is found by the URL of its service."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.client = Client(url, token)
+        self.place = self.client.url
+
+    def read(self) -> RunView:
+        """Return what is shown of the run."""
+        jobs, servers = self.client.jobs(), self.client.servers()
+        overview = RunOverview(
+            servers=int(servers["servers"]),
+            policy=str(servers["policy"]),
+            jobs=[_describe(job, float(servers["time"])) for job in jobs],
+        )
+        content = {
+            "hesrpt": __version__,
+            "running": True,
+            "submitted": [job.name for job in jobs if job.state == "submitted"],
+            "requests": [],
+            "groups": {
+                each["name"]: {"weight": each["weight"], "paused": each["paused"]}
+                for each in self.client.groups()
+            },
+            "resources": servers["resources"],
+            "jobs": [dict(vars(job)) for job in jobs],
+        }
+        return RunView(overview=overview, content=content)
+
+    def list_names(self) -> list[str]:
+        """Return the names of all jobs."""
+        return [job.name for job in self.client.jobs()]
+
+    def list_groups(self) -> list[str]:
+        """Return the names of the groups of jobs."""
+        return [group["name"] for group in self.client.groups()]
+
+    def change(
+        self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
+    ) -> list[RequestResult]:
+        """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        if group is not None and kind in ("pause", "resume", "weight"):
+            is_paused = None if kind == "weight" else kind == "pause"
+            text = self.client.change_group(group, paused=is_paused, weight=weight)
+            return [RequestResult(job=f"group {group}", text=text)]
+        if not names:
+            state = _RETRIABLE if kind == "retry" else _ACTIVE
+            names = [job.name for job in self.client.jobs(state=state, group=group)]
+            if not names:
+                verb = {"weight": "change"}.get(kind, kind)
+                raise InputError(f"{self.client.url}: there is no job to {verb}")
+        return [self._change(kind, name, weight) for name in dict.fromkeys(names)]
+
+    def _change(self, kind: RequestKind, name: str, weight: float | None) -> RequestResult:
+        try:
+            if kind == "weight":
+                assert weight is not None
+                return RequestResult(job=name, text=self.client.weight(name, weight))
+            return RequestResult(job=name, text=str(getattr(self.client, kind)(name)))
+        except ServiceError as error:
+            if isinstance(error, UnreachableError) or error.status != 409:
+                raise
+            reason = error.problem.partition(f"job {name!r} ")[2] or error.problem
+            return RequestResult(job=name, text=reason, is_refused=True)
+
+    def explain_missing_answers(self) -> str:
+        """Return why requests were not answered: a service answers all."""
+        return ""
+
+    def add(self, jobs: Sequence[dict[str, Any]]) -> AddedJobs:
+        """Add jobs, given as values like those of a jobs file."""
+        return AddedJobs([job.name for job in self.client.submit(jobs)])
+
+    def submit(self, path: Path) -> AddedJobs:
+        """Add the jobs in a file."""
+        return AddedJobs([job.name for job in self.client.submit(path)])
+
+    def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
+        """Wait for jobs, or for all; yield them when all have ended. Raises a TimeoutError."""
+        for job in self.client.wait(*names, timeout=timeout):
+            yield EndedJob(job.name, job.state, job.error)
+
+
+def _describe(job: JobInfo, now: float) -> JobOverview:
+    flow_time = None
+    if job.arrived is not None:
+        flow_time = (now if job.ended is None else job.ended) - job.arrived
+    return JobOverview(
+        name=job.name,
+        state=job.state,
+        done=job.done,
+        items=job.items,
+        failures=job.failed,
+        servers=job.servers,
+        planned=job.planned,
+        flow_time=flow_time,
+        eta=job.eta,
+        error=job.error,
+        group=job.group,
+        waits_for=job.waits_for,
+        waits_because=job.waits_because,
+    )

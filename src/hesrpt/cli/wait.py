@@ -1,0 +1,66 @@
+"""``hesrpt wait``: waits until jobs have ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hesrpt._version import __version__
+from hesrpt.cli.options import AsJson, parse_number
+from hesrpt.cli.run_choice import RunArguments, RunChoice
+from hesrpt.display.escaping import escape
+
+if TYPE_CHECKING:
+    from hesrpt.cli.directory_run import DirectoryRun
+    from hesrpt.cli.service_run import ServiceRun
+
+#: The exit code if jobs take too long, as of the program ``timeout``.
+TIMED_OUT = 124
+
+
+def wait(
+    run: RunChoice,
+    jobs: RunArguments = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(parser=parse_number, metavar="SECONDS", help="How long to wait at most."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until jobs have ended, or all jobs of a run, and print what became of them.
+
+    The exit code is 0 if all are done, 1 if one has failed or was cancelled, 2 if the request makes
+    no sense, 3 if the service cannot be reached, and 124 if it took too long.
+    """
+    target, names = run.find(jobs)
+    wait_for_jobs(target, names, timeout, as_json=as_json)
+
+
+def wait_for_jobs(
+    target: DirectoryRun | ServiceRun,
+    names: Sequence[str],
+    timeout: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Wait for jobs, print what became of them, and exit with a code that says it."""
+    ended = []
+    try:
+        for job in target.wait(names, timeout):
+            ended.append(job)
+            if not as_json:
+                error = "" if job.error is None else f": {job.error.partition(chr(10))[0]}"
+                print(escape(f"{job.name}: {job.state}{error}"), flush=True)
+    except TimeoutError:
+        print(f"hesrpt: jobs have not ended after {timeout:g} s", flush=True)
+        raise typer.Exit(TIMED_OUT) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if as_json:
+        content = {"hesrpt": __version__, "jobs": [job._asdict() for job in ended]}
+        print(json.dumps(content, indent=2))
+    if any(job.state != "done" for job in ended):
+        raise typer.Exit(1)

@@ -1,0 +1,66 @@
+"""Answers of the API: JSON, and errors as one plain sentence with the right status."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from hesrpt.errors import InputError, StateError
+from hesrpt.service.job_queue import RefusedError, StoppingError, UnknownJobError
+
+_STATUSES: dict[type[Exception], int] = {
+    UnknownJobError: 404,
+    RefusedError: 409,
+    StoppingError: 503,
+    StateError: 503,
+}
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """Return a JSON value as an answer."""
+    return Response(encode(value), status_code=status, media_type="application/json")
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as JSON, in which numbers that are not finite are null."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_replace_infinite(value), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _replace_infinite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_infinite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_infinite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Let errors become answers."""
+
+    def refuse(request: Request, error: Exception) -> Response:
+        status = next((code for kind, code in _STATUSES.items() if isinstance(error, kind)), 422)
+        return answer({"detail": str(error)}, status)
+
+    def refuse_parameter(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        problem = error.errors()[0]
+        name = problem["loc"][-1]
+        return answer({"detail": f"{name}: {str(problem['msg']).lower()}"}, 422)
+
+    def pass_on(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return answer({"detail": error.detail}, error.status_code)
+
+    app.add_exception_handler(InputError, refuse)
+    app.add_exception_handler(RequestValidationError, refuse_parameter)
+    app.add_exception_handler(HTTPException, pass_on)

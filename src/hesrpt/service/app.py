@@ -1,0 +1,66 @@
+"""The web application: the page, the API, and the layer of checks around both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from hesrpt._version import __version__
+from hesrpt.service.answers import add_error_handlers
+from hesrpt.service.auth import AccessMiddleware, AccessRules
+from hesrpt.service.call_routes import create_call_routes
+from hesrpt.service.call_store import CallStore
+from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.service.event_stream import EventStream
+from hesrpt.service.group_routes import create_group_routes
+from hesrpt.service.job_queue import JobQueue
+from hesrpt.service.job_routes import create_job_routes
+from hesrpt.service.path_names import keep_encoded_slashes
+from hesrpt.service.rate_limits import RateLimits
+from hesrpt.service.run_routes import create_run_routes
+
+PREFIX = "/api/v1"
+_PAGE = Path(__file__).parent / "page"
+
+
+def create_routes(
+    queue: JobQueue, events: EventStream, calls: CallStore | None, comparisons: ComparisonCache
+) -> FastAPI:
+    """Create the application without the checks around it."""
+    app = FastAPI(
+        title="hesrpt",
+        version=__version__,
+        summary="One queue for a machine or a cluster.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    add_error_handlers(app)
+    app.include_router(create_job_routes(queue), prefix=PREFIX)
+    app.include_router(create_call_routes(queue, calls), prefix=PREFIX)
+    app.include_router(create_group_routes(queue), prefix=PREFIX)
+    app.include_router(create_run_routes(queue, events, comparisons))
+
+    @app.get("/", include_in_schema=False)
+    def show_page() -> Response:
+        return FileResponse(_PAGE / "index.html")
+
+    app.mount("/page", StaticFiles(directory=_PAGE, check_dir=False), name="page")
+    return app
+
+
+def create_app(
+    queue: JobQueue,
+    rules: AccessRules,
+    events: EventStream | None = None,
+    calls: CallStore | None = None,
+    comparisons: ComparisonCache | None = None,
+) -> ASGIApp:
+    """Create the application; without a store of calls, it refuses Python functions."""
+    cache = comparisons or ComparisonCache(queue.directory)
+    routes = create_routes(queue, events or EventStream(queue), calls, cache)
+    return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits())

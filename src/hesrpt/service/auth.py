@@ -1,0 +1,220 @@
+"""Who may do what: tokens, the page's cookie, and checks of every request before its route.
+
+The checks are one layer around the application, so that no route can forget them. See
+docs/explanation/security.md for the reasons.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Literal
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hesrpt.errors import StateError
+from hesrpt.runtime.storage.state_directory import open_private
+from hesrpt.service.rate_limits import RateLimits
+
+Access = Literal["owner", "read"]
+
+COOKIE = "hesrpt_token"
+_COOKIE_SECONDS = 30 * 86_400
+#: The only route that needs no token.
+OPEN_PATHS = ("/healthz",)
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_LOOPBACK_NAMES = ("localhost",)
+
+_SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def read_or_create_token(path: Path) -> str:
+    """Return the token in a file that only its owner can read; create it if there is none."""
+    import os
+
+    try:
+        descriptor = open_private(path, os.O_RDWR)
+    except OSError as error:
+        raise StateError(f"{path}: cannot be used: {error.strerror}") from None
+    with os.fdopen(descriptor, "r+", encoding="ascii", errors="replace") as file:
+        token = file.read().strip()
+        if not token:
+            token = secrets.token_urlsafe(32)
+            file.seek(0)
+            file.write(f"{token}\n")
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+    if len(token) < 16 or not token.isprintable() or " " in token:
+        raise StateError(f"{path}: is no token; remove the file, and a new one is created")
+    return token
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessRules:
+    """The tokens of a service, and the names under which it may be addressed."""
+
+    owner_token: str = field(repr=False)
+    read_token: str | None = field(default=None, repr=False)
+    allowed_hosts: Collection[str] = ()  # besides localhost and loopback addresses
+    allows_addresses: bool = False  # whether any IP address may be its name
+    is_secure: bool = False  # whether it is reached by HTTPS only
+
+    def check_token(self, token: str) -> Access | None:
+        """Return what a token allows; this takes as long for a wrong token as for a right one."""
+        given = token.encode("utf-8", "replace")
+        is_owner = compare_digest(given, self.owner_token.encode())
+        is_reader = compare_digest(given, (self.read_token or self.owner_token).encode())
+        if is_owner:
+            return "owner"
+        return "read" if is_reader and self.read_token is not None else None
+
+    def is_host_allowed(self, host: str) -> bool:
+        """Return whether a Host header names this service, rather than a stranger's domain."""
+        name = _get_host_name(host)
+        if name in _LOOPBACK_NAMES or name in self.allowed_hosts:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        # Nobody can make a domain of an address, so an address cannot have been rebound.
+        return address.is_loopback or self.allows_addresses
+
+    def is_origin_allowed(self, origin: str, host: str, scheme: str) -> bool:
+        """Return whether a request comes from a page of this service."""
+        return origin.lower() == f"{scheme}://{host}".lower()
+
+
+def _get_host_name(host: str) -> str:
+    """Return the name in a Host header, without a port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def find_tokens(headers: Headers, query: str = "") -> Iterable[tuple[str, str]]:
+    """Yield the tokens of a request, and where each was found."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        yield "bearer", value.strip()
+        return
+    for token in parse_qs(query).get("token", [])[:1]:
+        yield "query", token
+        return
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return
+    if cookie is not None and cookie.value:
+        yield "cookie", cookie.value
+
+
+class AccessMiddleware:
+    """Refuses what is not allowed, and adds security headers to all answers."""
+
+    def __init__(self, app: ASGIApp, rules: AccessRules, limits: RateLimits) -> None:
+        self._app, self._rules, self._limits = app, rules, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a WebSocket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        answer = self._check(scope)
+        if answer is not None:
+            await answer(scope, receive, send_with_headers)
+        else:
+            await self._app(scope, self._limits.limit_body(scope, receive), send_with_headers)
+
+    def _check(self, scope: Scope) -> Response | None:
+        """Return an answer that refuses the request, or None; then the scope says who asks."""
+        headers, path = Headers(scope=scope), scope["path"]
+        scheme = "https" if self._rules.is_secure else scope["scheme"]
+        host = headers.get("host", "")
+        if not self._rules.is_host_allowed(host):
+            return _refuse(403, "the Host header does not name this service (see --allow-host)")
+        origin = headers.get("origin")
+        if origin is not None and not self._rules.is_origin_allowed(origin, host, scheme):
+            return _refuse(403, "the request comes from a page of another site")
+        if path in OPEN_PATHS:
+            return None
+        query = scope.get("query_string", b"").decode("latin-1")
+        found = next(iter(find_tokens(headers, query if path == "/" else "")), None)
+        access = None if found is None else self._rules.check_token(found[1])
+        if found is None or access is None:
+            client = scope["client"][0] if scope.get("client") else ""
+            # A right token is taken whatever others at the same address have tried.
+            if found is not None and not self._limits.may_try_token(client):
+                return _refuse(429, "too many wrong tokens; wait a few seconds")
+            return _ask_for_token(path, is_wrong=found is not None)
+        place, token = found
+        if place == "query":
+            return self._set_cookie(token)
+        if scope["method"] not in _SAFE_METHODS:
+            if access != "owner":
+                return _refuse(403, "this token may only read")
+            if place == "cookie" and origin is None:
+                return _refuse(403, "a request with a cookie needs an Origin header")
+            if not self._limits.may_write():
+                return _refuse(429, "too many requests; try again in a second")
+        if (answer := self._limits.check_length(scope["method"], path, headers)) is not None:
+            return answer
+        scope.setdefault("state", {})["access"] = access
+        return None
+
+    def _set_cookie(self, token: str) -> Response:
+        """Return to the page without the token in its address, which others may see."""
+        answer = RedirectResponse("/", status_code=303)
+        answer.set_cookie(
+            COOKIE,
+            token,
+            max_age=_COOKIE_SECONDS,
+            httponly=True,
+            samesite="strict",
+            secure=self._rules.is_secure,
+        )
+        return answer
+
+
+def _refuse(status: int, detail: str) -> Response:
+    return JSONResponse({"detail": detail}, status_code=status)
+
+
+def _ask_for_token(path: str, *, is_wrong: bool) -> Response:
+    problem = "the token is wrong" if is_wrong else "a token is missing"
+    hint = "open the address that `hesrpt serve` has printed; its token is in DIR/token"
+    headers = {"WWW-Authenticate": 'Bearer realm="hesrpt"'}
+    if path.startswith("/api/"):
+        return JSONResponse({"detail": f"{problem}; {hint}"}, status_code=401, headers=headers)
+    return PlainTextResponse(f"hesrpt: {problem}; {hint}\n", status_code=401, headers=headers)

@@ -1,0 +1,386 @@
+"""The Python client of a service: add jobs, follow and steer them, from this or another machine."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from urllib.parse import quote
+
+import cloudpickle
+
+from hesrpt.errors import JobError
+from hesrpt.runtime.commands.jobs_file import read_portable_jobs
+from hesrpt.runtime.text import describe_value
+from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls, unpack_results
+from hesrpt.service.http_connection import Connection, UnreachableError
+from hesrpt.service.job_info import JobInfo
+
+if TYPE_CHECKING:
+    import httpx
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+# How often to look whether jobs have ended, in seconds.
+_POLL_SECONDS = 0.3
+# How long a service may be away while somebody waits for its jobs, in seconds: it may be restarted.
+_AWAY_SECONDS = 60.0
+_PAGE = 1000
+
+
+class Client:
+    """A connection to ``hesrpt serve``.
+
+    Parameters
+    ----------
+    url
+        The address that ``hesrpt serve`` prints, with or without its token. Default: the variable
+        HESRPT_URL.
+    token
+        The token in DIR/token of the service. Default: the one in ``url``, or the variable
+        HESRPT_TOKEN.
+    timeout
+        How many seconds to wait for an answer.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._connection = Connection(url, token, timeout, transport)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the service, without the token."""
+        return self._connection.url
+
+    def close(self) -> None:
+        """Close the connection; jobs go on."""
+        self._connection.close()
+
+    # --- adding jobs ----------------------------------------------------------------------------
+
+    def add(
+        self,
+        command: str | Sequence[str],
+        *,
+        name: str | None = None,
+        items: Sequence[str | int | float] | Mapping[str, Any] | str | None = None,
+        key: str | None = None,
+        **options: Any,
+    ) -> RemoteJob[None]:
+        """Add a job that runs a command; return when it is on the service's disk.
+
+        Parameters
+        ----------
+        command
+            A line for the shell, or a program and its arguments.
+        name
+            The name of the job. If another job has it, a number is appended. Default: that of the
+            program.
+        items
+            The command runs once for each, with ``{item}`` replaced.
+        key
+            The job is added only once with the same key. Default: a new one, so that a repeated
+            attempt to send this request adds nothing twice.
+        options
+            Other keys of a job in a jobs file: ``weight``, ``after``, ``group``, ``cwd``, ``env``…
+        """
+        if not isinstance(command, str):
+            command = list(command)
+        if items is not None and not isinstance(items, str | Mapping):
+            items = list(items)
+        job = {"command": command, "name": name, "items": items} | options
+        return self.submit([job], key=key)[0]
+
+    def submit(
+        self, jobs: Sequence[Mapping[str, Any]] | str | Path, *, key: str | None = None
+    ) -> list[RemoteJob[None]]:
+        """Add several jobs at once: each as the keys of a job in a jobs file, or such a file."""
+        if isinstance(jobs, str | Path):
+            jobs = read_portable_jobs(jobs)
+        given = [{k: v for k, v in job.items() if v is not None} for job in jobs]
+        answer = self._post("jobs", key, content={"jobs": given})
+        return [RemoteJob(self, each["name"]) for each in answer["jobs"]]
+
+    def map(
+        self,
+        function: Callable[[A], T],
+        items: Iterable[A],
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        **options: Any,
+    ) -> RemoteJob[T]:
+        """Add a job that calls a function with each item; return when it is on the service's disk.
+
+        Function and items are pickled. The service accepts them with the owner's token only, and
+        not at all with --commands-only. Its Python must have the modules that they need.
+
+        Parameters
+        ----------
+        function
+            Any callable with one argument; lambdas and closures are allowed.
+        items
+            The items, all of which are sent.
+        name
+            The name of the job. Default: the name of the function.
+        key
+            As for :meth:`add`.
+        options
+            ``size``, ``p``, ``weight``, ``servers``, ``min_servers``, ``max_servers``, ``after``,
+            ``group``, ``resources``, ``retries``, ``keep_going``, ``timeout``…
+        """
+        given = list(items)
+        calls = PackedCalls(
+            {"name": name or str(getattr(function, "__name__", "job"))} | options,
+            cloudpickle.dumps(function),
+            [cloudpickle.dumps(item) for item in given],
+            [describe_value(item) for item in given],
+        )
+        headers = {"Content-Type": MEDIA_TYPE}
+        answer = self._post("calls", key, body=calls.pack(), headers=headers)
+        return RemoteJob(self, answer["jobs"][0]["name"])
+
+    def _post(
+        self,
+        path: str,
+        key: str | None,
+        *,
+        content: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send a request that adds jobs; if the connection breaks, send it once more."""
+        all_headers = {"Idempotency-Key": key or uuid.uuid4().hex} | dict(headers or {})
+
+        def send() -> Any:
+            request = self._connection.request
+            return request("POST", path, content=content, body=body, headers=all_headers).json()
+
+        try:
+            return send()
+        except UnreachableError:
+            time.sleep(_POLL_SECONDS)
+            return send()
+
+    # --- looking at jobs ------------------------------------------------------------------------
+
+    def jobs(
+        self, *, state: str | None = None, group: str | None = None, search: str | None = None
+    ) -> list[JobInfo]:
+        """Return all jobs in order of arrival, or those in a state, in a group, or of a name."""
+        found: list[JobInfo] = []
+        while True:
+            page = self._connection.get(
+                "jobs",
+                offset=len(found),
+                limit=_PAGE,
+                state=state,
+                group=group,
+                search=search,
+                order="asc",
+            )
+            found += map(JobInfo.from_json, page["jobs"])
+            if len(found) >= page["total"] or not page["jobs"]:
+                return found
+
+    def job(self, name: str) -> RemoteJob[Any]:
+        """Return the job of a name, whether it exists or not."""
+        return RemoteJob(self, name)
+
+    def info(self, name: str) -> JobInfo:
+        """Return what the service says about a job."""
+        return JobInfo.from_json(self.details(name))
+
+    def details(self, name: str) -> dict[str, Any]:
+        """Return all that the service knows about a job, as JSON values."""
+        return dict(self._connection.get(_get_path(name)))
+
+    def logs(self, name: str, item: int | None = None, *, tail: int = 10_000_000) -> str:
+        """Return what the items of a job have printed, at most the last ``tail`` bytes."""
+        path = f"{_get_path(name)}/logs"
+        return self._connection.request("GET", path, query={"item": item, "tail": tail}).text
+
+    def follow_logs(self, name: str, item: int | None = None) -> Iterator[tuple[str, str]]:
+        """Yield the titles of items and what they print, until the job has ended."""
+        for kind, data in self._connection.stream(f"{_get_path(name)}/logs", item=item, follow=1):
+            if kind == "end":
+                return
+            yield data["title"], data["text"]
+
+    def wait(self, *names: str, timeout: float | None = None) -> list[JobInfo]:
+        """Wait until jobs have ended, or all jobs; return them.
+
+        Raises a TimeoutError if they have not ended after ``timeout`` seconds. The service may be
+        restarted meanwhile.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        reached = time.monotonic()
+        while True:
+            try:
+                found = [self.info(name) for name in names] if names else self.jobs()
+                reached = time.monotonic()
+                active = [job.name for job in found if not job.has_ended]
+                if not active:
+                    return found
+            except UnreachableError:
+                if time.monotonic() - reached > _AWAY_SECONDS:
+                    raise
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"jobs have not ended after {timeout:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def servers(self) -> dict[str, Any]:
+        """Return the servers, who holds them, the policy and what it has learned."""
+        return dict(self._connection.get("servers"))
+
+    def schedule(self, *, points: int = 400, jobs: int = 8) -> dict[str, Any]:
+        """Return the servers held over time, and a comparison with other policies."""
+        return dict(self._connection.get("schedule", points=points, jobs=jobs))
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the groups of jobs."""
+        return list(self._connection.get("groups")["groups"])
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield what changes, at most twice a second, until the service stops."""
+        for kind, data in self._connection.stream("events"):
+            if kind == "change":
+                yield data
+
+    # --- steering jobs --------------------------------------------------------------------------
+
+    def cancel(self, name: str) -> str:
+        """End a job; return what was done."""
+        return str(self._connection.request("DELETE", _get_path(name)).json()["text"])
+
+    def pause(self, name: str) -> str:
+        """Give the servers of a job to others until it is resumed; return what was done."""
+        return self._change(name, {"paused": True})
+
+    def resume(self, name: str) -> str:
+        """Let a paused job go on; return what was done."""
+        return self._change(name, {"paused": False})
+
+    def retry(self, name: str) -> str:
+        """Run the failed items of a job again; return what was done."""
+        return self._change(name, {"retry": True})
+
+    def weight(self, name: str, weight: float) -> str:
+        """Change what a second of the job's flow time costs; return what was done."""
+        return self._change(name, {"weight": weight})
+
+    def _change(self, name: str, content: Mapping[str, Any]) -> str:
+        answer = self._connection.request("PATCH", _get_path(name), content=content)
+        return str(answer.json()["text"])
+
+    def change_group(
+        self, name: str, *, paused: bool | None = None, weight: float | None = None
+    ) -> str:
+        """Pause, resume or weigh all jobs of a group; return what was done."""
+        content = {"paused": paused, "weight": weight}
+        given = {key: value for key, value in content.items() if value is not None}
+        path = f"groups/{quote(name, safe='')}"
+        return str(self._connection.request("PATCH", path, content=given).json()["text"])
+
+    def cancel_group(self, name: str) -> list[str]:
+        """End all jobs of a group; return their names."""
+        path = f"groups/{quote(name, safe='')}"
+        return list(self._connection.request("DELETE", path).json()["jobs"])
+
+    def fetch_results(self, name: str, items: int) -> dict[int, bytes]:
+        """Return the pickled results of a job that calls a Python function, by item."""
+        results: dict[int, bytes] = {}
+        for offset in range(0, items, _PAGE):
+            query = {"offset": offset, "limit": _PAGE}
+            answer = self._connection.request("GET", f"{_get_path(name)}/results", query=query)
+            results |= unpack_results(answer.content)
+        return results
+
+
+@dataclass(frozen=True)
+class RemoteJob(Generic[T]):
+    """A job of a service."""
+
+    client: Client
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<RemoteJob {self.name!r} of {self.client.url}>"
+
+    @property
+    def info(self) -> JobInfo:
+        """What the service says about the job now."""
+        return self.client.info(self.name)
+
+    @property
+    def state(self) -> str:
+        """The state of the job now."""
+        return self.info.state
+
+    def wait(self, timeout: float | None = None) -> JobInfo:
+        """Wait until the job has ended; return what the service says about it."""
+        return self.client.wait(self.name, timeout=timeout)[0]
+
+    def results(self, timeout: float | None = None) -> list[T]:
+        """Wait for the job, and return the results of its items in their order.
+
+        Raises a JobError if the job has failed or was cancelled.
+        """
+        info = self.wait(timeout)
+        if info.state != "done":
+            raise JobError(f"job {self.name!r} {info.state}: {info.error}")
+        results = self.client.fetch_results(self.name, info.items or 0)
+        return [cloudpickle.loads(pickled) for _, pickled in sorted(results.items())]
+
+    def cancel(self) -> str:
+        """End the job; return what was done."""
+        return self.client.cancel(self.name)
+
+    def pause(self) -> str:
+        """Give its servers to others until it is resumed; return what was done."""
+        return self.client.pause(self.name)
+
+    def resume(self) -> str:
+        """Let it go on after a pause; return what was done."""
+        return self.client.resume(self.name)
+
+    def retry(self) -> str:
+        """Run its failed items again; return what was done."""
+        return self.client.retry(self.name)
+
+    def set_weight(self, weight: float) -> str:
+        """Change what a second of its flow time costs; return what was done."""
+        return self.client.weight(self.name, weight)
+
+    def logs(self, item: int | None = None) -> str:
+        """Return what its items have printed."""
+        return self.client.logs(self.name, item)
+
+
+def _get_path(name: str) -> str:
+    return f"jobs/{quote(name, safe='')}"

@@ -1,0 +1,169 @@
+"""What changes, as server-sent events: one comparison and one encoding for all who watch.
+
+While nobody watches, nothing is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.service.auth import Access
+from hesrpt.service.job_queue import JobQueue
+from hesrpt.service.job_views import STATES, JobDescriber
+from hesrpt.service.run_views import describe_servers
+
+#: How often to look for changes, and to say that the connection is alive, in seconds.
+POLL_SECONDS, ALIVE_SECONDS = 0.5, 15.0
+#: The most who may watch at a time.
+MAX_WATCHERS = 1000
+# Tell of a new prediction if it differs by more than this fraction of the time left.
+_ETA_CHANGE = 0.1
+# How many messages a slow client may be behind; then it is disconnected, and fetches all again.
+_MAX_BEHIND = 60
+
+_ALIVE = b": the connection is alive\n\n"
+
+
+@dataclass
+class JobChanges:
+    """Finds the jobs that have changed since the last time."""
+
+    queue: JobQueue
+    _seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # what was told of each job
+    _states: Counter[str] = field(default_factory=Counter)
+
+    def find(self) -> tuple[list[LiveJob], list[str]]:
+        """Return the jobs that have changed, and the names of those that are gone."""
+        jobs, seen = self.queue.driver.jobs, self._seen
+        ends = self.queue.driver.recall_ends()
+        changed = []
+        for name, job in list(jobs.items()):
+            before = seen.get(name)
+            if before is not None and before[1] is not None and before[1] is job.ended:
+                continue  # it had ended, and still has
+            after = _summarise(job, ends.get(name), before, self.queue.driver.now)
+            if after != before:
+                changed.append(job)
+                seen[name] = after
+                self._states[after[0]] += 1
+                if before is not None:
+                    self._states[before[0]] -= 1
+        removed = [name for name in seen if name not in jobs] if len(seen) > len(jobs) else []
+        for name in removed:
+            self._states[seen.pop(name)[0]] -= 1
+        return changed, removed
+
+    def count_states(self) -> dict[str, int]:
+        """Return how many jobs are in each state."""
+        counts = self._states + Counter(job.state for job in self.queue.earlier.values())
+        return {state: counts[state] for state in STATES}
+
+
+def _summarise(
+    job: LiveJob, end: float | None, before: tuple[Any, ...] | None, now: float
+) -> tuple[Any, ...]:
+    """Return what makes a difference to those who watch; the state and the end come first."""
+    told = None if before is None else before[-1]
+    if told is not None and end is not None and abs(end - told) <= _ETA_CHANGE * max(end - now, 5):
+        end = told
+    return (
+        job.state,
+        job.ended,
+        job.servers,
+        job.planned,
+        job.reported_done,
+        job.items,
+        len(job.failures),
+        job.spec.weight,
+        end,
+    )
+
+
+class EventStream:
+    """Tells all who watch what has changed, at most twice a second."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue, self._changes = queue, JobChanges(queue)
+        self._watchers: dict[asyncio.Queue[bytes | None], Access] = {}
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which clients watch
+
+    @property
+    def watchers(self) -> int:
+        """How many clients watch now."""
+        return len(self._watchers)
+
+    async def watch(self, access: Access) -> AsyncIterator[bytes]:
+        """Yield events as they are sent, until the service stops."""
+        messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        if not self._watchers:
+            self._changes.find()  # what has changed meanwhile, clients have fetched or will fetch
+        self._watchers[messages] = access
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll())
+        try:
+            yield self._encode([], [], access)
+            while not self._is_closed:
+                message = await messages.get()
+                if message is None:
+                    return
+                yield message
+        finally:
+            self._watchers.pop(messages, None)
+
+    async def _poll(self) -> None:
+        """Tell of changes while somebody watches."""
+        quiet = 0.0  # seconds since the last message
+        told_servers: Any = None
+        while self._watchers and not self._is_closed:
+            await asyncio.sleep(POLL_SECONDS)
+            changed, removed = self._changes.find()
+            servers = describe_servers(self._queue) | {"time": None}
+            if changed or removed or servers != told_servers:
+                quiet, told_servers = 0.0, servers
+                self._number += 1
+                self._send(lambda access: self._encode(changed, removed, access))  # noqa: B023
+            elif quiet >= ALIVE_SECONDS:
+                quiet = 0.0
+                self._send(lambda access: _ALIVE)
+            else:
+                quiet += POLL_SECONDS
+
+    def _send(self, encode: Callable[[Access], bytes]) -> None:
+        """Send a message to all who watch; it is encoded once for each kind of access."""
+        encoded: dict[Access, bytes] = {}
+        for messages, access in self._watchers.items():
+            if access not in encoded:
+                encoded[access] = encode(access)
+            messages.put_nowait(None if messages.qsize() > _MAX_BEHIND else encoded[access])
+
+    def _encode(self, changed: list[LiveJob], removed: list[str], access: Access) -> bytes:
+        describer = JobDescriber(self._queue)
+        content = {
+            "jobs": [describer.describe(job) for job in changed],
+            "removed": removed,
+            "counts": self._changes.count_states(),
+            "servers": describe_servers(self._queue) | {"access": access},
+        }
+        return f"id: {self._number}\nevent: change\ndata: {json.dumps(content)}\n\n".encode()
+
+    def close_soon(self) -> None:
+        """End all streams; any thread may call this."""
+        self._is_closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.close)
+
+    def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        for messages in self._watchers:
+            messages.put_nowait(None)

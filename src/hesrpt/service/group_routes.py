@@ -1,0 +1,92 @@
+"""The routes of groups: to list, weigh, pause and resume them, and to cancel their jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.groups import Group
+from hesrpt.runtime.text import describe_value
+from hesrpt.service import api_examples
+from hesrpt.service.answers import answer
+from hesrpt.service.job_queue import JobQueue, UnknownJobError
+from hesrpt.service.job_requests import read_object
+from hesrpt.service.path_names import Name
+
+
+def create_group_routes(queue: JobQueue) -> APIRouter:
+    """Create the routes below ``/groups``."""
+    router = APIRouter(tags=["groups"])
+
+    @router.get("/groups", summary="List the groups of jobs")
+    def list_groups() -> Response:
+        groups = queue.pool.groups
+        return answer({"groups": [_describe(queue, name, each) for name, each in groups.items()]})
+
+    @router.get("/groups/{name}", summary="Show a group of jobs")
+    def show_group(name: Name) -> Response:
+        return answer(_describe(queue, name, _find(queue, name)))
+
+    @router.patch(
+        "/groups/{name}",
+        summary="Pause, resume or weigh a group of jobs",
+        **api_examples.CHANGE_GROUP,
+    )
+    async def change_group(name: Name, request: Request) -> Response:
+        content = read_object(await request.body())
+        unknown = [key for key in content if key not in ("paused", "weight")]
+        if unknown or not content:
+            raise InputError("the keys of a group are: paused, weight")
+        return await run_in_threadpool(_change, queue, name, content)
+
+    @router.delete("/groups/{name}", summary="Cancel the jobs of a group")
+    def cancel_group(name: Name) -> Response:
+        _find(queue, name)
+        cancelled = list(queue.change_all("cancel", lambda job: job.spec.group == name))
+        return answer({"jobs": cancelled, "text": f"cancelled {len(cancelled)} jobs"})
+
+    return router
+
+
+def _find(queue: JobQueue, name: str) -> Group:
+    group = queue.pool.groups.get(name)
+    if group is None:
+        raise UnknownJobError(f"there is no group {name!r}")
+    return group
+
+
+def _describe(queue: JobQueue, name: str, group: Group) -> dict[str, Any]:
+    jobs = [job for job in list(queue.driver.jobs.values()) if job.spec.group == name]
+    return {
+        "name": name,
+        "weight": group.weight,
+        "paused": group.is_paused,
+        "jobs": len(jobs),
+        "active": sum(not job.has_ended for job in jobs),
+        "servers": sum(job.servers for job in jobs),
+    }
+
+
+def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
+    words = []
+    if "weight" in content:
+        weight = content["weight"]
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise InputError(
+                f"weight must be a number greater than 0, got {describe_value(weight)}"
+            )
+        queue.pool.set_group_weight(name, float(weight))
+        words.append(f"now has weight {weight:g}")
+    if "paused" in content:
+        if not isinstance(content["paused"], bool):
+            raise InputError(
+                f"paused must be true or false, got {describe_value(content['paused'])}"
+            )
+        (queue.pool.pause_group if content["paused"] else queue.pool.resume_group)(name)
+        words.append("paused" if content["paused"] else "resumed")
+    group = _describe(queue, name, queue.pool.groups[name])
+    return answer({"group": group, "text": " and ".join(words)})

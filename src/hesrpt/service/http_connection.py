@@ -1,0 +1,159 @@
+"""The HTTP connection of a client to a service, and what goes wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    import httpx
+
+#: The variables that say where the service is, and who asks.
+URL_VARIABLE, TOKEN_VARIABLE = "HESRPT_URL", "HESRPT_TOKEN"
+
+
+class ServiceError(InputError):
+    """The service has refused a request; the message says why."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status  # of HTTP
+
+
+class UnreachableError(ServiceError):
+    """The service cannot be reached."""
+
+    exit_code = 3
+
+
+class Connection:
+    """Sends requests to the API of a service."""
+
+    def __init__(
+        self,
+        url: str | None,
+        token: str | None,
+        timeout: float,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        try:
+            import httpx
+        except ModuleNotFoundError:
+            raise InputError("a client needs: pip install 'hesrpt[serve]'") from None
+        url = url or os.environ.get(URL_VARIABLE)
+        if not url:
+            raise InputError(
+                f"is missing; give the address that hesrpt serve prints, or set {URL_VARIABLE}",
+                argument="url",
+            )
+        self.url, found = split_url(url)
+        token = token or found or os.environ.get(TOKEN_VARIABLE)
+        if not token:
+            raise InputError(
+                f"is missing; it is in DIR/token of the service, or set {TOKEN_VARIABLE}",
+                argument="token",
+            )
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1/",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
+            transport=transport,
+            trust_env=transport is None,
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_http"):  # otherwise it was refused
+            self._http.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send a request, and return its answer; raise an error if it was refused."""
+        if content is not None:
+            body = json.dumps(content).encode()
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        with self._explain():
+            answer = self._http.request(
+                method, path, params=params, content=body, headers=dict(headers or {})
+            )
+        self._check(answer)
+        return answer
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON value at a path."""
+        return self.request("GET", path, query=query).json()
+
+    def stream(self, path: str, **query: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the kinds and values of server-sent events."""
+        import httpx
+
+        params = {key: value for key, value in query.items() if value is not None}
+        timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
+        with (
+            self._explain(),
+            self._http.stream("GET", path, params=params, timeout=timeout) as answer,
+        ):
+            if answer.is_error:
+                answer.read()
+            self._check(answer)
+            kind, data = "message", ""
+            for line in answer.iter_lines():
+                if line.startswith("event:"):
+                    kind = line[6:].strip()
+                elif line.startswith("data:"):
+                    data += line[5:]
+                elif not line and data:
+                    yield kind, json.loads(data)
+                    kind, data = "message", ""
+
+    @contextmanager
+    def _explain(self) -> Iterator[None]:
+        import httpx
+
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise UnreachableError(f"cannot reach {self.url}: {error}") from None
+        except httpx.InvalidURL as error:
+            raise InputError(f"url must be an address, got {self.url!r}: {error}") from None
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        try:
+            detail = str(answer.json()["detail"])
+        except (ValueError, KeyError, TypeError):
+            detail = f"the answer was {answer.status_code} {answer.reason_phrase}"
+        raise ServiceError(f"{self.url}: {detail}", answer.status_code)
+
+
+def split_url(url: str) -> tuple[str, str | None]:
+    """Return the address of a service without a token, and the token if there was one.
+
+    >>> split_url("http://127.0.0.1:8642/?token=abc")
+    ('http://127.0.0.1:8642', 'abc')
+    """
+    if "//" not in url:
+        url = f"http://{url}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InputError(f"must be like http://127.0.0.1:8642, got {url!r}", argument="url")
+    token = parse_qs(parts.query).get("token", [None])[0]
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", "")), token

@@ -1,0 +1,122 @@
+"""The items of a job as JSON values, and what they have printed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+from starlette.concurrency import run_in_threadpool
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.reports.inspection import ItemLog, list_logs
+from hesrpt.runtime.reports.log_following import LogFollower
+from hesrpt.runtime.text import describe_value
+from hesrpt.service.answers import encode
+from hesrpt.service.job_queue import JobQueue, KnownJob
+from hesrpt.service.job_views import get_spec, list_failures
+
+#: The most output in one answer, in bytes.
+MAX_TAIL = 10_000_000
+# How often to look for new output, in seconds.
+_FOLLOW_SECONDS = 0.5
+
+
+def list_items(queue: JobQueue, job: KnownJob, offset: int, limit: int) -> dict[str, Any]:
+    """Return some of the items of a job, and what became of each."""
+    spec = get_spec(job)
+    total = (spec.items if isinstance(job, JobSpec) else job.items) or 0
+    positions = range(offset, min(offset + limit, total))
+    seconds: dict[int, float] = {}
+    running: set[int] = set()
+    attempts: dict[int, int] = {}
+    if not isinstance(job, JobSpec):
+        seconds = {
+            item: took for item, took, _ in queue.journal.read_timings(job.number, positions)
+        }
+    if isinstance(job, LiveJob):
+        running, attempts = find_running_items(queue, job), dict(job.attempts)
+    failures = {failure.item: failure for failure in list_failures(queue, job)}
+    values = spec.command.items if spec.command is not None else None
+    items = []
+    for item in positions:
+        state, tries = "waiting", attempts.get(item, 0)
+        if item in seconds:
+            state, tries = "done", tries + 1
+        elif item in failures:
+            state, tries = "failed", failures[item].attempts
+        elif item in running:
+            state, tries = "running", tries + 1
+        value = describe_value(values[item]) if values else ""
+        if item in failures:
+            value = failures[item].value or value
+        items.append(
+            {
+                "item": item,
+                "value": value,
+                "state": state,
+                "seconds": seconds.get(item),
+                "attempts": tries,
+            }
+        )
+    return {"items": items, "total": total}
+
+
+def find_running_items(queue: JobQueue, job: LiveJob) -> set[int]:
+    """Return the items of a job that run now."""
+    with queue.driver.condition:
+        active = queue.driver.core.jobs.get(job.name)
+        if active is None:
+            return set()
+        return {item for item, batch in active.in_flight.items() if batch.servers > 0}
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+def read_logs(queue: JobQueue, name: str, item: int | None, tail: int) -> bytes:
+    """Return the end of what the items of a job have printed."""
+    queue.find_job(name)
+    try:
+        logs = list_logs(queue.directory, name, item)
+    except InputError as error:
+        if str(error).endswith("has printed nothing"):
+            return b""
+        raise
+    parts: list[bytes] = []
+    left = tail
+    for log in reversed(logs):
+        if left <= 0:
+            break
+        content = _read_end(log, left)
+        heading = f"--- {name}, {log.title}\n".encode() if item is None and len(logs) > 1 else b""
+        parts.append(heading + content)
+        left -= len(content)
+    return b"".join(reversed(parts))
+
+
+def _read_end(log: ItemLog, most: int) -> bytes:
+    try:
+        with open(log.path, "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - most, 0))
+            return file.read(most)
+    except FileNotFoundError:
+        return b""  # an empty log is removed when its item ends
+
+
+async def follow_logs(queue: JobQueue, name: str, item: int | None) -> AsyncIterator[bytes]:
+    """Yield what the items of a job print as server-sent events, until the job has ended."""
+    follower = await run_in_threadpool(LogFollower, queue.directory, name, item)
+    goes_on = True
+    while goes_on and not queue.is_closed:
+        outputs, goes_on = await run_in_threadpool(follower.read)
+        for log, content in outputs:
+            text = content.decode("utf-8", "replace")
+            data = encode({"item": log.item, "title": log.title, "text": text})
+            yield b"data: " + data + b"\n\n"
+        if goes_on:
+            await anyio.sleep(_FOLLOW_SECONDS)
+    yield b"event: end\ndata: {}\n\n"

@@ -1,0 +1,252 @@
+"""Jobs as JSON values, and lists of them: filtered, sorted and in pages."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.item_resources import describe_shortage
+from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_state import ENDED
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.service.job_queue import JobQueue, KnownJob
+from hesrpt.speedups import PowerLaw
+
+#: The states of jobs, in the order in which they are listed.
+STATES = ("running", "waiting", "paused", "submitted", "done", "failed", "cancelled")
+#: The most jobs or items in one answer.
+MAX_PAGE = 1000
+# How much of a command and of an error is shown in lists.
+_MAX_COMMAND, _MAX_ERROR = 120, 300
+
+
+def get_state(job: KnownJob) -> str:
+    """Return the state of a job."""
+    return "submitted" if isinstance(job, JobSpec) else job.state
+
+
+def get_spec(job: KnownJob) -> JobSpec:
+    """Return a job as it was asked for."""
+    return job if isinstance(job, JobSpec) else job.spec
+
+
+def write_command(spec: JobSpec) -> str | None:
+    """Return the command of a job as a line; None if it calls a Python function."""
+    if spec.command is None:
+        return None
+    command = spec.command.command
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def _shorten(text: str | None, most: int) -> str | None:
+    if text is None:
+        return None
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+class JobDescriber:
+    """Describes jobs as JSON values, at one moment."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        driver = queue.driver
+        self._jobs, self._now, self._ends = driver.jobs, driver.now, driver.recall_ends()
+        self._stock = driver.core.stock
+
+    def describe(self, job: KnownJob) -> dict[str, Any]:
+        """Return what lists show of a job."""
+        spec = get_spec(job)
+        values: dict[str, Any] = {
+            "name": spec.name,
+            "number": 0,
+            "state": get_state(job),
+            "group": spec.group,
+            "after": list(spec.after),
+            "waits_for": self._list_unfinished(spec),
+            "waits_because": self._describe_shortage(job),
+            "done": 0,
+            "items": spec.items,
+            "failed": 0,
+            "servers": 0,
+            "planned": None,
+            "min_servers": spec.min_servers,
+            "max_servers": spec.max_servers,
+            "weight": spec.weight,
+            "resources": dict(spec.resources),
+            "command": _shorten(write_command(spec), _MAX_COMMAND),
+            "arrived": None,
+            "ended": None,
+            "flow_time": None,
+            "eta": None,
+            "progress": None,
+            "error": None,
+        }
+        if isinstance(job, JobRecord):
+            values |= {
+                "number": job.number,
+                "done": job.done,
+                "items": job.items,
+                "failed": len(job.failed_items),
+            }
+        elif isinstance(job, LiveJob):
+            end = self._ends.get(job.name)
+            is_active = not job.has_ended
+            values |= {
+                "number": job.number,
+                "done": job.reported_done,
+                "items": job.items,
+                "failed": len(job.failures),
+                "servers": job.servers,
+                "planned": job.planned if is_active else None,
+                "eta": max(end - self._now, 0.0) if is_active and end is not None else None,
+            }
+        if not isinstance(job, JobSpec):
+            values |= {
+                "arrived": job.arrived,
+                "ended": job.ended,
+                "error": _shorten(job.error, _MAX_ERROR),
+                "progress": _get_progress(values["state"], values["done"], values["items"]),
+            }
+            if job.arrived is not None and job.ended is not None:
+                values["flow_time"] = job.ended - job.arrived
+        return values
+
+    def _list_unfinished(self, spec: JobSpec) -> list[str]:
+        """Return the names of the jobs that a job waits for."""
+        found = ((name, self._jobs.get(name)) for name in spec.after)
+        return [name for name, job in found if job is not None and not job.has_ended]
+
+    def _describe_shortage(self, job: KnownJob) -> str:
+        """Return which resources a job waits for."""
+        spec = get_spec(job)
+        if not spec.resources or get_state(job) != "waiting" or self._list_unfinished(spec):
+            return ""
+        free = {kind: amounts[1] for kind, amounts in self._stock.describe().items()}
+        return describe_shortage(spec.resources, free, "free")
+
+    def describe_fully(self, job: KnownJob, failures: Sequence[ItemFailure]) -> dict[str, Any]:
+        """Return all that is shown of a single job."""
+        spec = get_spec(job)
+        template = spec.command
+        cwd = None
+        if template is not None:
+            cwd = "/".join(part for part in (template.directory, template.cwd) if part) or None
+        speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
+        p = speedup.p if isinstance(speedup, PowerLaw) else None
+        size = job.size if isinstance(job, JobRecord) else spec.size
+        if isinstance(job, LiveJob) and p is None and job.durations.items:
+            p = job.durations.p
+        error = None if isinstance(job, JobSpec) else job.error
+        return self.describe(job) | {
+            "failures": [describe_failure(failure) for failure in failures],
+            "command_full": write_command(spec),
+            "cwd": cwd,
+            "kind": spec.kind,
+            "size": size,
+            "p": p,
+            "error": error,
+        }
+
+
+def describe_failure(failure: ItemFailure) -> dict[str, Any]:
+    """Return what is shown of an item that failed."""
+    return {
+        "item": failure.item,
+        "value": failure.value,
+        "attempts": failure.attempts,
+        "error": failure.error,
+        "traceback": failure.traceback,
+    }
+
+
+def _get_progress(state: str, done: int, items: int | None) -> float | None:
+    if state == "done":
+        return 1.0
+    return done / items if items else None
+
+
+def list_failures(queue: JobQueue, job: KnownJob) -> list[ItemFailure]:
+    """Return the items of a job that have failed."""
+    if isinstance(job, LiveJob):
+        return [failure for _, failure in sorted(job.failures.copy().items())]
+    if isinstance(job, JobRecord) and job.failures:
+        return queue.journal.read_failures(job)
+    return []
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+Sorting = Literal["arrived", "name", "state", "eta"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobQuery:
+    """Which jobs to list, and in which order."""
+
+    offset: int = 0
+    limit: int = 50
+    states: tuple[str, ...] = ()  # none: all
+    group: str | None = None  # None: all
+    search: str = ""  # in names and commands
+    sort: Sorting = "arrived"
+    descending: bool = True
+
+    def __post_init__(self) -> None:
+        unknown = [state for state in self.states if state not in STATES]
+        if unknown:
+            raise InputError(f"state must be one of {', '.join(STATES)}, got {unknown[0]!r}")
+
+
+def count_states(jobs: Sequence[KnownJob]) -> dict[str, int]:
+    """Return how many jobs are in each state."""
+    counts = Counter(map(get_state, jobs))
+    return {state: counts[state] for state in STATES}
+
+
+def list_page(queue: JobQueue, query: JobQuery) -> dict[str, Any]:
+    """Return the page of jobs that a query asks for."""
+    jobs: list[KnownJob] = [*queue.list_jobs(), *queue.list_submitted()]
+    wanted = query.search.lower()
+    found = [
+        job
+        for job in jobs
+        if (not query.states or get_state(job) in query.states)
+        and (query.group is None or get_spec(job).group == query.group)
+        and (not wanted or _mentions(get_spec(job), wanted))
+    ]
+    _sort(found, query, queue.driver.recall_ends())
+    describer = JobDescriber(queue)
+    page = found[query.offset : query.offset + query.limit]
+    return {
+        "jobs": [describer.describe(job) for job in page],
+        "total": len(found),
+        "counts": count_states(jobs),
+    }
+
+
+def _mentions(spec: JobSpec, text: str) -> bool:
+    return text in spec.name.lower() or text in (write_command(spec) or "").lower()
+
+
+def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> None:
+    """Sort jobs, which are in order of arrival; equal ones stay in that order."""
+    match query.sort:
+        case "name":
+            jobs.sort(key=lambda job: get_spec(job).name, reverse=query.descending)
+        case "state":
+            # Of the jobs that have ended, the latest come first: those are looked at.
+            ended = [job for job in jobs if get_state(job) in ENDED]
+            jobs[:] = [job for job in jobs if get_state(job) not in ENDED] + ended[::-1]
+            jobs.sort(key=lambda job: STATES.index(get_state(job)), reverse=query.descending)
+        case "eta":
+            never = float("-inf" if query.descending else "inf")
+            jobs.sort(key=lambda job: ends.get(get_spec(job).name, never), reverse=query.descending)
+        case _:
+            if query.descending:
+                jobs.reverse()

@@ -1,0 +1,27 @@
+// Which colour a job has in the areas and in the list: the same for as long as it is shown.
+
+const SLOTS = 8; // the classes job-1 to job-8 of the style sheet
+
+const slots = new Map(); // slot by name of the job
+
+/** Give these jobs colours; jobs that have one keep it. */
+export function assignColours(names) {
+  for (const name of [...slots.keys()]) if (!names.includes(name)) slots.delete(name);
+  const used = new Set(slots.values());
+  for (const name of names) {
+    if (slots.has(name)) continue;
+    const free = Array.from({ length: SLOTS }, (_, place) => place + 1).find((n) => !used.has(n));
+    slots.set(name, free ?? SLOTS);
+    used.add(free);
+  }
+}
+
+/** Return the class of the colour of a job, or the class of all other jobs. */
+export function colourOf(name) {
+  return slots.has(name) ? `job-${slots.get(name)}` : "job-other";
+}
+
+/** Return whether a job has a colour of its own. */
+export function hasColour(name) {
+  return slots.has(name);
+}

@@ -1,0 +1,199 @@
+"""Starts, serves and stops: the scheduler in a thread, the web server in this one, signals."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+import uvicorn
+
+from hesrpt.errors import InputError
+from hesrpt.runtime.batch_run import RunOptions
+from hesrpt.service.app import create_app
+from hesrpt.service.auth import AccessRules, read_or_create_token
+from hesrpt.service.call_store import CallStore
+from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.service.event_stream import EventStream
+from hesrpt.service.job_queue import JobQueue
+
+_LOG = logging.getLogger("hesrpt")
+
+OnStop = Literal["drain", "stop"]
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# A thread that needs Python's lock gets it after this many seconds, so that no item waits long.
+_SWITCH_SECONDS = 0.0005
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """Where a service listens, whom it trusts, and how it ends."""
+
+    run: RunOptions
+    host: str = "127.0.0.1"
+    port: int = 8642
+    certfile: Path | None = None
+    keyfile: Path | None = None
+    is_insecure: bool = False
+    allowed_hosts: Sequence[str] = ()
+    has_read_token: bool = False
+    commands_only: bool = False
+    on_stop: OnStop = "drain"
+    drain_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        if (self.certfile is None) != (self.keyfile is None):
+            raise InputError("--certfile and --keyfile need each other")
+        for file in (self.certfile, self.keyfile):
+            if file is not None and not file.is_file():
+                raise InputError(f"{file}: does not exist; a file in PEM format was expected")
+        if self.host not in _LOOPBACK and self.certfile is None and not self.is_insecure:
+            raise InputError(
+                f"--host {self.host} would send the token over the network in clear; give "
+                "--certfile and --keyfile, or accept that with --insecure"
+            )
+
+    @property
+    def state(self) -> Path:
+        """The state directory."""
+        assert self.run.state is not None
+        return self.run.state
+
+
+class _Server(uvicorn.Server):
+    """The web server, which leaves signals to the service."""
+
+    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_signal = on_signal
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_signal()
+
+
+class WebService:
+    """A scheduler with a web server in front of it."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        self.options = options
+        self._socket = _listen(options.host, options.port)
+        try:
+            self.queue = JobQueue(options.run)
+        except BaseException:
+            self._socket.close()
+            raise
+        try:
+            self._server = self._create_server()
+        except BaseException:
+            self._socket.close()
+            self.queue.close()
+            raise
+        self._has_signal = False
+
+    def _create_server(self) -> _Server:
+        options = self.options
+        self.token = read_or_create_token(options.state / "token")
+        self.read_token = None
+        if options.has_read_token:
+            self.read_token = read_or_create_token(options.state / "read-token")
+        is_local = options.host in _LOOPBACK
+        names = {options.host, *options.allowed_hosts}
+        if not is_local:
+            names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        rules = AccessRules(
+            owner_token=self.token,
+            read_token=self.read_token,
+            allowed_hosts={name.lower() for name in names},
+            allows_addresses=not is_local,
+            is_secure=options.certfile is not None,
+        )
+        self._events = EventStream(self.queue)
+        self._comparisons = ComparisonCache(options.state)
+        calls = None
+        if options.commands_only:
+            self.queue.continue_jobs()
+        else:
+            calls = CallStore(self.queue)
+            calls.continue_jobs()
+        config = uvicorn.Config(
+            create_app(self.queue, rules, self._events, calls, self._comparisons),
+            ssl_certfile=options.certfile,
+            ssl_keyfile=options.keyfile,
+            access_log=False,  # addresses may contain the token
+            log_level="warning",
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=5,
+        )
+        return _Server(config, self._handle_signal)
+
+    @property
+    def port(self) -> int:
+        """The port, which the system has chosen if port 0 was asked for."""
+        return int(self._socket.getsockname()[1])
+
+    def get_url(self, token: str | None = None) -> str:
+        """Return the address of the page; with a token, it opens without further questions."""
+        host = self.options.host
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        scheme = "http" if self.options.certfile is None else "https"
+        place = f"[{host}]" if ":" in host else host
+        return f"{scheme}://{place}:{self.port}/" + ("" if token is None else f"?token={token}")
+
+    def run(self, on_start: Callable[[], None] = lambda: None) -> None:
+        """Serve until a signal or a failed scheduler ends it."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
+        try:
+            watcher.start()
+            on_start()
+            self._server.run([self._socket])
+        finally:
+            self._stop_serving()
+            self._comparisons.close()
+            self.queue.close()
+        self.queue.driver.raise_failure()
+
+    def _watch_scheduler(self) -> None:
+        """Stop if the scheduler fails, so that whoever started the service can start it again."""
+        self.queue.driver.join()
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        self.queue.is_closed = True
+        self._events.close_soon()  # they would never end
+        self._server.should_exit = True
+
+    def _handle_signal(self) -> None:
+        """Drain or stop; a second signal stops at once."""
+        if self._has_signal or self.options.on_stop == "stop":
+            self._stop_serving()
+        else:
+            self._has_signal = True
+            threading.Thread(target=self._drain, daemon=True).start()
+
+    def _drain(self) -> None:
+        if not self.queue.drain(self.options.drain_timeout):
+            _LOG.warning("hesrpt: items are still running; they run again at the next start")
+        self._stop_serving()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or raise an error that says why that is impossible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        raise InputError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return listener

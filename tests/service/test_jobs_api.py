@@ -1,0 +1,302 @@
+"""The API of jobs: add, list, look at, change and cancel them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.served_queue import ServedQueue, serve_queue
+from support.waiting import wait_until
+
+from hesrpt.service.job_info import JobInfo
+
+
+def get(served: ServedQueue, path: str, **query: Any) -> Any:
+    answer = served.connect().get(f"/api/v1/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def wait_for(served: ServedQueue, name: str) -> JobInfo:
+    return served.client.wait(name, timeout=60)[0]
+
+
+def test_a_job_is_added_runs_and_is_shown(served: ServedQueue) -> None:
+    job = {
+        "name": "letters/ä 100%",
+        "command": ["echo", "-n", "got {item}"],
+        "items": ["a", "b", "c"],
+        "weight": 2,
+        "group": "night",
+    }
+    answer = served.connect().post("/api/v1/jobs", json=job)
+    assert answer.status_code == 201
+    (added,) = answer.json()["jobs"]
+    assert (added["name"], added["items"], added["weight"]) == ("letters/ä 100%", 3, 2.0)
+    assert added["state"] in ("waiting", "running", "done")
+    ended = wait_for(served, "letters/ä 100%")
+    assert (ended.state, ended.done, ended.progress, ended.group) == ("done", 3, 1.0, "night")
+    assert ended.flow_time is not None
+    assert ended.flow_time > 0
+    shown = served.client.details("letters/ä 100%")
+    assert shown["command_full"] == "echo -n 'got {item}'"
+    assert (shown["failures"], shown["kind"], shown["number"]) == ([], "letters/ä 100%", 1)
+    items = get(served, "jobs/letters%2F%C3%A4%20100%25/items", offset=1, limit=1)
+    (item,) = items["items"]
+    assert items["total"] == 3
+    assert (item["item"], item["value"], item["state"], item["attempts"]) == (1, "'b'", "done", 1)
+    assert item["seconds"] > 0
+    assert served.client.logs("letters/ä 100%", 2) == "got c"
+    log = "--- letters/ä 100%, item {0} ('{1}')\ngot {1}"
+    expected = "".join(log.format(number, letter) for number, letter in enumerate("abc"))
+    assert served.client.logs("letters/ä 100%") == expected
+    assert served.client.logs("letters/ä 100%", tail=3) == "".join(expected[-3:]).join(
+        ["--- letters/ä 100%, item 2 ('c')\n", ""]
+    )
+
+
+def test_jobs_are_listed_in_pages(served: ServedQueue) -> None:
+    names = [served.add("true", name=f"page {number}", group="pages") for number in range(5)]
+    for name in names:
+        wait_for(served, name)
+    page = get(served, "jobs", group="pages", limit=2, offset=1, order="asc")
+    assert ([job["name"] for job in page["jobs"]], page["total"]) == (names[1:3], 5)
+    page = get(served, "jobs", search="PAGE", sort="name", order="desc", limit=1)
+    assert [job["name"] for job in page["jobs"]] == ["page 4"]
+    assert get(served, "jobs", group="pages", state="failed")["total"] == 0
+    counts = get(served, "jobs", state="done")["counts"]
+    assert counts["done"] >= 5
+    assert list(counts) == [
+        "running",
+        "waiting",
+        "paused",
+        "submitted",
+        "done",
+        "failed",
+        "cancelled",
+    ]
+
+
+def test_jobs_with_taken_names_get_a_number(served: ServedQueue) -> None:
+    assert [served.add("true", name="twin") for _ in range(2)] == ["twin", "twin (2)"]
+    assert served.add("/bin/echo hello") == "echo"
+
+
+def test_a_key_adds_a_job_once(served: ServedQueue) -> None:
+    client, job = served.connect(), {"command": "true", "name": "once"}
+    headers = {"Idempotency-Key": "some key"}
+    first, second = (
+        client.post("/api/v1/jobs", json=job, headers=headers).json()["jobs"] for _ in range(2)
+    )
+    assert first[0]["number"] == second[0]["number"]
+    assert get(served, "jobs", search="once")["total"] == 1
+    other = client.post("/api/v1/jobs", json=job | {"weight": 2}, headers=headers)
+    assert (other.status_code, other.json()["detail"]) == (
+        422,
+        "the key was used for another request already",
+    )
+    long_key = client.post("/api/v1/jobs", json=job, headers={"Idempotency-Key": "k" * 201})
+    assert long_key.status_code == 422
+
+
+def test_jobs_wait_for_each_other(served: ServedQueue) -> None:
+    jobs = [
+        {"name": "first", "command": "sleep 0.3"},
+        {"name": "second", "command": "true", "after": ["first"]},
+    ]
+    added = served.connect().post("/api/v1/jobs", json={"jobs": jobs}).json()["jobs"]
+    assert added[1]["after"] == ["first"]
+    second = served.client.info("second")
+    if second.state == "waiting":
+        assert second.waits_for == ("first",)
+    assert wait_for(served, "second").state == "done"
+    first = served.client.info("first")
+    assert first.ended is not None
+    assert (served.client.info("second").ended or 0.0) >= first.ended
+    # It may also wait for a job that is there already.
+    served.add("true", name="third", after=["second"])
+    assert wait_for(served, "third").state == "done"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "command is missing"),
+        ({"command": ""}, "command must be a string for the shell"),
+        ({"command": "true", "weight": -1}, "weight must be a number greater than 0, got -1"),
+        ({"command": "true", "colour": "red"}, "unknown key 'colour'"),
+        ({"command": "true", "after": ["nobody"]}, "there is no such job"),
+        ({"command": "echo {item}"}, "the command refers to items, but the job has none"),
+        ({"command": "true", "cwd": "/no/such/place"}, "there is no directory /no/such/place"),
+        ({"jobs": []}, "jobs must be a list of 1 to 10,000 jobs"),
+        ({"jobs": [1]}, "a job must be an object, got 1"),
+        (
+            {"jobs": [{"command": "true"}, {"command": "true", "retries": 1.5}]},
+            "jobs[1]: retries must be a whole number",
+        ),
+        ({"jobs": [{"command": "true"}], "name": "x"}, "'name' must be in the jobs"),
+        ([], "the body must be a JSON object"),
+    ],
+)
+def test_invalid_jobs_are_refused(served: ServedQueue, body: Any, message: str) -> None:
+    before = get(served, "jobs")["total"]
+    answer = served.connect().post("/api/v1/jobs", json=body)
+    assert answer.status_code == 422
+    assert message in answer.json()["detail"]
+    assert get(served, "jobs")["total"] == before
+
+
+def test_bad_requests_are_explained(served: ServedQueue) -> None:
+    client = served.connect()
+    assert "the body is no JSON" in client.post("/api/v1/jobs", content=b"{").json()["detail"]
+    missing = client.get("/api/v1/jobs/nobody")
+    assert (missing.status_code, missing.json()) == (404, {"detail": "there is no job 'nobody'"})
+    assert client.get("/api/v1/jobs?limit=0").status_code == 422
+    assert client.get("/api/v1/jobs?state=sleepy").status_code == 422
+    assert client.get("/api/v1/nothing").status_code == 404
+    assert client.put("/api/v1/jobs").status_code == 405
+
+
+def test_jobs_are_steered(served: ServedQueue) -> None:
+    name = served.add("sleep 60", name="long")
+    wait_until(lambda: served.client.info(name).state == "running")
+    assert served.client.pause(name) == "paused: its processes are suspended"
+    assert served.client.info(name).state == "paused"
+    assert served.client.resume(name) == "resumed"
+    assert served.client.weight(name, 3) == "now has weight 3"
+    assert served.client.info(name).weight == 3
+    client = served.connect()
+    for body in (
+        {"paused": "yes"},
+        {"retry": False},
+        {"weight": 0},
+        {"weight": True},
+        {},
+        {"a": 1},
+    ):
+        assert client.patch("/api/v1/jobs/long", json=body).status_code == 422, body
+    refused = client.patch("/api/v1/jobs/long", json={"retry": True})
+    assert (refused.status_code, refused.json()) == (
+        409,
+        {"detail": "job 'long' has no failed items"},
+    )
+    paused = client.patch("/api/v1/jobs", json={"paused": True}).json()
+    assert paused == {"jobs": ["long"]}
+    assert client.patch("/api/v1/jobs", json={"paused": False}).json() == {"jobs": ["long"]}
+    cancelled = client.delete("/api/v1/jobs/long").json()
+    assert (cancelled["text"], cancelled["job"]["state"]) == ("cancelled", "cancelled")
+    again = client.delete("/api/v1/jobs/long")
+    assert (again.status_code, again.json()["detail"]) == (
+        409,
+        "job 'long' is cancelled already",
+    )
+
+
+def test_groups_are_steered(served: ServedQueue) -> None:
+    names = [served.add("sleep 60", name=f"member {n}", group="team") for n in range(2)]
+    assert served.client.change_group("team", paused=True, weight=2)
+    assert {served.client.info(name).state for name in names} == {"paused"}
+    (group,) = [each for each in served.client.groups() if each["name"] == "team"]
+    assert (group["paused"], group["weight"], group["active"]) == (True, 2.0, 2)
+    assert served.connect().get("/api/v1/groups/team").json() == group
+    served.client.change_group("team", paused=False)
+    assert sorted(served.client.cancel_group("team")) == names
+    assert served.connect().delete("/api/v1/groups/nobody").status_code == 404
+    assert served.connect().patch("/api/v1/groups/team", json={}).status_code == 422
+
+
+def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    name = served.add(
+        f"echo trying {{item}}; test -e {flag}",
+        name="fragile",
+        items=["x", "y"],
+        retries=0,
+        keep_going=True,
+    )
+    assert wait_for(served, name).state == "failed"
+    details = served.client.details(name)
+    assert [failure["value"] for failure in details["failures"]] == ["'x'", "'y'"]
+    assert details["failures"][0]["error"].startswith("exit code 1")
+    assert [item["state"] for item in get(served, f"jobs/{name}/items")["items"]] == ["failed"] * 2
+    flag.touch()
+    assert served.client.retry(name) == "runs its failed items again"
+    ended = wait_for(served, name)
+    assert (ended.state, ended.done, ended.failed) == ("done", 2, 0)
+
+
+def test_what_a_job_prints_is_followed(served: ServedQueue) -> None:
+    name = served.add("for i in 1 2 3; do echo line $i; sleep 0.2; done", name="talker")
+    followed = list(served.client.follow_logs(name))
+    assert "".join(text for _, text in followed) == "line 1\nline 2\nline 3\n"
+    assert {title for title, _ in followed} == {"item 0"}
+    assert served.client.logs(served.add("true", name="silent")) == ""
+
+
+def test_servers_metrics_and_schedule_are_shown(served: ServedQueue) -> None:
+    wait_for(served, served.add("sleep 0.1", name="timed"))
+    servers = served.client.servers()
+    assert (servers["servers"], servers["engine"], servers["policy"]) == (2, "local", "adaptive")
+    assert servers["calibration"]["jobs_seen"] >= 1
+    lines = served.connect().get("/metrics").text.splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values["hesrpt_servers"] == "2"
+    assert float(values['hesrpt_jobs{state="done"}']) >= 1
+    assert float(values["hesrpt_flow_time_seconds_count"]) >= 1
+    schedule = served.client.schedule(points=50, jobs=3)
+    assert len(schedule["times"]) == len(schedule["others"]) == len(schedule["capacity"]) == 50
+    assert all(len(series["servers"]) == 50 for series in schedule["series"])
+    assert len(schedule["series"]) <= 3
+    assert schedule["mean_flow_time"] > 0
+
+
+def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with serve_queue(tmp_path / "s") as served:
+        good = served.add("true", name="good")
+        bad = served.add(f"test -e {flag}", name="bad", retries=0)
+        gone = served.add("sleep 60", name="gone")
+        wait_until(lambda: served.client.info(gone).state == "running")
+        served.client.cancel(gone)
+        for name in (good, bad):
+            wait_for(served, name)
+        served.add("sleep 60", name="slow")
+        paused = served.add("true", name="paused", after=["slow"], group="g")
+        served.client.pause(paused)
+        served.client.change_group("g", weight=4)
+    with serve_queue(tmp_path / "s") as served:
+        states = {job.name: job.state for job in served.client.jobs()}
+        assert list(states) == ["good", "bad", "gone", "slow", "paused"]
+        assert (states["good"], states["bad"], states["gone"]) == ("done", "failed", "cancelled")
+        assert (states["paused"], states["slow"] in ("running", "waiting")) == ("paused", True)
+        assert served.client.details("bad")["failures"][0]["error"].startswith("exit code 1")
+        assert served.client.groups()[0]["weight"] == 4.0
+        time.sleep(0.3)
+        assert served.client.info("bad").state == "failed"  # it is not retried by itself
+        flag.touch()
+        served.client.retry("bad")
+        assert wait_for(served, "bad").state == "done"
+        refused = served.connect().delete("/api/v1/jobs/good")
+        assert (refused.status_code, refused.json()["detail"]) == (
+            409,
+            "job 'good' is done already",
+        )
+        assert served.client.logs("good") == ""
+        assert get(served, "jobs/good/items")["items"][0]["state"] == "done"
+
+
+def test_a_stopping_service_takes_no_jobs(tmp_path: Path) -> None:
+    with serve_queue(tmp_path / "s") as served:
+        first = served.add("sleep 0.4", name="first", servers=1)
+        served.add("true {item}", items=list(range(50)), name="rest")
+        wait_until(lambda: served.client.info(first).state == "running")
+        assert served.queue.drain(30)
+        assert served.client.info(first).state == "done"
+        answer = served.connect().post("/api/v1/jobs", json={"command": "true"})
+        assert answer.status_code == 503
+        left = served.client.info("rest")
+        assert left.items == 50
+    with serve_queue(tmp_path / "s") as served:
+        assert (wait_for(served, "rest").done, served.client.info(first).state) == (50, "done")
