@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from hesrpt.runtime.engines.processes import die_with_parent
 from support.waiting import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")
@@ -154,6 +155,7 @@ class SlurmCluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl+C in the terminal of the tests ends them by `close`
+                preexec_fn=end_with_tests,
             )
 
     def _find_idle_nodes(self) -> set[str]:
@@ -227,6 +229,11 @@ def find_free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [int(each.getsockname()[1]) for each in sockets]
+
+
+def end_with_tests() -> None:
+    """Let a daemon be killed when the tests are: then nobody else would end it."""
+    die_with_parent(signal.SIGKILL)
 
 
 def get_user() -> str:

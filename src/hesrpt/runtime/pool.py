@@ -560,11 +560,12 @@ class Pool:
 def _check_width(spec: JobSpec, engine: Engine) -> str | None:
     """Return why a job can never start, if it needs more servers than there can be."""
     most = engine.max_capacity()
-    if spec.min_servers <= most:
-        return None
-    return (
-        f"it needs at least {format_count(spec.min_servers, 'server')}, but there are only {most:g}"
-    )
+    need = f"it needs at least {format_count(spec.min_servers, 'server')}"
+    if spec.min_servers > most:
+        return f"{need}, but there are only {most:g}"
+    if not spec.is_bag and spec.min_servers > engine.max_command_width():
+        return f"{need}, but a command can have only {engine.max_command_width():g} here"
+    return None
 
 
 def _check_resources(spec: JobSpec, engine: Engine) -> str | None:

@@ -128,6 +128,14 @@ def test_job_that_needs_more_servers_than_there_are_is_refused(tmp_path: Path) -
     assert [job.name for job in pool.jobs] == ["narrow"]
 
 
+def test_command_that_is_wider_than_every_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeEngine, "max_command_width", lambda engine: 2)
+    with Pool(engine=FakeEngine(4)) as pool:
+        pool.map(abs, [1], name="bag", min_servers=3)
+        with pytest.raises(InputError, match="'a': it needs at least 3 servers, but a command can"):
+            pool.add_jobs([LiveJob.from_command(parse("run", "servers = 3"))])
+
+
 def test_submitted_job_that_needs_too_many_servers_fails_alone(tmp_path: Path) -> None:
     state = tmp_path / "s"
     wait = "until [ -e go ]; do sleep 0.05; done"

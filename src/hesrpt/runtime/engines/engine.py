@@ -264,6 +264,10 @@ class Engine(ABC):
         """Return the most servers that one command can have now."""
         return self.capacity()
 
+    def max_command_width(self) -> float:
+        """Return the most servers that one command can ever have."""
+        return self.max_capacity()
+
     def request_servers(self, servers: int) -> None:  # noqa: B027 (most engines cannot grow)
         """Report how many servers the jobs could use; an engine that can grow may do so."""
 

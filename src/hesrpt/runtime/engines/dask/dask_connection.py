@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import dask
 from distributed import Client, Future, LocalCluster
 from distributed.deploy.cluster import Cluster
 
@@ -35,6 +36,8 @@ _LOSS_SECONDS = 2.0
 # Requests and functions up to this size, in bytes, go through Dask's scheduler. Larger ones go to
 # a worker, and from there to the others.
 _SMALL = 2**16
+# For workers of a cluster of our own. Ctrl-C in a terminal reaches them too, but we close them.
+_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class ClusterSeen(NamedTuple):
@@ -110,6 +113,7 @@ class DaskConnection:
                 n_workers=servers or count_cores(),
                 threads_per_worker=1,
                 dashboard_address="127.0.0.1:0",
+                preload=[*dask.config.get("distributed.worker.preload"), _IGNORE_INTERRUPTS],
             )
         elif not isinstance(cluster, str | Cluster):
             raise InputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import sys
@@ -69,7 +68,7 @@ class PilotCluster:
                 **options.describe_cluster(),
                 job_name=self.job_name,
                 log_directory=str(self.directory),
-                local_directory=os.environ.get("TMPDIR", "/tmp"),
+                local_directory="${TMPDIR:-/tmp}",  # of the node: the shell there expands it
                 worker_extra_args=["--no-dashboard"],
                 scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
                 security=security,

@@ -91,6 +91,7 @@ class SlurmEngine(DaskEngine):
         self.pilots = PilotTable(options.settings)
         self._ended: set[str] = set()  # pilots that we have ended; Dask may still list them
         self._decided_at = 0.0
+        self._cores = cores
         self._longest: dict[str, float] = {}  # item of each job so far, in seconds
         self.cluster = PilotCluster(options, self.wake)
         try:
@@ -99,6 +100,9 @@ class SlurmEngine(DaskEngine):
         except BaseException:
             self.cluster.close()
             raise
+
+    def max_command_width(self) -> float:
+        return min(self._cores, self.max_capacity())
 
     def wait_for_outcomes(self, timeout: float) -> list[Outcome | FinishedItems]:
         outcomes = super().wait_for_outcomes(timeout)
