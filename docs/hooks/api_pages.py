@@ -39,6 +39,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Schedules": ("schedules.md", ("hesrpt.schedule",)),
     "Running jobs": ("running.md", ("hesrpt.runtime",)),
     "Engines": ("engines.md", ("hesrpt.engines",)),
+    "The service": ("service.md", ("hesrpt.service.client",)),
     "Integrations": (
         "integrations.md",
         (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.waiting import wait_until
 
 from hesrpt import Pool
+from hesrpt.runtime.commands.jobs_file import parse_jobs_file
 from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.reports.recent_history import read_recent_history, subtract_others
 from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding
 from hesrpt.service.analysis import analyse
@@ -55,10 +58,18 @@ def test_other_jobs_leave_fewer_servers() -> None:
 
 
 def test_the_latest_jobs_are_compared_while_others_run(tmp_path: Path) -> None:
-    engine = FakeEngine(4, lambda job, item, width: 1e9 if job == "endless" else 0.05)
+    engine = FakeEngine(4, lambda job, item, width: 1e9 if job == "endless" else 1.0)
+    sizes = {"endless": 4, "job 1": 12, "job 2": 24, "job 3": 36}
+    text = "".join(
+        f'[[job]]\nname = "{name}"\ncommand = "true {{item}}"\nitems = {{range = [0, {items}]}}\n'
+        "p = 0.999999\n"  # items do not slow each other down
+        for name, items in sizes.items()
+    )
+    specs = parse_jobs_file(text, "jobs.toml", tmp_path).jobs
+    specs = (replace(specs[0], max_servers=1), *specs[1:])
     with Pool(state=tmp_path / "s", engine=engine) as pool:
-        endless = pool.map(abs, range(4), name="endless", max_servers=1)
-        jobs = [pool.map(abs, range(12 * n), name=f"job {n}") for n in (1, 2, 3)]
+        # All at once: simulated time goes on while a thread adds one after the other.
+        endless, *jobs = pool.add_jobs([LiveJob.from_command(spec) for spec in specs])
         for job in jobs:
             job.wait(60)
         history = read_recent_history(tmp_path / "s", most=2)
