@@ -72,6 +72,7 @@ def test_differing_claims_are_the_known_ones(out: Path) -> None:
         assert claims[name]["values"][value] == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.slow
 def test_every_figure_comes_with_its_data_and_provenance(small_out: Path) -> None:
     figures = read_claims(small_out)["figures"]
     assert len(figures) == 11

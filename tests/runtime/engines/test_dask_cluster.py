@@ -117,6 +117,7 @@ def test_killed_item_is_lost_only_if_its_dask_worker_was_killed(
 # --- clusters that grow and shrink ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cluster_grows_with_demand_and_shrinks_when_idle() -> None:
     with LocalCluster(
         n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0"

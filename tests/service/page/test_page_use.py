@@ -162,6 +162,7 @@ def test_everything_works_by_keyboard(browser: Browser, busy_service: RunningSer
         assert page.locator("#areas-time").inner_text().endswith("ago")
 
 
+@pytest.mark.slow
 def test_five_thousand_jobs_are_shown_in_pages(browser: Browser, tmp_path: Path) -> None:
     from playwright.sync_api import expect
     from support.watched_page import open_page
