@@ -57,6 +57,14 @@ def test_a_job_is_added_runs_and_is_shown(served: ServedQueue) -> None:
     )
 
 
+def test_the_directory_of_a_job_is_shown_once(served: ServedQueue, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    served.add("true", name="absolute", cwd=str(tmp_path / "below"))
+    assert served.client.details("absolute")["cwd"] == str(tmp_path / "below")
+    served.add("true", name="nowhere said")
+    assert served.client.details("nowhere said")["cwd"] == str(Path.cwd())
+
+
 def test_jobs_are_listed_in_pages(served: ServedQueue) -> None:
     names = [served.add("true", name=f"page {number}", group="pages") for number in range(5)]
     for name in names:

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from hesrpt.errors import InputError
@@ -133,10 +134,9 @@ class JobDescriber:
     def describe_fully(self, job: KnownJob, failures: Sequence[ItemFailure]) -> dict[str, Any]:
         """Return all that is shown of a single job."""
         spec = get_spec(job)
-        template = spec.command
         cwd = None
-        if template is not None:
-            cwd = "/".join(part for part in (template.directory, template.cwd) if part) or None
+        if (template := spec.command) is not None and (template.directory or template.cwd):
+            cwd = str(Path(template.directory or "", template.cwd))
         speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
         p = speedup.p if isinstance(speedup, PowerLaw) else None
         size = job.size if isinstance(job, JobRecord) else spec.size
