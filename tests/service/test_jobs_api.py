@@ -263,12 +263,13 @@ def test_servers_metrics_and_schedule_are_shown(served: ServedQueue) -> None:
 def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     with serve_queue(tmp_path / "s") as served:
-        good = served.add("true", name="good")
+        good = served.add("true", name="good", group="g")
+        served.add("true", name="alone", group="all done")
         bad = served.add(f"test -e {flag}", name="bad", retries=0)
         gone = served.add("sleep 60", name="gone")
         wait_until(lambda: served.client.info(gone).state == "running")
         served.client.cancel(gone)
-        for name in (good, bad):
+        for name in (good, bad, "alone"):
             wait_for(served, name)
         served.add("sleep 60", name="slow")
         paused = served.add("true", name="paused", after=["slow"], group="g")
@@ -276,11 +277,13 @@ def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
         served.client.change_group("g", weight=4)
     with serve_queue(tmp_path / "s") as served:
         states = {job.name: job.state for job in served.client.jobs()}
-        assert list(states) == ["good", "bad", "gone", "slow", "paused"]
+        assert list(states) == ["good", "alone", "bad", "gone", "slow", "paused"]
         assert (states["good"], states["bad"], states["gone"]) == ("done", "failed", "cancelled")
         assert (states["paused"], states["slow"] in ("running", "waiting")) == ("paused", True)
         assert served.client.details("bad")["failures"][0]["error"].startswith("exit code 1")
-        assert served.client.groups()[0]["weight"] == 4.0
+        groups = {group["name"]: group for group in served.client.groups()}
+        assert (groups["g"]["weight"], groups["g"]["jobs"], groups["g"]["active"]) == (4.0, 2, 1)
+        assert (groups["all done"]["jobs"], groups["all done"]["active"]) == (1, 0)
         time.sleep(0.3)
         assert served.client.info("bad").state == "failed"  # it is not retried by itself
         flag.touch()

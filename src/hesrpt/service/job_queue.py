@@ -16,6 +16,7 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_spec import JobSpec
@@ -95,6 +96,11 @@ class JobQueue:
     def list_submitted(self) -> list[JobSpec]:
         """Return the jobs that were submitted and that the scheduler has not taken yet."""
         return [each.spec for each in self.journal.requests.read() if each.spec is not None]
+
+    def list_groups(self) -> dict[str, Group]:
+        """Return the groups of all jobs, and those of which something was said, by their names."""
+        earlier = {record.spec.group for record in self.earlier.values() if record.spec.group}
+        return dict.fromkeys(sorted(earlier), PLAIN_GROUP) | self.pool.groups
 
     def find_job(self, name: str) -> KnownJob:
         """Return the job of a name, or raise an error."""
