@@ -74,7 +74,7 @@ async function showOverview(query) {
 }
 
 function show(id) {
-  for (const other of ["overview", "job", "refused"]) byId(other).hidden = other !== id;
+  for (const other of ["overview", "job"]) byId(other).hidden = other !== id;
 }
 
 function describeService() {
@@ -176,22 +176,12 @@ connection.addEventListener("lost", ({ detail: { wait } }) => {
   tell();
 });
 
-connection.addEventListener("refused", () => {
-  clearInterval(countdown);
-  byId("banner").hidden = true;
-  showConnection("lost", "No access");
-  show("refused");
-  byId("token").focus();
-});
+// Another token is needed, for which the service asks.
+connection.addEventListener("refused", () => location.reload());
 
 byId("banner")
   .querySelector("button")
   .addEventListener("click", () => connection.retry());
-
-byId("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  location.assign(`./?token=${encodeURIComponent(byId("token").value.trim())}`);
-});
 
 // --- The rest ----------------------------------------------------------------------------------
 
