@@ -235,6 +235,18 @@ def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path
     assert (ended.state, ended.done, ended.failed) == ("done", 2, 0)
 
 
+def test_items_that_a_job_leaves_behind_do_not_wait(served: ServedQueue) -> None:
+    command = "test {item} = 0 || sleep 60"
+    name = served.add(command, items=[0, 1, 2, 3], name="broken off", max_servers=1)
+
+    def list_states() -> list[str]:
+        return [item["state"] for item in get(served, f"jobs/{name}/items")["items"]]
+
+    wait_until(lambda: list_states() == ["done", "running", "waiting", "waiting"])
+    served.client.cancel(name)
+    assert list_states() == ["done", "not done", "not done", "not done"]
+
+
 def test_what_a_job_prints_is_followed(served: ServedQueue) -> None:
     name = served.add("for i in 1 2 3; do echo line $i; sleep 0.2; done", name="talker")
     followed = list(served.client.follow_logs(name))
