@@ -1,7 +1,7 @@
 // The page of one job: what it is, how far it is, what failed, its output and its items.
 
 import { api } from "./api.js";
-import { element, setAttribute, setChildren, setText } from "./dom.js";
+import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
 import { formatAmount, formatClock, formatDuration } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
 import { Failures } from "./job_failures.js";
@@ -141,7 +141,7 @@ export class JobDetail {
       ),
       this.failures.node,
       createPanel("Output", this.log.state, this.log.output),
-      createPanel("Items", this.items.node),
+      this.items.node,
     );
   }
 
@@ -209,10 +209,4 @@ export class JobDetail {
 
 function describeAge(then, time) {
   return then === null ? "" : `${formatClock(time - then)} ago`;
-}
-
-function createPanel(title, ...children) {
-  const id = `job-${title.toLowerCase()}`;
-  const head = element("div", { class: "panel-head" }, element("h2", { id }, title));
-  return element("section", { class: "panel", "aria-labelledby": id }, head, ...children);
 }
