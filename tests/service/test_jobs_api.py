@@ -235,6 +235,17 @@ def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path
     assert (ended.state, ended.done, ended.failed) == ("done", 2, 0)
 
 
+def test_hooks_that_fail_are_shown_with_their_job(served: ServedQueue) -> None:
+    name = served.add("true", name="hooked", on_end=["echo no >&2; exit 7", "true"])
+    served.add("true", name="unhooked")
+    wait_for(served, name)
+    wait_until(lambda: [hook["attempts"] for hook in served.client.details(name)["hooks"]] == [1])
+    (hook,) = served.client.details(name)["hooks"]
+    assert (hook["target"], hook["pending"]) == ("echo no >&2; exit 7", True)
+    assert "7" in hook["error"]
+    assert served.client.details("unhooked")["hooks"] == []
+
+
 def test_items_that_a_job_leaves_behind_do_not_wait(served: ServedQueue) -> None:
     command = "test {item} = 0 || sleep 60"
     name = served.add(command, items=[0, 1, 2, 3], name="broken off", max_servers=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
@@ -131,7 +132,9 @@ class JobDescriber:
         free = {kind: amounts[1] for kind, amounts in self._stock.describe().items()}
         return describe_shortage(spec.resources, free, "free")
 
-    def describe_fully(self, job: KnownJob, failures: Sequence[ItemFailure]) -> dict[str, Any]:
+    def describe_fully(
+        self, job: KnownJob, failures: Sequence[ItemFailure], hooks: Sequence[HookCall]
+    ) -> dict[str, Any]:
         """Return all that is shown of a single job."""
         spec = get_spec(job)
         cwd = None
@@ -145,6 +148,7 @@ class JobDescriber:
         error = None if isinstance(job, JobSpec) else job.error
         return self.describe(job) | {
             "failures": [describe_failure(failure) for failure in failures],
+            "hooks": [_describe_hook(call) for call in hooks],
             "command_full": write_command(spec),
             "cwd": cwd,
             "kind": spec.kind,
@@ -165,6 +169,15 @@ def describe_failure(failure: ItemFailure) -> dict[str, Any]:
     }
 
 
+def _describe_hook(call: HookCall) -> dict[str, Any]:
+    return {
+        "target": call.target,
+        "attempts": call.attempts,
+        "error": call.error,
+        "pending": call.is_pending,
+    }
+
+
 def _get_progress(state: str, done: int, items: int | None) -> float | None:
     if state == "done":
         return 1.0
@@ -178,6 +191,13 @@ def list_failures(queue: JobQueue, job: KnownJob) -> list[ItemFailure]:
     if isinstance(job, JobRecord) and job.failures:
         return queue.journal.read_failures(job)
     return []
+
+
+def list_hooks(queue: JobQueue, job: KnownJob) -> list[HookCall]:
+    """Return the hooks of a job that are to be called, or have failed."""
+    if isinstance(job, JobSpec):
+        return []
+    return [call for call in queue.journal.hooks.read() if call.job == job.number]
 
 
 # --- lists --------------------------------------------------------------------------------------

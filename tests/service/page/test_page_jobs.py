@@ -145,6 +145,13 @@ def test_failures_are_shown_and_retried(page: Page, service: RunningService) -> 
     assert service.get(name)["failures"] == []
 
 
+def test_failed_hooks_are_shown(page: Page, service: RunningService) -> None:
+    name = service.add(command="true", name="hooked", on_end="exit 7")
+    open_job(page, name)
+    hooks = page.get_by_role("region", name="Hooks")
+    expect_text(hooks.get_by_role("listitem"), re.compile("exit 7.*7.*after [123] attempt"))
+
+
 def test_output_appears_while_a_job_runs(page: Page, service: RunningService) -> None:
     flag = service.directory / "more"
     command = f"echo first; until test -e {flag}; do sleep 0.05; done; echo second; {LONG}"
