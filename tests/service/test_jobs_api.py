@@ -235,6 +235,20 @@ def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path
     assert (ended.state, ended.done, ended.failed) == ("done", 2, 0)
 
 
+def test_a_speedup_is_shown_if_it_was_given_or_learned(served: ServedQueue) -> None:
+    for name in (
+        served.add("true", name="unknown speedup"),
+        served.add("true", name="given", p=0.9),
+    ):
+        wait_for(served, name)
+    assert served.client.details("given")["p"] == 0.9
+    assert served.client.details("unknown speedup")["p"] is None
+    durations = served.queue.driver.jobs["unknown speedup"].durations
+    durations.add_all(1, [1.0] * 20)
+    durations.add_all(16, [4.0] * 20)
+    assert served.client.details("unknown speedup")["p"] == pytest.approx(0.5, abs=0.05)
+
+
 def test_hooks_that_fail_are_shown_with_their_job(served: ServedQueue) -> None:
     name = served.add("true", name="hooked", on_end=["echo no >&2; exit 7", "true"])
     served.add("true", name="unhooked")

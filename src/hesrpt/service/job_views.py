@@ -12,6 +12,7 @@ from typing import Any, Literal
 from hesrpt.errors import InputError
 from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.item_resources import describe_shortage
+from hesrpt.runtime.decisions.learning import PRIOR_P
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
@@ -145,6 +146,8 @@ class JobDescriber:
         size = job.size if isinstance(job, JobRecord) else spec.size
         if isinstance(job, LiveJob) and p is None and job.durations.items:
             p = job.durations.p
+        if spec.speedup is None and p == PRIOR_P:
+            p = None  # assumed, and nothing was learned that has changed it
         error = None if isinstance(job, JobSpec) else job.error
         return self.describe(job) | {
             "failures": [describe_failure(failure) for failure in failures],

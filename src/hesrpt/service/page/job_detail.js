@@ -192,7 +192,7 @@ export class JobDetail {
     this.#setFact("Arrived", describeAge(job.arrived, time));
     this.#setFact("Ended", describeAge(job.ended, time));
     this.#setFact("Work on one server", job.size ? formatDuration(job.size) : "");
-    this.#setFact("Learned p", job.p ? job.p.toFixed(2) : "");
+    this.#setFact("Speedup on k servers", job.p ? `k^${job.p.toFixed(2)}` : "");
     this.#setFact("Directory", job.cwd ?? "");
     this.#setLinks("After", job.after);
   }
