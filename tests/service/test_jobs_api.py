@@ -103,7 +103,7 @@ def test_a_key_adds_a_job_once(served: ServedQueue) -> None:
     other = client.post("/api/v1/jobs", json=job | {"weight": 2}, headers=headers)
     assert (other.status_code, other.json()["detail"]) == (
         422,
-        "the key was used for another request already",
+        "Idempotency-Key 'some key' was used for another request",
     )
     long_key = client.post("/api/v1/jobs", json=job, headers={"Idempotency-Key": "k" * 201})
     assert long_key.status_code == 422
