@@ -220,9 +220,9 @@ def test_single_commands_look_like_other_jobs_without_a_table_of_items(
 def test_the_address_of_a_missing_job_says_so(page: Page) -> None:
     page.evaluate("location.hash = '#/jobs/no%2Fbody'")
     title = page.get_by_role("heading", level=1)
-    expect_text(title, "There is no job no/body")
+    expect_text(title, "There is no job “no/body”")
     page.evaluate("location.hash = '#/jobs/%'")
-    expect_text(title, "There is no job %")
+    expect_text(title, "There is no job “%”")
     page.get_by_role("link", name="All jobs").click()
     page.get_by_role("region", name="Servers held over time").wait_for()
 

@@ -68,15 +68,15 @@ async function showJob(name) {
     scrollTo(0, 0);
   } catch (error) {
     if (location.hash !== hash) return;
-    showMissingJob(error.status === 404 ? `There is no job ${name}` : error.message);
+    showMissingJob(error.status === 404 ? `There is no job “${name}”` : error.message);
   }
 }
 
 function showMissingJob(problem) {
   const title = element("h1", { tabindex: -1 }, problem);
+  const back = element("p", {}, element("a", { href: "#/", class: "back" }, "All jobs"));
   byId("job").replaceChildren(
-    element("p", {}, element("a", { href: "#/", class: "back" }, "All jobs")),
-    element("section", { class: "panel" }, title),
+    element("article", {}, back, element("section", { class: "panel" }, title)),
   );
   document.title = "hesrpt";
   title.focus({ preventScroll: true });
