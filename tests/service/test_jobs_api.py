@@ -323,6 +323,7 @@ def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
         assert (groups["all done"]["jobs"], groups["all done"]["active"]) == (1, 0)
         time.sleep(0.3)
         assert served.client.info("bad").state == "failed"  # it is not retried by itself
+        assert get(served, "jobs/gone/items")["items"][0]["state"] == "not done"
         flag.touch()
         served.client.retry("bad")
         assert wait_for(served, "bad").state == "done"
