@@ -47,7 +47,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html; the search box needs a web server: 'make docs-serve'"
 
 docs-serve: docs

@@ -39,6 +39,7 @@ def test_invalid_durations_are_refused(text: str) -> None:
     ("seconds", "text"),
     [
         (0, "0 s"),
+        (0.000479, "0.479 ms"),
         (0.0123, "0.0123 s"),
         (119.4, "119 s"),
         (150, "2.5 min"),

@@ -38,6 +38,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Simulating": ("simulating.md", ("hesrpt.simulator",)),
     "Schedules": ("schedules.md", ("hesrpt.schedule",)),
     "Running jobs": ("running.md", ("hesrpt.runtime",)),
+    "Clients of a service": ("service.md", ("hesrpt.service.client",)),
     "Engines": ("engines.md", ("hesrpt.engines",)),
     "The service": ("service.md", ("hesrpt.service.client",)),
     "Integrations": (

@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = {".py": "python", ".toml": "toml", ".csv": "text", ".swf": "text"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".csv": "text", ".swf": "text", ".yaml": "yaml"}
 MAX_LINES = 60  # of a data file, before it is cut off
 
 #: Files of the repository and the pages they become.
@@ -63,8 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
 
 
 def _format_listing(file: str, text: str) -> str:
-    lines = text.splitlines()
-    if Path(file).suffix not in (".py", ".toml") and len(lines) > MAX_LINES:
+    lines, language = text.splitlines(), LANGUAGES[Path(file).suffix]
+    if language == "text" and len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], "…"]
-    language = LANGUAGES[Path(file).suffix]
     return f"# {file}\n\n```{language}\n" + "\n".join(lines) + "\n```\n"

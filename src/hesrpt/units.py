@@ -91,10 +91,11 @@ def choose_time_unit(seconds: float) -> TimeUnit:
 def format_duration(seconds: float, unit: TimeUnit | None = None) -> str:
     """Return a duration to three significant digits, in the unit that suits it or in another one.
 
-    >>> format_duration(0.25), format_duration(42.34), format_duration(18360)
-    ('0.25 s', '42.3 s', '5.1 h')
+    >>> format_duration(0.000479), format_duration(42.34), format_duration(18360)
+    ('0.479 ms', '42.3 s', '5.1 h')
     """
-    unit = unit or choose_time_unit(seconds)
+    if unit is None:
+        unit = TimeUnit(1e-3, "ms") if 0 < seconds < 0.01 else choose_time_unit(seconds)
     return f"{format_number(seconds / unit.seconds)} {unit.symbol}"
 
 

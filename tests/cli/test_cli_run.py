@@ -83,7 +83,7 @@ def test_run_prints_flow_times_and_alternatives(folder: Path) -> None:
     assert "letters: done after" in done.stdout
     log = (folder / "log.txt").read_text()
     assert re.search(r"^\S+ \S+ INFO letters: arrived, 4 items$", log, re.MULTILINE)
-    assert re.search(r"^\S+ \S+ INFO letters: done after .* s, 4 items done$", log, re.MULTILINE)
+    assert re.search(r"^\S+ \S+ INFO letters: done after .* m?s, 4 items done$", log, re.MULTILINE)
     assert re.search(r"mean flow time +\S+ s +measured +adaptive on 2 servers", done.stdout)
     for policy in ("adaptive", "FIFO", "EQUI"):
         assert re.search(rf"[\d.]+ ± [\d.]+ s +simulated +{policy}\n", done.stdout), done.stdout

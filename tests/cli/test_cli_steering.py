@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.inline_engine import InlineEngine
+from support.served_queue import OWNER, URL, AppTransport, ServedQueue
 from support.shell import assert_refused, call
 from support.waiting import wait_until
 
-from hesrpt import Pool
+from hesrpt import Client, Pool
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.reports.inspection import read_status
 
@@ -160,3 +161,27 @@ def test_failed_items_of_a_running_script_are_retried(tmp_path: Path) -> None:
         job.wait()
         assert job.results() == [0, 1, 2]
     assert call("retry", "s", "bad", cwd=tmp_path).stdout == "bad: has no failed items\n"
+
+
+@pytest.mark.parametrize("mode", ["state", "url"])
+def test_failed_jobs_of_a_group_are_retried(
+    mode: str, served: ServedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(url: str, token: str | None) -> Client:
+        return Client(url, token, transport=AppTransport(served.app))
+
+    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    where = ["--state", str(served.queue.directory)] if mode == "state" else ["--url", URL]
+    monkeypatch.setenv("HESRPT_TOKEN", OWNER)
+    flag, group = tmp_path / "flag", f"night by {mode}"
+    command = f"test -e {flag}"
+    night = [served.add(command, name=f"{mode} {n}", group=group, retries=0) for n in range(2)]
+    day = served.add(command, name=f"{mode} day", group="day", retries=0)
+    served.client.wait(*night, day, timeout=60)
+    flag.touch()
+    done = call("retry", *where, "--group", group, cwd=tmp_path)
+    assert sorted(done.stdout.splitlines()) == [
+        f"{name}: runs its failed items again" for name in night
+    ]
+    assert {job.state for job in served.client.wait(*night, timeout=60)} == {"done"}
+    assert served.client.info(day).state == "failed"

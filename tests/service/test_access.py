@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,37 @@ def test_the_token_in_the_address_becomes_a_cookie(served: ServedQueue) -> None:
         assert answer.status_code == status, origin
     client.cookies.set(COOKIE, "something else entirely")
     assert client.get("/api/v1/jobs").status_code == 401
+
+
+def test_browsers_get_a_form_without_data_and_exchange_a_token_for_a_cookie(
+    served: ServedQueue,
+) -> None:
+    served.add("true", name="secret-job")
+    client = served.connect(None, Accept="text/html,*/*;q=0.8")
+    missing, wrong = client.get("/"), client.get("/?token=wrong-token-0123456789")
+    assert (missing.status_code, wrong.status_code) == (401, 401)
+    assert "The token is wrong." in wrong.text
+    assert "The token is wrong." not in missing.text
+    for form in (missing.text, wrong.text):
+        assert "{problem}" not in form
+        assert "wrong-token-0123456789" not in form
+        assert "secret-job" not in form
+        files = re.findall(r'"(page/[^"]+)"', form)
+        assert len(files) >= 4
+        for file in files:
+            answer = served.connect(None).get(f"/{file}")
+            assert (answer.status_code, "secret-job" in answer.text) == (200, False)
+    assert served.connect(None).get("/page/main.js").status_code == 401
+    headers = {"Origin": "http://127.0.0.1:8642"}
+    assert client.post("/sign-in", headers=headers).status_code == 401
+    for token in ("guess", OWNER, READER):
+        answer = client.post("/sign-in", headers=headers | {"Authorization": f"Bearer {token}"})
+        is_right = token != "guess"
+        assert (answer.status_code, answer.text == "") == (204 if is_right else 401, is_right)
+        assert ("httponly" in answer.headers.get("set-cookie", "").lower()) == is_right
+    assert client.get("/api/v1/servers").json()["access"] == "read"  # by the cookie
+    evil = {"Origin": "http://evil.example", "Authorization": f"Bearer {OWNER}"}
+    assert client.post("/sign-in", headers=evil).status_code == 403
 
 
 def test_strangers_domains_and_pages_are_refused(served: ServedQueue) -> None:

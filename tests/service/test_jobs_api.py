@@ -57,6 +57,14 @@ def test_a_job_is_added_runs_and_is_shown(served: ServedQueue) -> None:
     )
 
 
+def test_the_directory_of_a_job_is_shown_once(served: ServedQueue, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    served.add("true", name="absolute", cwd=str(tmp_path / "below"))
+    assert served.client.details("absolute")["cwd"] == str(tmp_path / "below")
+    served.add("true", name="nowhere said")
+    assert served.client.details("nowhere said")["cwd"] == str(Path.cwd())
+
+
 def test_jobs_are_listed_in_pages(served: ServedQueue) -> None:
     names = [served.add("true", name=f"page {number}", group="pages") for number in range(5)]
     for name in names:
@@ -95,7 +103,7 @@ def test_a_key_adds_a_job_once(served: ServedQueue) -> None:
     other = client.post("/api/v1/jobs", json=job | {"weight": 2}, headers=headers)
     assert (other.status_code, other.json()["detail"]) == (
         422,
-        "the key was used for another request already",
+        "Idempotency-Key 'some key' was used for another request",
     )
     long_key = client.post("/api/v1/jobs", json=job, headers={"Idempotency-Key": "k" * 201})
     assert long_key.status_code == 422
@@ -227,6 +235,43 @@ def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path
     assert (ended.state, ended.done, ended.failed) == ("done", 2, 0)
 
 
+def test_a_speedup_is_shown_if_it_was_given_or_learned(served: ServedQueue) -> None:
+    for name in (
+        served.add("true", name="unknown speedup"),
+        served.add("true", name="given", p=0.9),
+    ):
+        wait_for(served, name)
+    assert served.client.details("given")["p"] == 0.9
+    assert served.client.details("unknown speedup")["p"] is None
+    durations = served.queue.driver.jobs["unknown speedup"].durations
+    durations.add_all(1, [1.0] * 20)
+    durations.add_all(16, [4.0] * 20)
+    assert served.client.details("unknown speedup")["p"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_hooks_that_fail_are_shown_with_their_job(served: ServedQueue) -> None:
+    name = served.add("true", name="hooked", on_end=["echo no >&2; exit 7", "true"])
+    served.add("true", name="unhooked")
+    wait_for(served, name)
+    wait_until(lambda: [hook["attempts"] for hook in served.client.details(name)["hooks"]] == [1])
+    (hook,) = served.client.details(name)["hooks"]
+    assert (hook["target"], hook["pending"]) == ("echo no >&2; exit 7", True)
+    assert "7" in hook["error"]
+    assert served.client.details("unhooked")["hooks"] == []
+
+
+def test_items_that_a_job_leaves_behind_do_not_wait(served: ServedQueue) -> None:
+    command = "test {item} = 0 || sleep 60"
+    name = served.add(command, items=[0, 1, 2, 3], name="broken off", max_servers=1)
+
+    def list_states() -> list[str]:
+        return [item["state"] for item in get(served, f"jobs/{name}/items")["items"]]
+
+    wait_until(lambda: list_states() == ["done", "running", "waiting", "waiting"])
+    served.client.cancel(name)
+    assert list_states() == ["done", "not done", "not done", "not done"]
+
+
 def test_what_a_job_prints_is_followed(served: ServedQueue) -> None:
     name = served.add("for i in 1 2 3; do echo line $i; sleep 0.2; done", name="talker")
     followed = list(served.client.follow_logs(name))
@@ -255,12 +300,13 @@ def test_servers_metrics_and_schedule_are_shown(served: ServedQueue) -> None:
 def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     with serve_queue(tmp_path / "s") as served:
-        good = served.add("true", name="good")
+        good = served.add("true", name="good", group="g")
+        served.add("true", name="alone", group="all done")
         bad = served.add(f"test -e {flag}", name="bad", retries=0)
         gone = served.add("sleep 60", name="gone")
         wait_until(lambda: served.client.info(gone).state == "running")
         served.client.cancel(gone)
-        for name in (good, bad):
+        for name in (good, bad, "alone"):
             wait_for(served, name)
         served.add("sleep 60", name="slow")
         paused = served.add("true", name="paused", after=["slow"], group="g")
@@ -268,13 +314,16 @@ def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
         served.client.change_group("g", weight=4)
     with serve_queue(tmp_path / "s") as served:
         states = {job.name: job.state for job in served.client.jobs()}
-        assert list(states) == ["good", "bad", "gone", "slow", "paused"]
+        assert list(states) == ["good", "alone", "bad", "gone", "slow", "paused"]
         assert (states["good"], states["bad"], states["gone"]) == ("done", "failed", "cancelled")
         assert (states["paused"], states["slow"] in ("running", "waiting")) == ("paused", True)
         assert served.client.details("bad")["failures"][0]["error"].startswith("exit code 1")
-        assert served.client.groups()[0]["weight"] == 4.0
+        groups = {group["name"]: group for group in served.client.groups()}
+        assert (groups["g"]["weight"], groups["g"]["jobs"], groups["g"]["active"]) == (4.0, 2, 1)
+        assert (groups["all done"]["jobs"], groups["all done"]["active"]) == (1, 0)
         time.sleep(0.3)
         assert served.client.info("bad").state == "failed"  # it is not retried by itself
+        assert get(served, "jobs/gone/items")["items"][0]["state"] == "not done"
         flag.touch()
         served.client.retry("bad")
         assert wait_for(served, "bad").state == "done"

@@ -31,6 +31,7 @@ _JOB: dict[str, Any] = {
 }
 _DETAILS = _JOB | {
     "failures": [],
+    "hooks": [],
     "command_full": "echo {item}",
     "cwd": "/home/ada",
     "kind": "letters",

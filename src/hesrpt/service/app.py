@@ -63,4 +63,5 @@ def create_app(
     """Create the application; without a store of calls, it refuses Python functions."""
     cache = comparisons or ComparisonCache(queue.directory)
     routes = create_routes(queue, events or EventStream(queue), calls, cache)
-    return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits())
+    sign_in_page = _PAGE / "sign_in.html"
+    return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits(), sign_in_page)

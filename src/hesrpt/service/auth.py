@@ -18,7 +18,13 @@ from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hesrpt.errors import StateError
@@ -29,8 +35,17 @@ Access = Literal["owner", "read"]
 
 COOKIE = "hesrpt_token"
 _COOKIE_SECONDS = 30 * 86_400
-#: The only route that needs no token.
-OPEN_PATHS = ("/healthz",)
+#: Needs no token: whether the scheduler runs, and the files of the form that asks for a token.
+OPEN_PATHS = (
+    "/healthz",
+    "/page/controls.css",
+    "/page/icon.svg",
+    "/page/layout.css",
+    "/page/sign_in.js",
+    "/page/theme.css",
+)
+#: Where a browser exchanges a token for a cookie.
+SIGN_IN_PATH = "/sign-in"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _LOOPBACK_NAMES = ("localhost",)
 
@@ -131,8 +146,11 @@ def find_tokens(headers: Headers, query: str = "") -> Iterable[tuple[str, str]]:
 class AccessMiddleware:
     """Refuses what is not allowed, and adds security headers to all answers."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules, limits: RateLimits) -> None:
+    def __init__(
+        self, app: ASGIApp, rules: AccessRules, limits: RateLimits, sign_in_page: Path
+    ) -> None:
         self._app, self._rules, self._limits = app, rules, limits
+        self._sign_in_page = sign_in_page.read_text(encoding="utf-8")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -176,10 +194,13 @@ class AccessMiddleware:
             # A right token is taken whatever others at the same address have tried.
             if found is not None and not self._limits.may_try_token(client):
                 return _refuse(429, "too many wrong tokens; wait a few seconds")
-            return _ask_for_token(path, is_wrong=found is not None)
+            return self._ask_for_token(path, headers, is_wrong=found is not None)
         place, token = found
         if place == "query":
-            return self._set_cookie(token)
+            # The page is loaded again without the token in its address, which others may see.
+            return self._set_cookie(RedirectResponse("/", status_code=303), token)
+        if path == SIGN_IN_PATH and scope["method"] == "POST":
+            return self._set_cookie(Response(status_code=204), token)
         if scope["method"] not in _SAFE_METHODS:
             if access != "owner":
                 return _refuse(403, "this token may only read")
@@ -192,9 +213,7 @@ class AccessMiddleware:
         scope.setdefault("state", {})["access"] = access
         return None
 
-    def _set_cookie(self, token: str) -> Response:
-        """Return to the page without the token in its address, which others may see."""
-        answer = RedirectResponse("/", status_code=303)
+    def _set_cookie(self, answer: Response, token: str) -> Response:
         answer.set_cookie(
             COOKIE,
             token,
@@ -205,15 +224,19 @@ class AccessMiddleware:
         )
         return answer
 
+    def _ask_for_token(self, path: str, headers: Headers, *, is_wrong: bool) -> Response:
+        """Refuse a request: a browser gets a form, which contains no data, others a sentence."""
+        problem = "the token is wrong" if is_wrong else "a token is missing"
+        hint = "open the address that `hesrpt serve` has printed; its token is in DIR/token"
+        realm = {"WWW-Authenticate": 'Bearer realm="hesrpt"'}
+        if path.startswith("/api/"):
+            return JSONResponse({"detail": f"{problem}; {hint}"}, status_code=401, headers=realm)
+        if path == "/" and "text/html" in headers.get("accept", ""):
+            shown = f"{problem.capitalize()}." if is_wrong else ""
+            page = self._sign_in_page.replace("{problem}", shown)
+            return HTMLResponse(page, status_code=401, headers=realm)
+        return PlainTextResponse(f"hesrpt: {problem}; {hint}\n", status_code=401, headers=realm)
+
 
 def _refuse(status: int, detail: str) -> Response:
     return JSONResponse({"detail": detail}, status_code=status)
-
-
-def _ask_for_token(path: str, *, is_wrong: bool) -> Response:
-    problem = "the token is wrong" if is_wrong else "a token is missing"
-    hint = "open the address that `hesrpt serve` has printed; its token is in DIR/token"
-    headers = {"WWW-Authenticate": 'Bearer realm="hesrpt"'}
-    if path.startswith("/api/"):
-        return JSONResponse({"detail": f"{problem}; {hint}"}, status_code=401, headers=headers)
-    return PlainTextResponse(f"hesrpt: {problem}; {hint}\n", status_code=401, headers=headers)

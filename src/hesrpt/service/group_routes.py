@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -10,6 +11,8 @@ from starlette.responses import Response
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.groups import Group
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.runtime.text import describe_value
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
@@ -24,8 +27,12 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
 
     @router.get("/groups", summary="List the groups of jobs")
     def list_groups() -> Response:
-        groups = queue.pool.groups
-        return answer({"groups": [_describe(queue, name, each) for name, each in groups.items()]})
+        members: dict[str, list[LiveJob | JobRecord]] = {}
+        for job in queue.list_jobs():
+            members.setdefault(job.spec.group, []).append(job)
+        groups = queue.list_groups().items()
+        shown = [_summarise(name, group, members.get(name, [])) for name, group in groups]
+        return answer({"groups": shown})
 
     @router.get("/groups/{name}", summary="Show a group of jobs")
     def show_group(name: Name) -> Response:
@@ -53,21 +60,24 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
 
 
 def _find(queue: JobQueue, name: str) -> Group:
-    group = queue.pool.groups.get(name)
+    group = queue.list_groups().get(name)
     if group is None:
         raise UnknownJobError(f"there is no group {name!r}")
     return group
 
 
 def _describe(queue: JobQueue, name: str, group: Group) -> dict[str, Any]:
-    jobs = [job for job in list(queue.driver.jobs.values()) if job.spec.group == name]
+    return _summarise(name, group, [job for job in queue.list_jobs() if job.spec.group == name])
+
+
+def _summarise(name: str, group: Group, jobs: Sequence[LiveJob | JobRecord]) -> dict[str, Any]:
     return {
         "name": name,
         "weight": group.weight,
         "paused": group.is_paused,
         "jobs": len(jobs),
         "active": sum(not job.has_ended for job in jobs),
-        "servers": sum(job.servers for job in jobs),
+        "servers": sum(job.servers for job in jobs if isinstance(job, LiveJob)),
     }
 
 

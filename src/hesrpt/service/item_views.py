@@ -41,9 +41,11 @@ def list_items(queue: JobQueue, job: KnownJob, offset: int, limit: int) -> dict[
         running, attempts = find_running_items(queue, job), dict(job.attempts)
     failures = {failure.item: failure for failure in list_failures(queue, job)}
     values = spec.command.items if spec.command is not None else None
+    # What a job leaves behind when it is cancelled or fails may have been stopped while it ran.
+    left = "waiting" if isinstance(job, JobSpec) or not job.has_ended else "not done"
     items = []
     for item in positions:
-        state, tries = "waiting", attempts.get(item, 0)
+        state, tries = left, attempts.get(item, 0)
         if item in seconds:
             state, tries = "done", tries + 1
         elif item in failures:

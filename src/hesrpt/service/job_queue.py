@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hesrpt.errors import InputError
+from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_spec import JobSpec
@@ -96,6 +97,11 @@ class JobQueue:
         """Return the jobs that were submitted and that the scheduler has not taken yet."""
         return [each.spec for each in self.journal.requests.read() if each.spec is not None]
 
+    def list_groups(self) -> dict[str, Group]:
+        """Return the groups of all jobs, and those of which something was said, by their names."""
+        earlier = {record.spec.group for record in self.earlier.values() if record.spec.group}
+        return dict.fromkeys(sorted(earlier), PLAIN_GROUP) | self.pool.groups
+
     def find_job(self, name: str) -> KnownJob:
         """Return the job of a name, or raise an error."""
         found = self.driver.jobs.get(name) or self.earlier.get(name)
@@ -120,7 +126,7 @@ class JobQueue:
             raise StoppingError("the service is stopping, and takes no more jobs")
         requests = [Request(kind="submit", spec=spec) for spec in specs]
         if key:
-            numbers = self.journal.requests.add_once(requests, key, digest, time.time())
+            numbers = self._add_once(requests, key, digest)
         else:
             numbers, _ = self.journal.requests.add(requests)
         self.driver.look_for_requests()
@@ -132,6 +138,14 @@ class JobQueue:
                 if record.spec.submission in wanted:
                     found[record.spec.submission] = record
         return [found.get(number, spec) for number, spec in zip(numbers, specs, strict=False)]
+
+    def _add_once(self, requests: Sequence[Request], key: str, digest: str) -> list[int]:
+        try:
+            return self.journal.requests.add_once(requests, key, digest, time.time())
+        except StateError:
+            raise
+        except InputError:
+            raise InputError(f"Idempotency-Key {key!r} was used for another request") from None
 
     def _find_submitted(self, wanted: set[int], found: dict[int, KnownJob]) -> dict[int, KnownJob]:
         for job in reversed(self.driver.jobs.values()):

@@ -22,6 +22,7 @@ from hesrpt.service.job_views import (
     JobQuery,
     Sorting,
     list_failures,
+    list_hooks,
     list_page,
 )
 from hesrpt.service.path_names import Name
@@ -103,7 +104,8 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
     @router.get("/jobs/{name}", summary="Show a job", **api_examples.SHOW_JOB)
     def show_job(name: Name) -> Response:
         job = queue.find_job(name)
-        return answer(JobDescriber(queue).describe_fully(job, list_failures(queue, job)))
+        failures, hooks = list_failures(queue, job), list_hooks(queue, job)
+        return answer(JobDescriber(queue).describe_fully(job, failures, hooks))
 
     @router.patch(
         "/jobs/{name}", summary="Pause, resume, retry or weigh a job", **api_examples.CHANGE_JOB

@@ -6,10 +6,13 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.item_resources import describe_shortage
+from hesrpt.runtime.decisions.learning import PRIOR_P
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
@@ -130,21 +133,25 @@ class JobDescriber:
         free = {kind: amounts[1] for kind, amounts in self._stock.describe().items()}
         return describe_shortage(spec.resources, free, "free")
 
-    def describe_fully(self, job: KnownJob, failures: Sequence[ItemFailure]) -> dict[str, Any]:
+    def describe_fully(
+        self, job: KnownJob, failures: Sequence[ItemFailure], hooks: Sequence[HookCall]
+    ) -> dict[str, Any]:
         """Return all that is shown of a single job."""
         spec = get_spec(job)
-        template = spec.command
         cwd = None
-        if template is not None:
-            cwd = "/".join(part for part in (template.directory, template.cwd) if part) or None
+        if (template := spec.command) is not None and (template.directory or template.cwd):
+            cwd = str(Path(template.directory or "", template.cwd))
         speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
         p = speedup.p if isinstance(speedup, PowerLaw) else None
         size = job.size if isinstance(job, JobRecord) else spec.size
         if isinstance(job, LiveJob) and p is None and job.durations.items:
             p = job.durations.p
+        if spec.speedup is None and p == PRIOR_P:
+            p = None  # assumed, and nothing was learned that has changed it
         error = None if isinstance(job, JobSpec) else job.error
         return self.describe(job) | {
             "failures": [describe_failure(failure) for failure in failures],
+            "hooks": [_describe_hook(call) for call in hooks],
             "command_full": write_command(spec),
             "cwd": cwd,
             "kind": spec.kind,
@@ -165,6 +172,15 @@ def describe_failure(failure: ItemFailure) -> dict[str, Any]:
     }
 
 
+def _describe_hook(call: HookCall) -> dict[str, Any]:
+    return {
+        "target": call.target,
+        "attempts": call.attempts,
+        "error": call.error,
+        "pending": call.is_pending,
+    }
+
+
 def _get_progress(state: str, done: int, items: int | None) -> float | None:
     if state == "done":
         return 1.0
@@ -178,6 +194,13 @@ def list_failures(queue: JobQueue, job: KnownJob) -> list[ItemFailure]:
     if isinstance(job, JobRecord) and job.failures:
         return queue.journal.read_failures(job)
     return []
+
+
+def list_hooks(queue: JobQueue, job: KnownJob) -> list[HookCall]:
+    """Return the hooks of a job that are to be called, or have failed."""
+    if isinstance(job, JobSpec):
+        return []
+    return [call for call in queue.journal.hooks.read() if call.job == job.number]
 
 
 # --- lists --------------------------------------------------------------------------------------

@@ -13,14 +13,28 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def test_a_missing_or_wrong_token_shows_nothing(browser: Browser, service: RunningService) -> None:
+def test_a_missing_or_wrong_token_is_asked_for(browser: Browser, service: RunningService) -> None:
+    from playwright.sync_api import expect
+
     page = browser.new_page()
-    for query, problem in (("", "a token is missing"), ("?token=guess", "the token is wrong")):
+    problem = page.get_by_role("alert")
+    for query, text in (("#/jobs/x", ""), ("?token=guess", "The token is wrong.")):
         answer = page.goto(f"{service.address}{query}")
         assert answer is not None
         assert answer.status == 401
-        assert problem in page.inner_text("body")
-        assert "hesrpt serve" in page.inner_text("body")
+        expect(problem).to_have_text(text)
+        assert "hesrpt serve" in page.inner_text("main")
+    assert page.url == service.address  # the wrong token has left it
+    page.get_by_label("Token", exact=True).fill("another guess")
+    page.get_by_label("Token", exact=True).press("Enter")
+    expect(problem).to_have_text("The token is wrong.")
+    addresses: list[str] = []
+    page.on("request", lambda request: addresses.append(request.url))
+    page.get_by_label("Token", exact=True).fill(service.token)
+    page.get_by_role("button", name="Open the page").click()
+    page.wait_for_selector("#connection[data-state=live]")
+    assert len(addresses) > 3
+    assert not any(service.token in address for address in addresses)
     page.close()
 
 

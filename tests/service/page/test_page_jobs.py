@@ -103,7 +103,9 @@ def test_a_job_is_cancelled_only_after_a_question(page: Page, service: RunningSe
     row = page.get_by_role("table", name="Jobs").get_by_role("row", name=name)
     expect_text(row.locator(".state"), "cancelled")
     assert service.get(name)["state"] == "cancelled"
-    assert row.get_by_role("button").count() == 0
+    row.get_by_role("button", name=f"Retry {name}").click()
+    expect_text(row.locator(".state"), "running")
+    service.client.cancel(name)
 
 
 @pytest.mark.parametrize("page", ["refusals"], indirect=True)
@@ -178,6 +180,47 @@ def test_groups_are_paused_and_weighed(page: Page, service: RunningService) -> N
     groups.get_by_role("button", name="Set weight").click()
     expect_text(groups.get_by_role("row", name="team a/b").get_by_role("cell").nth(2), "3")
     service.client.cancel(name)
+
+
+def test_single_commands_look_like_other_jobs_and_have_hooks_but_no_items(
+    page: Page, service: RunningService
+) -> None:
+    names = [
+        service.add(command="true", name="single", on_end="exit 7"),
+        service.add(command="true {item}", items=["a", "b"], name="double"),
+    ]
+    service.client.wait(*names)
+    page.get_by_role("searchbox").fill("le")
+    middles = []
+    for name in names:
+        row = page.get_by_role("table", name="Jobs").get_by_role("row", name=name)
+        expect_text(row.locator(".state"), "done")
+        bar, cell = row.get_by_role("progressbar").bounding_box(), row.bounding_box()
+        assert bar is not None
+        assert cell is not None
+        middles.append(bar["y"] - cell["y"])
+    assert abs(middles[0] - middles[1]) < 0.6
+    for name, has_table in zip(names, (False, True), strict=True):
+        with page.expect_response(lambda answer: "/items?" in answer.url) as answer:
+            open_job(page, name)
+        answer.value.finished()
+        if not has_table:
+            hook = page.get_by_role("region", name="Hooks").get_by_role("listitem")
+            expect_text(hook, re.compile("exit 7.*7.*after [123] attempt"))
+        page.evaluate("new Promise((done) => setTimeout(done, 50))")
+        assert page.get_by_role("table", name=f"Items of {name}").is_visible() == has_table
+        page.get_by_role("link", name="All jobs").click()
+
+
+@pytest.mark.parametrize("page", ["refusals"], indirect=True)
+def test_the_address_of_a_missing_job_says_so(page: Page) -> None:
+    page.evaluate("location.hash = '#/jobs/no%2Fbody'")
+    title = page.get_by_role("heading", level=1)
+    expect_text(title, "There is no job “no/body”")
+    page.evaluate("location.hash = '#/jobs/%'")
+    expect_text(title, "There is no job “%”")
+    page.get_by_role("link", name="All jobs").click()
+    page.get_by_role("region", name="Servers held over time").wait_for()
 
 
 def test_names_are_text_and_never_html(page: Page, service: RunningService) -> None:

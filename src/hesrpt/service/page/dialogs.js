@@ -1,4 +1,4 @@
-// A question before something that cannot be undone.
+// A question before something that stops work.
 
 import { byId, setText } from "./dom.js";
 

@@ -12,6 +12,13 @@ export function svgElement(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** Return a part of the page of a job, with a heading. */
+export function createPanel(title, ...children) {
+  const id = `job-${title.toLowerCase()}`;
+  const head = element("div", { class: "panel-head" }, element("h2", { id }, title));
+  return element("section", { class: "panel", "aria-labelledby": id }, head, ...children);
+}
+
 /** Return the element of the page with this id. */
 export function byId(id) {
   return document.getElementById(id);

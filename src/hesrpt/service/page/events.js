@@ -49,7 +49,7 @@ export class Connection extends EventTarget {
     try {
       await api.servers();
     } catch (error) {
-      if (!(error instanceof ApiError) || ![401, 403].includes(error.status)) return;
+      if (!(error instanceof ApiError) || error.status !== 401) return;
       clearTimeout(this.#timer);
       this.#send("refused");
     }

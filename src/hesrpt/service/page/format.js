@@ -16,9 +16,10 @@ function chooseTimeUnit(seconds) {
   return seconds < 3 * DAY ? [HOUR, "h"] : [DAY, "d"];
 }
 
-/** Return a duration to three significant digits: "42.3 s", "5.1 h". */
+/** Return a duration to three significant digits: "0.48 ms", "42.3 s", "5.1 h". */
 export function formatDuration(seconds) {
-  const [unit, symbol] = chooseTimeUnit(seconds);
+  const isShort = seconds > 0 && seconds < 0.01;
+  const [unit, symbol] = isShort ? [1e-3, "ms"] : chooseTimeUnit(seconds);
   return `${formatNumber(seconds / unit)} ${symbol}`;
 }
 

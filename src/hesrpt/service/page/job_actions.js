@@ -25,7 +25,7 @@ async function cancel(job) {
   const done = job.items ? ` ${job.done} of ${formatCount(job.items, "item")} done.` : "";
   const agreed = await confirm({
     title: `Cancel ${job.name}?`,
-    text: `What runs of it is stopped, and the rest never starts.${running}${done}`,
+    text: `What runs of it is stopped. Retry goes on with the rest.${running}${done}`,
     yes: "Cancel the job",
     no: "Keep it",
   });
@@ -85,7 +85,7 @@ function createIcon(path) {
 export function listActions(job) {
   const names = [];
   if (isActive(job)) names.push(job.state === "paused" ? "resume" : "pause");
-  if (job.failed > 0 || job.state === "failed") names.push("retry");
+  if (job.failed > 0 || ["failed", "cancelled"].includes(job.state)) names.push("retry");
   if (isActive(job)) names.push("cancel");
   return names;
 }

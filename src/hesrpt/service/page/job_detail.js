@@ -1,10 +1,11 @@
 // The page of one job: what it is, how far it is, what failed, its output and its items.
 
 import { api } from "./api.js";
-import { element, setAttribute, setChildren, setText } from "./dom.js";
+import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
 import { formatAmount, formatClock, formatDuration } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
 import { Failures } from "./job_failures.js";
+import { JobHooks } from "./job_hooks.js";
 import { JobItems } from "./job_items.js";
 import { JobLog } from "./job_log.js";
 import {
@@ -21,6 +22,7 @@ import { isActive } from "./service.js";
 import { createWeightForm } from "./weight_form.js";
 
 const RELOAD_EVERY = 2000; // milliseconds, while the job changes
+const RELOAD_HOOKS_EVERY = 5000; // while hooks are to be called
 
 export class JobDetail {
   #timer = null;
@@ -38,8 +40,7 @@ export class JobDetail {
   open(root) {
     this.#isOpen = true;
     root.replaceChildren(this.node);
-    this.failures.show(this.job.failures);
-    this.update(this.job);
+    this.#showAll(this.job);
     this.items.load().catch(showError);
     this.log.open(isActive(this.job));
   }
@@ -75,7 +76,7 @@ export class JobDetail {
     const job = jobs.find(({ name }) => name === this.job.name);
     if (job) {
       this.update(job);
-      this.#timer ??= setTimeout(() => this.reload().catch(() => {}), RELOAD_EVERY);
+      this.#reloadIn(RELOAD_EVERY);
     }
     return !removed.includes(this.job.name);
   }
@@ -86,9 +87,20 @@ export class JobDetail {
     this.#timer = null;
     const job = await api.job(this.job.name);
     if (!this.#isOpen) return;
-    this.failures.show(job.failures);
-    this.update(job);
+    this.#showAll(job);
     await this.items.load();
+  }
+
+  #showAll(job) {
+    this.failures.show(job.failures);
+    this.hooks.show(job.hooks);
+    this.update(job);
+    // The service announces what becomes of jobs, but not of their hooks.
+    if (job.hooks.some(({ pending }) => pending)) this.#reloadIn(RELOAD_HOOKS_EVERY);
+  }
+
+  #reloadIn(wait) {
+    this.#timer ??= setTimeout(() => this.reload().catch(() => {}), wait);
   }
 
   /** Catch up after the connection was lost. */
@@ -115,6 +127,7 @@ export class JobDetail {
     this.error = element("p", { class: "form-error" });
     this.list = element("dl", { class: "facts" });
     this.failures = new Failures();
+    this.hooks = new JobHooks();
     this.log = new JobLog(job);
     this.items = new JobItems(job);
     const group = element(
@@ -140,8 +153,9 @@ export class JobDetail {
         this.weight.node,
       ),
       this.failures.node,
+      this.hooks.node,
       createPanel("Output", this.log.state, this.log.output),
-      createPanel("Items", this.items.node),
+      this.items.node,
     );
   }
 
@@ -178,7 +192,7 @@ export class JobDetail {
     this.#setFact("Arrived", describeAge(job.arrived, time));
     this.#setFact("Ended", describeAge(job.ended, time));
     this.#setFact("Work on one server", job.size ? formatDuration(job.size) : "");
-    this.#setFact("Learned p", job.p ? job.p.toFixed(2) : "");
+    this.#setFact("Speedup on k servers", job.p ? `k^${job.p.toFixed(2)}` : "");
     this.#setFact("Directory", job.cwd ?? "");
     this.#setLinks("After", job.after);
   }
@@ -209,10 +223,4 @@ export class JobDetail {
 
 function describeAge(then, time) {
   return then === null ? "" : `${formatClock(time - then)} ago`;
-}
-
-function createPanel(title, ...children) {
-  const id = `job-${title.toLowerCase()}`;
-  const head = element("div", { class: "panel-head" }, element("h2", { id }, title));
-  return element("section", { class: "panel", "aria-labelledby": id }, head, ...children);
 }

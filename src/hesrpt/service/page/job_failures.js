@@ -30,7 +30,7 @@ export class Failures {
 }
 
 function createFailure({ item, value, attempts, error, traceback }) {
-  const name = value === null || value === undefined ? `item ${item}` : String(value);
+  const name = value || `item ${item}`;
   const summary = element(
     "summary",
     {},

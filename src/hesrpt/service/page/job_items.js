@@ -1,7 +1,7 @@
 // The items of a job, a page at a time.
 
 import { api } from "./api.js";
-import { element, setChildren, setText } from "./dom.js";
+import { createPanel, element, setChildren, setText } from "./dom.js";
 import { formatCount, formatDuration } from "./format.js";
 import { createState } from "./job_row.js";
 
@@ -12,6 +12,7 @@ export class JobItems {
 
   constructor(job) {
     this.name = job.name;
+    this.isCommand = job.command_full !== null;
     const heads = ["Item", "State", "Time", "Attempts"].map((title, place) =>
       element("th", { scope: "col", class: place > 1 ? "number" : null }, title),
     );
@@ -23,12 +24,15 @@ export class JobItems {
     this.next = this.#createPager("Next", PAGE);
     this.pager = element("nav", { class: "pager", "aria-label": "Pages of items" });
     this.pager.append(this.range, this.previous, this.next);
-    this.node = element("div", {}, table, this.pager);
+    this.node = createPanel("Items", table, this.pager);
+    this.node.hidden = true; // until they are known
   }
 
   /** Ask the service for the items of this page. */
   async load() {
     const { items, total } = await api.items(this.name, this.#offset, PAGE);
+    // A single command has one item without a name, of which the page has told everything.
+    this.node.hidden = total === 0 || (this.isCommand && total === 1 && items[0]?.value === "");
     setChildren(this.body, items.map(createRow));
     const last = this.#offset + items.length;
     setText(this.range, `${this.#offset + 1}–${last} of ${formatCount(total, "item")}`);
@@ -47,7 +51,7 @@ export class JobItems {
 }
 
 function createRow({ item, value, state, seconds, attempts }) {
-  const name = value === null || value === undefined ? `item ${item}` : String(value);
+  const name = value || `item ${item}`; // those of Python functions have no names
   return element(
     "tr",
     {},

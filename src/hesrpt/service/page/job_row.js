@@ -70,11 +70,11 @@ export function createProgress(job) {
   return { node: element("div", { class: "progress" }, bar, text), update };
 }
 
-/** Return the state of a job as a coloured word. */
+/** Return the state of a job or an item with its colour. */
 export function createState(state) {
   const node = element("span", {});
   const update = (current) => {
-    setAttribute(node, "class", `state is-${current}`);
+    setAttribute(node, "class", `state is-${current.replaceAll(" ", "-")}`);
     setText(node, current);
   };
   update(state);

@@ -5,7 +5,7 @@ import { api } from "./api.js";
 import { Areas } from "./areas.js";
 import { showComparison, titleOf } from "./comparison.js";
 import { confirm } from "./dialogs.js";
-import { byId, setText } from "./dom.js";
+import { byId, element, setText } from "./dom.js";
 import { Connection } from "./events.js";
 import { formatCount } from "./format.js";
 import { Groups } from "./groups.js";
@@ -42,16 +42,24 @@ async function route() {
   const { hash } = location;
   detail?.close();
   detail = null;
-  if (hash.startsWith("#/jobs/")) await showJob(hash.slice("#/jobs/".length));
+  if (hash.startsWith("#/jobs/")) await showJob(decode(hash.slice("#/jobs/".length)));
   else await showOverview(hash.startsWith("#/?") ? hash.slice(3) : "");
 }
 
-async function showJob(encodedName) {
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // somebody typed a percent sign
+  }
+}
+
+async function showJob(name) {
   const { hash } = location;
   show("job");
   byId("job").replaceChildren();
   try {
-    const job = await api.job(decodeURIComponent(encodedName));
+    const job = await api.job(name);
     if (location.hash !== hash) return; // somebody went on to another page meanwhile
     detail = new JobDetail(service, job);
     detail.open(byId("job"));
@@ -59,9 +67,19 @@ async function showJob(encodedName) {
     detail.title.focus({ preventScroll: true });
     scrollTo(0, 0);
   } catch (error) {
-    showError(error);
-    location.hash = "#/";
+    if (location.hash !== hash) return;
+    showMissingJob(error.status === 404 ? `There is no job “${name}”` : error.message);
   }
+}
+
+function showMissingJob(problem) {
+  const title = element("h1", { tabindex: -1 }, problem);
+  const back = element("p", {}, element("a", { href: "#/", class: "back" }, "All jobs"));
+  byId("job").replaceChildren(
+    element("article", {}, back, element("section", { class: "panel" }, title)),
+  );
+  document.title = "hesrpt";
+  title.focus({ preventScroll: true });
 }
 
 async function showOverview(query) {
@@ -74,7 +92,7 @@ async function showOverview(query) {
 }
 
 function show(id) {
-  for (const other of ["overview", "job", "refused"]) byId(other).hidden = other !== id;
+  for (const other of ["overview", "job"]) byId(other).hidden = other !== id;
 }
 
 function describeService() {
@@ -176,22 +194,12 @@ connection.addEventListener("lost", ({ detail: { wait } }) => {
   tell();
 });
 
-connection.addEventListener("refused", () => {
-  clearInterval(countdown);
-  byId("banner").hidden = true;
-  showConnection("lost", "No access");
-  show("refused");
-  byId("token").focus();
-});
+// Another token is needed, for which the service asks.
+connection.addEventListener("refused", () => location.reload());
 
 byId("banner")
   .querySelector("button")
   .addEventListener("click", () => connection.retry());
-
-byId("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  location.assign(`./?token=${encodeURIComponent(byId("token").value.trim())}`);
-});
 
 // --- The rest ----------------------------------------------------------------------------------
 
