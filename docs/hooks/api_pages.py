@@ -40,7 +40,6 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Running jobs": ("running.md", ("hesrpt.runtime",)),
     "Clients of a service": ("service.md", ("hesrpt.service.client",)),
     "Engines": ("engines.md", ("hesrpt.engines",)),
-    "The service": ("service.md", ("hesrpt.service.client",)),
     "Integrations": (
         "integrations.md",
         (
