@@ -16,7 +16,12 @@ from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.reports.inspection import RunStatus, read_job_names, read_status
-from hesrpt.runtime.requests import RequestResult, request_change, submit_jobs
+from hesrpt.runtime.requests import (
+    RequestResult,
+    find_names,
+    request_change,
+    submit_jobs,
+)
 from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
 
 # How often to look whether jobs have ended, in seconds.
@@ -95,10 +100,11 @@ class DirectoryRun:
     def _submit(
         self, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
     ) -> AddedJobs:
-        start_now = submit_jobs(self.directory, specs, group_weights)
+        submission = submit_jobs(self.directory, specs, group_weights)
         subject = "it starts" if len(specs) == 1 else "they start"
         note = f"; {subject} with: {get_resume_command(self.directory)}"
-        return AddedJobs([spec.name for spec in specs], "" if start_now else note)
+        names = find_names(self.directory, submission)
+        return AddedJobs(names, "" if submission.starts_now else note)
 
     def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
         """Wait for jobs, or for all; yield them as they end. Raises a TimeoutError."""

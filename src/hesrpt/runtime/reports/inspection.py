@@ -17,6 +17,7 @@ from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.identity.earlier_items import get_log_name
+from hesrpt.runtime.job_names import name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming, RunHistory
@@ -171,8 +172,10 @@ class ItemLog(NamedTuple):
 def read_job_names(directory: Path) -> set[str]:
     """Return the names of all jobs of a run, and of those that were submitted to it."""
     with closing(Journal.read(directory)) as journal:
-        submitted = [request.spec.name for request in journal.requests.read() if request.spec]
-        return {*submitted, *(record.name for record in journal.read_records())}
+        requests = journal.requests.read()
+        records = journal.read_records()
+    submitted = [each.spec.name for each in name_submitted(requests, records) if each.spec]
+    return {*submitted, *(record.name for record in records)}
 
 
 def read_policy(directory: Path) -> str:
@@ -185,8 +188,9 @@ def read_policy(directory: Path) -> str:
 def read_status(directory: Path) -> RunStatus:
     """Return the state of all jobs of a run."""
     with closing(Journal.read(directory)) as journal:
-        # A submission becomes a job between the two reads at worst, and is then shown as both.
+        # In this order: a submission may become a job between the two reads.
         requests = journal.requests.read()
+        records = _read_records(journal)
         progress = _get_value(journal, "progress", None)
         return RunStatus(
             is_running=journal.is_running,
@@ -195,8 +199,8 @@ def read_status(directory: Path) -> RunStatus:
             progress=NO_PROGRESS if progress is None else RunProgress.from_json(progress),
             held=journal.read_held(),
             settings=read_groups(_get_value(journal, "groups", None)),
-            jobs=_read_records(journal),
-            requests=requests,
+            jobs=records,
+            requests=name_submitted(requests, records),
             hooks=journal.hooks.read(),
         )
 
