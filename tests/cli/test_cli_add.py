@@ -36,7 +36,9 @@ def test_words_are_a_command_and_items(monkeypatch: pytest.MonkeyPatch, tmp_path
         (["awk", "{print $1}", "{}"], ["awk", "{{print $1}}", "{{}}"], None),
         (["mpirun", "-n", "{servers}"], ["mpirun", "-n", "{servers}"], None),
         (["gzip", ":::", "a", "b"], "gzip {item}", ["a", "b"]),
-        (["cp", "{}", "{stem}.bak", ":::", "a"], ["cp", "{item}", "{stem}.bak"], ["a"]),
+        (["cp", "{}", "{}.bak", ":::", "a"], ["cp", "{item}", "{item}.bak"], ["a"]),
+        (["find", "{item}", "-exec", "{}", ":::", "a"], ["find", "{item}", "-exec", "{{}}"], ["a"]),
+        (["mpirun -n {servers}", ":::", "a"], "mpirun -n {servers} {item}", ["a"]),
         (["echo ${HOME} {index}", ":::", "a"], "echo ${{HOME}} {index}", ["a"]),
         (["wc", "-l", "::::", str(tmp_path / "list")], ["wc", "-l", "{item}"], ["x", "y"]),
     ):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pytest
 from support.served_queue import OWNER, URL, AppTransport, ServedQueue, serve_queue
-from support.shell import call
+from support.shell import assert_refused, call
 
 from hesrpt import Client
 
@@ -79,3 +79,16 @@ def test_the_newest_job_of_a_name_is_waited_for_after_a_restart(tmp_path: Path) 
         assert served.client.info("old").waits_for == ("prep",)  # as when it was added
         served.client.wait(served.add("true", name="new", after=["prep"]), timeout=20)
         assert served.client.info("new").state == "done"
+
+
+def test_a_mistyped_group_is_refused(command: Command, served: ServedQueue) -> None:
+    for kind, *arguments in (["pause"], ["resume"], ["weight", "2"], ["cancel"]):
+        assert_refused(command(kind, "--group", "nope", *arguments), "there is no group 'nope'")
+    assert "nope" not in served.queue.pool.groups
+
+
+@pytest.mark.parametrize("port", [99999, -1])
+def test_impossible_ports_are_refused(tmp_path: Path, port: int) -> None:
+    refused = call("serve", "--state", "s", f"--port={port}", cwd=tmp_path)
+    assert_refused(refused, f"--port must be from 0 to 65535, got {port}")
+    assert not (tmp_path / "s").exists()

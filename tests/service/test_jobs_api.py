@@ -205,6 +205,8 @@ def test_groups_are_steered(served: ServedQueue) -> None:
     assert sorted(served.client.cancel_group("team")) == names
     assert served.connect().delete("/api/v1/groups/nobody").status_code == 404
     assert served.connect().patch("/api/v1/groups/team", json={}).status_code == 422
+    unknown = served.connect().patch("/api/v1/groups/nobody", json={"paused": True})
+    assert (unknown.status_code, unknown.json()["detail"]) == (404, "there is no group 'nobody'")
 
 
 def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path) -> None:

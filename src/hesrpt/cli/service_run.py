@@ -61,6 +61,9 @@ class ServiceRun:
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
         """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        if group is not None and group not in (groups := self.list_groups()):
+            listed = ", ".join(groups) or "none"
+            raise InputError(f"there is no group {group!r} in {self.place}; groups are: {listed}")
         if group is not None and kind in ("pause", "resume", "weight"):
             is_paused = None if kind == "weight" else kind == "pause"
             text = self.client.change_group(group, paused=is_paused, weight=weight)

@@ -72,6 +72,7 @@ def _describe(queue: JobQueue, name: str, group: Group) -> dict[str, Any]:
 
 
 def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
+    _find(queue, name)
     words = []
     if "weight" in content:
         weight = content["weight"]

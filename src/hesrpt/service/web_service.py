@@ -48,6 +48,8 @@ class ServiceOptions:
     drain_timeout: float = 60.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"--port must be from 0 to 65535, got {self.port}")
         if (self.certfile is None) != (self.keyfile is None):
             raise InputError("--certfile and --keyfile need each other")
         for file in (self.certfile, self.keyfile):
