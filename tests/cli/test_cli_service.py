@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from support.served_queue import OWNER, URL, AppTransport, ServedQueue, serve_queue
 from support.shell import assert_refused, call
 
-from hesrpt import Client
+from hesrpt import Client, Pool
+from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.units import format_duration
 
 #: Runs a command about the queue.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
@@ -92,3 +95,33 @@ def test_impossible_ports_are_refused(tmp_path: Path, port: int) -> None:
     refused = call("serve", "--state", "s", f"--port={port}", cwd=tmp_path)
     assert_refused(refused, f"--port must be from 0 to 65535, got {port}")
     assert not (tmp_path / "s").exists()
+
+
+def test_the_mean_flow_time_is_that_of_the_jobs_that_are_done(
+    command: Command, served: ServedQueue
+) -> None:
+    served.client.wait(served.add("false", retries=0, name="wrong"), timeout=60)
+    served.client.wait(served.add("true", name="right"), timeout=60)
+    done = [job for job in served.client.jobs() if job.state == "done"]
+    mean = sum(job.flow_time or 0.0 for job in done) / len(done)
+    printed = command("report").stdout
+    measured = re.search(r"mean flow time +(\S+ \S+) +measured", printed)
+    assert measured is not None
+    assert measured[1] == format_duration(mean)
+    assert f"of the {len(done)} jobs that are done\n" in printed.replace(" \n", "\n")
+
+
+def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) -> None:
+    engine = FakeEngine(2, lambda job, item, width: 10.0)
+    with Pool(state=tmp_path / "s", engine=engine) as pool:
+        pool.pause_group("unwanted")
+        for name in ("one", "two", "unwanted"):
+            pool.map(abs, range(8), name=name, group=name)
+        pool.jobs[-1].cancel()
+    printed = call("report", "s", cwd=tmp_path).stdout
+    assert re.search(r"measured +the latest 2 comparable jobs", printed)
+    assert re.search(r"simulated +FIFO", printed)
+    assert "no comparison" not in printed
+    content = json.loads(call("report", "s", "--json", cwd=tmp_path).stdout)
+    assert content["comparison"]["reason"] == "job 'unwanted' was cancelled"
+    assert {each["policy"] for each in content["recent"]["simulated"]} >= {"fifo", "equi"}

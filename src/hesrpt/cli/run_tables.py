@@ -96,8 +96,12 @@ def print_outcome(
     servers: int,
     first_start: float,
     comparison: RunComparison,
+    recent: RunComparison | None = None,
 ) -> None:
-    """Print flow times as measured, and as simulated under the run's own and other policies."""
+    """Print flow times as measured, and as simulated under the run's own and other policies.
+
+    If the whole run cannot be compared, ``recent`` is about its latest jobs that can.
+    """
     table = Table(box=None, pad_edge=False)
     for column in ("job", "items", "work", "p", "flow time"):
         table.add_column(column, justify="left" if column == "job" else "right")
@@ -112,8 +116,8 @@ def print_outcome(
         )
     print_table(console, table)
     console.print()
-    print_table(console, _build_comparison(comparison, servers))
-    if comparison.reason is not None:
+    print_table(console, _build_comparison(records, comparison, servers, recent))
+    if comparison.reason is not None and recent is None:
         reason = f"no comparison with other policies: {comparison.reason}"
         console.print(literal(reason), soft_wrap=True)
     if any(record.spec.resumed for record in records):
@@ -134,20 +138,37 @@ def print_outcome(
         )
 
 
-def _build_comparison(comparison: RunComparison, servers: int) -> Table:
+def _build_comparison(
+    records: Sequence[JobRecord],
+    comparison: RunComparison,
+    servers: int,
+    recent: RunComparison | None,
+) -> Table:
     """Return the mean flow time as measured, and as simulated under each policy."""
     table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
-    title = get_title(comparison.policy)
-    table.add_row(
-        "mean flow time",
-        format_duration(comparison.mean_flow_time),
-        "measured",
-        literal(f"{title} on {format_count(servers, 'server')}"),
-    )
-    for each in comparison.simulated:
+    title = f"{get_title(comparison.policy)} on {format_count(servers, 'server')}"
+    done = sum(record.state == "done" for record in records)
+    mean = "" if done == 0 else format_duration(comparison.mean_flow_time)
+    table.add_row("mean flow time", mean, "measured", literal(title))
+    if done < len(records):
+        table.add_row("", "", "", _describe_done(done))
+    if recent is not None:
+        jobs = len(recent.simulated[0].flow_times)
+        latest = literal(_describe_latest(jobs))
+        table.add_row("", format_duration(recent.mean_flow_time), "measured", latest)
+    for each in (recent or comparison).simulated:
         mean = format_duration_with_margin(each.mean_flow_time, each.margin)
         table.add_row("", mean, "simulated", literal(get_title(each.policy)))
     return table
+
+
+def _describe_done(jobs: int) -> str:
+    """Return of which jobs a mean is."""
+    return f"of the {format_count(jobs, 'job')} that {'is' if jobs == 1 else 'are'} done"
+
+
+def _describe_latest(jobs: int) -> str:
+    return f"the latest {format_count(jobs, 'comparable job')}"
 
 
 def print_service_report(
@@ -168,10 +189,11 @@ def print_service_report(
         console.print("no job is done yet")
         return
     grid = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
-    grid.add_row("mean flow time", format_duration(mean), "measured", f"all {schedule['ended']}")
+    whose = _describe_done(schedule["ended"])
+    grid.add_row("mean flow time", format_duration(mean), "measured", whose)
     if comparison is not None and comparison["simulated"]:
         measured = format_duration(comparison["measured"])
-        grid.add_row("", measured, "measured", f"the latest {comparison['jobs']}")
+        grid.add_row("", measured, "measured", _describe_latest(comparison["jobs"]))
         for each in comparison["simulated"]:
             value = format_duration_with_margin(each["mean_flow_time"], each["margin"])
             grid.add_row("", value, "simulated", literal(get_title(each["policy"])))
@@ -179,6 +201,6 @@ def print_service_report(
         value = format_duration(bound["mean_flow_time"])
         grid.add_row("", value, "lower bound", f"{bound['ratio']:.2f} times this was needed")
     print_table(console, grid)
-    for part in (comparison, bound):
+    for part, what in ((comparison, "comparison with other policies"), (bound, "lower bound")):
         if part is not None and part["reason"]:
-            console.print(literal(part["reason"]), soft_wrap=True)
+            console.print(literal(f"no {what}: {part['reason']}"), soft_wrap=True)

@@ -35,7 +35,10 @@ def status(
     ] = False,
     learned: Annotated[
         bool,
-        typer.Option("--learned", help="Show what was learned about each kind of job instead."),
+        typer.Option(
+            "--learned",
+            help="Show what was learned about each kind of job instead; not with a URL.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -20,7 +20,12 @@ from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.job_names import name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
-from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming, RunHistory
+from hesrpt.runtime.reports.run_history import (
+    MAX_TIMED_ITEMS,
+    POLICY_CHANGED,
+    ItemTiming,
+    RunHistory,
+)
 from hesrpt.runtime.reports.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord, Request
@@ -231,7 +236,7 @@ def read_report(directory: Path) -> RunReport:
         active = [record.name for record in records if not record.has_ended]
         obstacle = f"job {active[0]!r} has not ended" if active else None
         if journal.get_value("policy_changed", 0):
-            obstacle = "the run was resumed with another policy"
+            obstacle = POLICY_CHANGED
         if journal.get_value("were_jobs_removed", 0):
             obstacle = "old jobs were removed"
         history = RunHistory(
