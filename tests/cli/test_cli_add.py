@@ -74,7 +74,7 @@ def test_jobs_are_added_to_a_directory_that_nobody_runs(tmp_path: Path, state: P
     assert read_status(state).submitted[1].resources == {"memory": 4e9}
     assert_refused(
         call("add", "--state", "s", "--after", "nobody", "--", "true", cwd=tmp_path),
-        "there is no such job",
+        "there is no job 'nobody' to wait for",
     )
     assert_refused(call("add", "--state", "s", "--env", "A", "true", cwd=tmp_path), "NAME=VALUE")
     assert_refused(call("add", "--state", "none", "true", cwd=tmp_path), "does not exist")

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from support.served_queue import OWNER, URL, AppTransport, ServedQueue, serve_queue
+from support.served_queue import OWNER, READER, URL, AppTransport, ServedQueue, serve_queue
 from support.shell import assert_refused, call
 
 from hesrpt import Client, Pool
 from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.service.http_connection import ServiceError
 from hesrpt.units import format_duration
 
 #: Runs a command about the queue.
@@ -125,3 +126,79 @@ def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) 
     content = json.loads(call("report", "s", "--json", cwd=tmp_path).stdout)
     assert content["comparison"]["reason"] == "job 'unwanted' was cancelled"
     assert {each["policy"] for each in content["recent"]["simulated"]} >= {"fifo", "equi"}
+
+
+def test_logs_are_the_same_by_directory_and_by_url(command: Command, served: ServedQueue) -> None:
+    silent, loud = served.add("true", name="silent"), served.add("echo hello", name="loud")
+    several = served.add("echo {item}!", name="several", items=["a", "b"])
+    served.client.wait(silent, loud, several, timeout=60)
+    done = command("logs", silent)
+    assert (done.stdout, done.stderr, done.returncode) == (
+        "",
+        f"hesrpt: job {silent!r} has printed nothing\n",
+        0,
+    )
+    for options in ([], ["-f"]):
+        assert command("logs", loud, *options).stdout == "hello\n"
+        assert command("logs", several, *options).stdout == (
+            f"--- {several}, item 0 ('a')\na!\n--- {several}, item 1 ('b')\nb!\n"
+        )
+    unknown = command("logs", loud, "5")
+    assert_refused(unknown, f"there is no item 5 in job {loud!r}; items are 0 to 0")
+    assert str(served.queue.directory) not in unknown.stderr
+    assert_refused(command("logs", loud, "x"), "ITEM must be a number, got 'x'")
+
+
+def test_a_refused_request_exits_with_1(served: ServedQueue) -> None:
+    reader = Client(URL, READER, transport=AppTransport(served.app))
+    with pytest.raises(ServiceError) as refused:
+        reader.add("true")
+    assert (refused.value.status, refused.value.exit_code) == (403, 1)
+    with pytest.raises(ServiceError) as unknown:
+        served.client.info("nobody")
+    assert (unknown.value.status, unknown.value.exit_code) == (404, 2)
+
+
+def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQueue) -> None:
+    for options, problem in (
+        (["--servers", "16"], "it needs at least 16 servers, but there are only 2"),
+        (["--resources", "gpu=3"], "each item needs 3 gpu, but how much there is was not said"),
+    ):
+        refused = command("add", "--name", "impossible", *options, "true")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert problem in refused.stderr
+    before = len(served.client.jobs())
+    with pytest.raises(ServiceError, match="it needs at least 3 servers") as error:
+        served.client.add("true", name="too wide", servers=3)
+    assert (error.value.status, len(served.client.jobs())) == (409, before)
+
+
+def test_jobs_of_a_paused_group_say_so(command: Command, served: ServedQueue) -> None:
+    name = served.add("true", name="held", group="held group", weight=2)
+    served.client.wait(name, timeout=60)
+    command("pause", "--group", "held group")
+    held = served.add("true", name="held", group="held group")
+    done = command("resume", held)
+    assert (done.stdout, done.returncode) == (
+        f"{held}: is paused with its group; use hesrpt resume --group 'held group'\n",
+        1,
+    )
+    dependent = served.add("true", name="dependent", after=["held"])
+    assert command("cancel", held).stdout == f"{held}: cancelled\n"
+    assert command("wait", held).stdout == f"{held}: cancelled on request\n"
+    waited = command("wait", dependent).stdout
+    assert waited.startswith(f"{dependent}: cancelled: job {held!r}, for which it waited")
+    command("resume", "--group", "held group")
+
+
+def test_mistyped_names_get_a_short_answer(command: Command, served: ServedQueue) -> None:
+    if "many 0" not in served.queue:
+        served.client.submit([{"name": f"many {n}", "command": "true"} for n in range(12)])
+    for words in (["cancel", "mny 7"], ["logs", "mny 7"], ["status", "mny 7"], ["wait", "mny 7"]):
+        refused = command(*words)
+        assert_refused(refused, "there is no job 'mny 7'")
+        assert "jobs with such a name are: many 7" in refused.stderr
+        assert "many 3" not in refused.stderr
+    refused = command("add", "--after", "nope", "true")
+    assert_refused(refused, "there is no job 'nope' to wait for")
+    assert "file" not in refused.stderr

@@ -127,7 +127,7 @@ def test_jobs_wait_for_each_other(served: ServedQueue) -> None:
         ({"command": ""}, "command must be a string for the shell"),
         ({"command": "true", "weight": -1}, "weight must be a number greater than 0, got -1"),
         ({"command": "true", "colour": "red"}, "unknown key 'colour'"),
-        ({"command": "true", "after": ["nobody"]}, "there is no such job"),
+        ({"command": "true", "after": ["nobody"]}, "there is no job 'nobody' to wait for"),
         ({"command": "echo {item}"}, "the command refers to items, but the job has none"),
         ({"command": "true", "cwd": "/no/such/place"}, "there is no directory /no/such/place"),
         ({"jobs": []}, "jobs must be a list of 1 to 10,000 jobs"),

@@ -14,6 +14,7 @@ from hesrpt.cli.run_tables import describe_continuation, get_resume_command
 from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
+from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.reports.inspection import RunStatus, read_job_names, read_status
 from hesrpt.runtime.requests import (
@@ -119,10 +120,8 @@ class DirectoryRun:
             for name in wanted:
                 record = records.get(name)
                 if record is None and name not in submitted:
-                    known = ", ".join([*records, *submitted]) or "none"
-                    raise InputError(
-                        f"there is no job {name!r} in {self.directory}; jobs are: {known}"
-                    )
+                    known = describe_names([*records, *submitted], name)
+                    raise InputError(f"there is no job {name!r} in {self.directory}; {known}")
                 if record is not None and record.has_ended and name not in ended:
                     ended.add(name)
                     yield EndedJob(name, record.state, record.error)

@@ -74,10 +74,12 @@ def _select(run: RunOverview, names: Collection[str]) -> RunOverview:
     """Return a run with the jobs of these names only; all without names."""
     if not names:
         return run
+    from hesrpt.runtime.job_names import describe_names
+
     known = [job.name for job in run.jobs]
     for name in names:
         if name not in known:
-            raise InputError(f"there is no job {name!r}; jobs are: {', '.join(known) or 'none'}")
+            raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
     return replace(run, jobs=[job for job in run.jobs if job.name in names])
 
 

@@ -15,6 +15,7 @@ from hesrpt.display.escaping import escape
 
 if TYPE_CHECKING:
     from hesrpt.cli.directory_run import DirectoryRun
+    from hesrpt.cli.run_view import EndedJob
     from hesrpt.cli.service_run import ServiceRun
 
 #: The exit code if jobs take too long, as of the program ``timeout``.
@@ -52,8 +53,7 @@ def wait_for_jobs(
         for job in target.wait(names, timeout):
             ended.append(job)
             if not as_json:
-                error = "" if job.error is None else f": {job.error.partition(chr(10))[0]}"
-                print(escape(f"{job.name}: {job.state}{error}"), flush=True)
+                print(escape(f"{job.name}: {_describe_end(job)}"), flush=True)
     except TimeoutError:
         print(f"hesrpt: jobs have not ended after {timeout:g} s", flush=True)
         raise typer.Exit(TIMED_OUT) from None
@@ -64,3 +64,11 @@ def wait_for_jobs(
         print(json.dumps(content, indent=2))
     if any(job.state != "done" for job in ended):
         raise typer.Exit(1)
+
+
+def _describe_end(job: EndedJob) -> str:
+    """Return what became of a job, and why; the reason may repeat that it was cancelled."""
+    if job.error is None:
+        return job.state
+    reason = job.error.partition("\n")[0]
+    return reason if reason.startswith(job.state) else f"{job.state}: {reason}"

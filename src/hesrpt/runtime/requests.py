@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.groups import read_groups
-from hesrpt.runtime.job_names import name_submitted
+from hesrpt.runtime.job_names import describe_names, name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import describe_end
 from hesrpt.runtime.storage.journal import Journal
@@ -45,6 +45,12 @@ class RequestResult:
     request: int | None = None  # its number; None if there was nothing to ask for
 
 
+class ImpossibleJobError(InputError):
+    """A job that was submitted can never start."""
+
+    exit_code = 1
+
+
 class Submission(NamedTuple):
     """Jobs that were submitted to a run."""
 
@@ -71,7 +77,7 @@ def find_names(
     """Return the names of jobs that were submitted: other jobs may have those asked for.
 
     Wait for at most ``timeout`` seconds until a scheduler that is running has named them. If none
-    is running, the next one will name them so.
+    is running, the next one will name them so. Raises an ImpossibleJobError if one cannot start.
     """
     wanted = set(submission.numbers)
     deadline = time.monotonic() + timeout
@@ -84,12 +90,17 @@ def find_names(
                 break
             time.sleep(_POLL_SECONDS)
         records = journal.read_records()
+        answers = journal.requests.read_answers(wanted)
     names: dict[int | None, str] = {record.spec.submission: record.name for record in records}
     for request in name_submitted(requests, records):
         if request.spec is not None:
             names.setdefault(request.number, request.spec.name)
     given = zip(submission.numbers, submission.specs, strict=True)
-    return [names.get(number, spec.name) for number, spec in given]
+    found = [names.get(number, spec.name) for number, spec in given]
+    for number, name in zip(submission.numbers, found, strict=True):
+        if number in answers and answers[number].is_refused:
+            raise ImpossibleJobError(f"job {name!r}: {answers[number].text}")
+    return found
 
 
 def request_change(
@@ -193,10 +204,8 @@ def _find_targets(
         return found
     unknown = [name for name in names if name not in targets]
     if unknown:
-        known = ", ".join(targets) or "none"
-        raise InputError(
-            f"there is no job {unknown[0]!r} in {journal.directory}; jobs are: {known}"
-        )
+        known = describe_names(targets, unknown[0])
+        raise InputError(f"there is no job {unknown[0]!r} in {journal.directory}; {known}")
     return [targets[name] for name in dict.fromkeys(names)]
 
 

@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 URL_VARIABLE, TOKEN_VARIABLE = "HESRPT_URL", "HESRPT_TOKEN"
 
 
+# The statuses of requests that make sense, but are refused: to a reader, now, or too often.
+_REFUSED = (403, 409, 429, 503)
+
+
 class ServiceError(InputError):
     """The service has refused a request; the message says why."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status  # of HTTP
+        if status in _REFUSED:
+            self.exit_code = 1
 
 
 class UnreachableError(ServiceError):

@@ -166,6 +166,10 @@ class RunReport:
     history: RunHistory  # of these jobs
 
 
+class UnknownItemError(InputError):
+    """A job has no item of this number."""
+
+
 class ItemLog(NamedTuple):
     """The output of an item."""
 
@@ -271,7 +275,10 @@ def read_learned_runs(directory: Path) -> list[LearnedRun]:
 
 
 def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:
-    """Return the output of the items of a job that have printed something."""
+    """Return the output of the items of a job that have printed something.
+
+    Raises an UnknownItemError if there is no such item.
+    """
     with closing(Journal.read(directory)) as journal:
         record = journal.get_record(job)
         done = {position: key for key, position in journal.read_keys(record.number)}
@@ -283,10 +290,8 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
         if (name := get_log_name(key)) in found:
             logs.append((position, found[name]))
     logs = sorted(log for log in logs if item is None or log[0] == item)
-    if not logs:
-        if item is not None and record.items is not None and item not in range(record.items):
-            items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
-            raise InputError(f"{directory}: there is no item {item} in job {job!r}; {items}")
-        subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
-        raise InputError(f"{directory}: {subject} has printed nothing")
+    is_checked = not logs and item is not None and record.items is not None
+    if is_checked and item not in range(record.items or 0):
+        items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
+        raise UnknownItemError(f"there is no item {item} in job {job!r}; {items}")
     return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]
