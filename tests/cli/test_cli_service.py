@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pytest
 from support.served_queue import OWNER, READER, URL, AppTransport, ServedQueue, serve_queue
 from support.shell import assert_refused, call
+from support.waiting import wait_until
 
 from hesrpt import Client, Pool
 from hesrpt.runtime.engines.fake import FakeEngine
@@ -202,3 +203,28 @@ def test_mistyped_names_get_a_short_answer(command: Command, served: ServedQueue
     refused = command("add", "--after", "nope", "true")
     assert_refused(refused, "there is no job 'nope' to wait for")
     assert "file" not in refused.stderr
+
+
+def test_only_the_latest_ended_jobs_are_shown(command: Command, served: ServedQueue) -> None:
+    if "short 0" not in served.queue:
+        jobs = [{"name": f"short {n}", "command": "true"} for n in range(25)]
+        served.client.wait(*(job.name for job in served.client.submit(jobs)), timeout=60)
+    printed = command("status").stdout
+    assert "short 24" in printed
+    assert "short 0 " not in printed
+    assert re.search(r"and \d+ done.*; --all shows them", printed)
+    everything = command("status", "--all").stdout
+    assert "short 0 " in everything
+    assert "--all shows them" not in everything
+    assert "short 0 " in command("status", "short 0").stdout
+    content = json.loads(command("status", "--json").stdout)
+    assert len(content["jobs"]) == len(served.client.jobs())
+
+
+def test_status_shows_hooks_that_failed(command: Command, served: ServedQueue) -> None:
+    name = served.add("true", name="hooked", on_end=["exit 7"])
+    hooks = served.queue.journal.hooks
+    wait_until(lambda: any(each.error and each.facts["job"] == name for each in hooks.read()))
+    for words in ([], [name]):
+        printed = command("status", *words).stdout
+        assert re.search(rf"^{re.escape(name)}: on_end ('exit 7' )?failed, ", printed, re.M)

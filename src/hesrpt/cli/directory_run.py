@@ -11,7 +11,7 @@ from typing import Any
 from hesrpt._version import __version__
 from hesrpt.cli.failed_items import failures_as_json
 from hesrpt.cli.run_tables import describe_continuation, get_resume_command
-from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
+from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView, list_failed_hooks
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_names import describe_names
@@ -60,7 +60,8 @@ class DirectoryRun:
             },
             "jobs": [_describe(status, job) for job in status.jobs],
         }
-        return RunView(overview=status.describe(), content=content)
+        hooks = list_failed_hooks(status.hooks)
+        return RunView(overview=status.describe(), content=content, failed_hooks=hooks)
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs, also of those that were only submitted."""
@@ -108,15 +109,21 @@ class DirectoryRun:
         return AddedJobs(names, "" if submission.starts_now else note)
 
     def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
-        """Wait for jobs, or for all; yield them as they end. Raises a TimeoutError."""
+        """Wait for jobs, or for all that have not ended; yield them as they end.
+
+        Raises a TimeoutError.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         ended: set[str] = set()
         has_warned = False
+        wanted: Sequence[str] | None = names or None
         while True:
             status = self.read_status()
             records = {job.name: job for job in status.jobs}
             submitted = [spec.name for spec in status.submitted]
-            wanted = list(names) or [*records, *submitted]
+            if wanted is None:
+                active = [job.name for job in status.jobs if not job.has_ended]
+                wanted = [*active, *submitted]
             for name in wanted:
                 record = records.get(name)
                 if record is None and name not in submitted:

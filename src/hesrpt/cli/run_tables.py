@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hesrpt.cli.failed_items import print_failures
+from hesrpt.cli.run_view import FailedHook, list_failed_hooks
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal, print_error_text
 from hesrpt.display.overview import RunOverview
@@ -24,27 +26,24 @@ from hesrpt.units import format_count, format_duration, format_duration_with_mar
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
+# How many of the jobs that have ended to show.
+_MAX_ENDED = 20
 
 #: How to continue jobs that call Python functions.
 SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
 
 
-def print_status(status: RunStatus, directory: Path) -> None:
+def print_status(status: RunStatus, directory: Path, *, shows_all: bool = False) -> None:
     """Print the state of each job, why jobs failed, and whether a scheduler is running.
 
     If none is, and jobs remain, say how to continue.
     """
     console = create_console()
     run = status.describe()
-    table = build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal)
-    print_table(console, table)
-    print_failures(console, status.jobs)
-    for call in status.hooks:
-        if call.error is not None:
-            tries = format_count(call.attempts, "attempt")
-            error = call.error.partition("\n")[0]
-            what = f"{call.facts['job']}: on_end {call.target!r} failed, {tries}: {error}"
-            console.print(literal(what), soft_wrap=True)
+    shown = _print_jobs(console, run, shows_all=shows_all)
+    print_failures(console, [job for job in status.jobs if job.name in shown])
+    for hook in list_failed_hooks(status.hooks):
+        console.print(literal(hook.describe()), soft_wrap=True)
     for name, request in status.changes:
         value = "" if request.weight is None else f" {request.weight:g}"
         what = f"requested for {name}, but not done yet: {request.kind}{value}"
@@ -57,14 +56,30 @@ def print_status(status: RunStatus, directory: Path) -> None:
     console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
 
 
-def print_run(run: RunOverview) -> None:
-    """Print the state of each job of a service, and why jobs failed."""
+def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[str]:
+    """Print a table of the jobs, without most of those that have ended; return those printed."""
+    active = sum(not job.has_ended for job in run.jobs)
+    rows = len(run.jobs) if shows_all else active + _MAX_ENDED
+    jobs, others = run.select(rows)
+    shown = replace(run, jobs=jobs)
+    print_table(console, build_table(shown, max_rows=rows, has_bars=console.is_terminal))
+    if others:
+        console.print(literal(f"{others}; --all shows them"), soft_wrap=True)
+    return {job.name for job in jobs}
+
+
+def print_run(
+    run: RunOverview, hooks: Sequence[FailedHook] = (), *, shows_all: bool = False
+) -> None:
+    """Print the state of each job of a service, why jobs failed, and which hooks have."""
     console = create_console()
-    print_table(console, build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal))
+    shown = _print_jobs(console, run, shows_all=shows_all)
     for job in run.jobs:
-        if job.state == "failed":
+        if job.state == "failed" and job.name in shown:
             console.print()
             print_error_text(console, f"{job.name} failed", str(job.error))
+    for hook in hooks:
+        console.print(literal(hook.describe()), soft_wrap=True)
     console.print()
     console.print(literal(run.describe()), soft_wrap=True)
 

@@ -33,6 +33,9 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show the jobs until you press Ctrl-C.")
     ] = False,
+    all_jobs: Annotated[
+        bool, typer.Option("--all", help="Show all jobs that have ended, not only the latest 20.")
+    ] = False,
     learned: Annotated[
         bool,
         typer.Option(
@@ -58,7 +61,7 @@ def status(
         _watch(target, names)
         return
     if isinstance(target, DirectoryRun) and not as_json and not names:
-        print_status(target.read_status(), target.directory)
+        print_status(target.read_status(), target.directory, shows_all=all_jobs)
         return
     view = target.read()
     overview = _select(view.overview, names)
@@ -67,7 +70,9 @@ def status(
         jobs_shown = [job for job in view.content["jobs"] if job["name"] in shown]
         print(json.dumps(view.content | {"jobs": jobs_shown}, indent=2))
     else:
-        print_run(overview)
+        shown = {job.name for job in overview.jobs}
+        hooks = [hook for hook in view.failed_hooks if hook.job in shown]
+        print_run(overview, hooks, shows_all=all_jobs or bool(names))
 
 
 def _select(run: RunOverview, names: Collection[str]) -> RunOverview:

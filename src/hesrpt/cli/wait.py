@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.options import AsJson, parse_number
+from hesrpt.cli.options import AsJson
 from hesrpt.cli.run_choice import RunArguments, RunChoice
 from hesrpt.display.escaping import escape
+from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
     from hesrpt.cli.directory_run import DirectoryRun
@@ -26,18 +27,29 @@ def wait(
     run: RunChoice,
     jobs: RunArguments = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(parser=parse_number, metavar="SECONDS", help="How long to wait at most."),
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long to wait at most, for example 90 (seconds) or 2h."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until jobs have ended, or all jobs of a run, and print what became of them.
+    """Wait until jobs have ended, or all that have not yet, and print what became of them.
 
     The exit code is 0 if all are done, 1 if one has failed or was cancelled, 2 if the request makes
     no sense, 3 if the service cannot be reached, and 124 if it took too long.
     """
     target, names = run.find(jobs)
-    wait_for_jobs(target, names, timeout, as_json=as_json)
+    wait_for_jobs(target, names, _parse_timeout(timeout), as_json=as_json)
+
+
+def _parse_timeout(text: str | None) -> float | None:
+    from hesrpt.units import parse_duration
+
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:
+        raise InputError(f"--timeout must be a duration such as 90 or 2h, got {text!r}") from None
 
 
 def wait_for_jobs(
