@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import httpx
 import pytest
 from support.served_queue import OWNER, READER, URL, AppTransport, ServedQueue, serve_queue
 from support.shell import assert_refused, call
@@ -16,7 +17,7 @@ from support.waiting import wait_until
 
 from hesrpt import Client, Pool
 from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.service.http_connection import ServiceError
+from hesrpt.service.http_connection import ServiceError, UnreachableError
 from hesrpt.units import format_duration
 
 #: Runs a command about the queue.
@@ -228,3 +229,30 @@ def test_status_shows_hooks_that_failed(command: Command, served: ServedQueue) -
     for words in ([], [name]):
         printed = command("status", *words).stdout
         assert re.search(rf"^{re.escape(name)}: on_end ('exit 7' )?failed, ", printed, re.M)
+
+
+def test_what_has_no_effect_is_said(command: Command, tmp_path: Path) -> None:
+    refused = command("add", "--after-failure", "release", "true")
+    assert_refused(refused, "--after-failure says what to do if a job of --after fails")
+    (tmp_path / "jobs.toml").write_text('servers = 8\n[[job]]\nname = "j"\ncommand = "true"\n')
+    done = command("submit", "jobs.toml")
+    assert done.returncode == 0
+    assert done.stderr.startswith("hesrpt: jobs.toml: servers: only hesrpt run obeys this")
+
+
+def test_a_wrong_address_or_scheme_is_explained(served: ServedQueue) -> None:
+    wrong = Client(f"{URL}/foo", OWNER, transport=AppTransport(served.app))
+    with pytest.raises(ServiceError, match="there is no hesrpt service at this address"):
+        wrong.jobs()
+    for url, error, hint in (
+        ("http://h:1", httpx.RemoteProtocolError("Server disconnected"), "try https://h:1"),
+        ("https://h:1", httpx.ConnectError("[SSL: WRONG_VERSION_NUMBER]"), "try http://h:1"),
+        ("https://h:1", httpx.ConnectError("CERTIFICATE_VERIFY_FAILED"), "set SSL_CERT_FILE"),
+    ):
+
+        def fail(request: httpx.Request, error: Exception = error) -> httpx.Response:
+            raise error
+
+        client = Client(url, OWNER, transport=httpx.MockTransport(fail))
+        with pytest.raises(UnreachableError, match=hint):
+            client.jobs()

@@ -157,6 +157,8 @@ def add(
     from hesrpt.runtime.decisions.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 
+    if after_failure is not None and not after:
+        raise InputError("--after-failure says what to do if a job of --after fails: give --after")
     target, _ = run.find(None)
     added = parse_words(words or [])
     place = os.path.abspath(cwd or Path.cwd()).replace("{", "{{").replace("}", "}}")

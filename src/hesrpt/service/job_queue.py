@@ -192,6 +192,14 @@ class JobQueue:
 
     # --- the end --------------------------------------------------------------------------------
 
+    def count_running_items(self) -> int:
+        """Return how many items run now."""
+        with self.driver.condition:
+            batches = [
+                each for job in self.driver.core.jobs.values() for each in job.in_flight.values()
+            ]
+        return sum(batch.servers > 0 for batch in batches)
+
     def drain(self, timeout: float) -> bool:
         """Take no more jobs, and let running items end; return whether all have ended."""
         self.is_stopping = True

@@ -22,6 +22,7 @@ from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.job_queue import JobQueue
+from hesrpt.units import format_count
 
 _LOG = logging.getLogger("hesrpt")
 
@@ -97,6 +98,7 @@ class WebService:
             self.queue.close()
             raise
         self._has_signal = False
+        self._notify: Callable[[str], None] = lambda line: None
 
     def _create_server(self) -> _Server:
         options = self.options
@@ -149,8 +151,13 @@ class WebService:
         place = f"[{host}]" if ":" in host else host
         return f"{scheme}://{place}:{self.port}/" + ("" if token is None else f"?token={token}")
 
-    def run(self, on_start: Callable[[], None] = lambda: None) -> None:
-        """Serve until a signal or a failed scheduler ends it."""
+    def run(
+        self,
+        on_start: Callable[[], None] = lambda: None,
+        notify: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Serve until a signal or a failed scheduler ends it; ``notify`` is told about signals."""
+        self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
         try:
@@ -162,6 +169,7 @@ class WebService:
             self._comparisons.close()
             self.queue.close()
         self.queue.driver.raise_failure()
+        notify("stopped; the next start goes on")
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""
@@ -182,6 +190,9 @@ class WebService:
             threading.Thread(target=self._drain, daemon=True).start()
 
     def _drain(self) -> None:
+        items = format_count(self.queue.count_running_items(), "item")
+        wait = f"waits up to {self.options.drain_timeout:g} s for {items}"
+        self._notify(f"stopping: {wait}; a second signal stops at once")
         if not self.queue.drain(self.options.drain_timeout):
             _LOG.warning("hesrpt: items are still running; they run again at the next start")
         self._stop_serving()

@@ -245,6 +245,12 @@ class _AllNames:
         return True
 
 
+def list_run_settings(path: str | Path) -> list[str]:
+    """Return the keys of a jobs file that are about the whole run, rather than about a job."""
+    content = parse_toml(read_text(Path(path), max_length=_MAX_LENGTH), str(path))
+    return [key for key in ("servers", "policy", "resources") if key in content]
+
+
 def read_portable_jobs(path: str | Path) -> list[dict[str, Any]]:
     """Return the jobs of a file as values that mean the same in another directory."""
     file = Path(path)
