@@ -189,7 +189,7 @@ def test_jobs_of_a_paused_group_say_so(command: Command, served: ServedQueue) ->
     assert command("cancel", held).stdout == f"{held}: cancelled\n"
     assert command("wait", held).stdout == f"{held}: cancelled on request\n"
     waited = command("wait", dependent).stdout
-    assert waited.startswith(f"{dependent}: cancelled: job {held!r}, for which it waited")
+    assert waited == f"{dependent}: cancelled: job {held!r}, for which it waited, was cancelled\n"
     command("resume", "--group", "held group")
 
 
