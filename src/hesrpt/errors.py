@@ -22,7 +22,7 @@ class InputError(ValueError):
     """
 
     #: With which code the command line ends.
-    exit_code = 2
+    exit_code: int = 2
 
     def __init__(self, problem: str, *, argument: str | None = None) -> None:
         super().__init__(problem if argument is None else f"{argument} {problem}")

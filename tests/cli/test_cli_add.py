@@ -36,7 +36,9 @@ def test_words_are_a_command_and_items(monkeypatch: pytest.MonkeyPatch, tmp_path
         (["awk", "{print $1}", "{}"], ["awk", "{{print $1}}", "{{}}"], None),
         (["mpirun", "-n", "{servers}"], ["mpirun", "-n", "{servers}"], None),
         (["gzip", ":::", "a", "b"], "gzip {item}", ["a", "b"]),
-        (["cp", "{}", "{stem}.bak", ":::", "a"], ["cp", "{item}", "{stem}.bak"], ["a"]),
+        (["cp", "{}", "{}.bak", ":::", "a"], ["cp", "{item}", "{item}.bak"], ["a"]),
+        (["find", "{item}", "-exec", "{}", ":::", "a"], ["find", "{item}", "-exec", "{{}}"], ["a"]),
+        (["mpirun -n {servers}", ":::", "a"], "mpirun -n {servers} {item}", ["a"]),
         (["echo ${HOME} {index}", ":::", "a"], "echo ${{HOME}} {index}", ["a"]),
         (["wc", "-l", "::::", str(tmp_path / "list")], ["wc", "-l", "{item}"], ["x", "y"]),
     ):
@@ -72,19 +74,23 @@ def test_jobs_are_added_to_a_directory_that_nobody_runs(tmp_path: Path, state: P
     assert read_status(state).submitted[1].resources == {"memory": 4e9}
     assert_refused(
         call("add", "--state", "s", "--after", "nobody", "--", "true", cwd=tmp_path),
-        "there is no such job",
+        "there is no job 'nobody' to wait for",
     )
     assert_refused(call("add", "--state", "s", "--env", "A", "true", cwd=tmp_path), "NAME=VALUE")
     assert_refused(call("add", "--state", "none", "true", cwd=tmp_path), "does not exist")
 
 
 def test_waiting_says_what_became_of_jobs(tmp_path: Path, state: Path) -> None:
-    assert call("wait", "s", cwd=tmp_path).stdout == "first: done\n"
+    assert call("wait", "s", "first", cwd=tmp_path).stdout == "first: done\n"
+    nothing = call("wait", "s", cwd=tmp_path)  # only for jobs that have not ended yet
+    assert (nothing.stdout, nothing.returncode) == ("", 0)
     content = json.loads(call("wait", "s", "first", "--json", cwd=tmp_path).stdout)
     assert content["jobs"] == [{"name": "first", "state": "done", "error": None}]
     assert_refused(call("wait", "s", "nobody", cwd=tmp_path), "there is no job 'nobody'")
     call("add", "--state", "s", "--name", "later", "true", cwd=tmp_path)
-    waited = call("wait", "s", "later", "--timeout", "0.1", cwd=tmp_path)
+    refused = call("wait", "s", "--timeout", "soon", cwd=tmp_path)
+    assert_refused(refused, "--timeout must be a duration such as 90 or 2h, got 'soon'")
+    waited = call("wait", "s", "--timeout", "0.1s", cwd=tmp_path)
     assert waited.returncode == 124
     assert waited.stdout == "hesrpt: jobs have not ended after 0.1 s\n"
     assert "no scheduler is running" in waited.stderr

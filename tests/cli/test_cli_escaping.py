@@ -24,7 +24,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 JOBS = f"""
 [[job]]
 name = {json.dumps(NASTY)}
-items = [{json.dumps(NASTY)}]
+items = [{json.dumps(NASTY)}, "b"]
 retries = 0
 command = "echo {{item}}; exit 3"
 """
@@ -113,7 +113,8 @@ def test_live_table_and_logs_escape_on_a_terminal(folder: Path) -> None:
     assert r"a\x1b[31m\n[red]b\r\u202ec\x07\x9b[/red]" in shown
     assert not CONTROL.search(shown)
     logs = run_on_terminal("logs", "s", NASTY, cwd=folder)
-    assert logs == f"--- {SHOWN}, item 0 ('{SHOWN}')\n" + SHOWN.replace(r"\n", "\n") + "\n"
+    first = f"--- {SHOWN}, item 0 ('{SHOWN}')\n" + SHOWN.replace(r"\n", "\n") + "\n"
+    assert logs == f"{first}--- {SHOWN}, item 1 ('b')\nb\n"
 
 
 def test_logs_pass_on_all_bytes_to_a_pipe(folder: Path) -> None:

@@ -284,18 +284,20 @@ def test_submitted_jobs_join_the_run(folder: Path) -> None:
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
     submitted = call("submit", "s", "more.toml", cwd=folder)
-    assert submitted.stdout == "submitted to s: more, count\n"
+    assert submitted.stdout == "submitted to s: more, count (2)\n"
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "more: done" in out
     assert "count (2): done" in out
     late = call("submit", "s", "more.toml", cwd=folder)
-    assert "; they start with: hesrpt run --state s\n" in late.stdout
+    assert late.stdout == (
+        "submitted to s: more (2), count (3); they start with: hesrpt run --state s\n"
+    )
     status = call("status", "s", cwd=folder).stdout
-    assert re.search(r"^more +submitted +0/2", status, re.MULTILINE)
+    assert re.search(r"^more \(2\) +submitted +0/2", status, re.MULTILINE)
     assert "no scheduler is running; continue with: hesrpt run --state s\n" in status
     as_json = json.loads(call("status", "s", "--json", cwd=folder).stdout)
-    assert as_json["submitted"] == ["more", "count"]
+    assert as_json["submitted"] == ["more (2)", "count (3)"]
     done = run("run", "--state", "s", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "more (2): done" in done.stdout

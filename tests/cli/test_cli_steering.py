@@ -88,7 +88,7 @@ def test_requests_wait_for_the_next_scheduler(tmp_path: Path, pool: Pool) -> Non
         assert engine._starts == 0  # neither has started an item
     with closing(Pool(state=tmp_path / "s", resume=True, engine=FakeEngine(2))) as again:
         small = again.map(abs, range(8), name="small")
-        assert (small.state, small.error) == ("cancelled", "cancelled by hesrpt cancel")
+        assert (small.state, small.error) == ("cancelled", "cancelled on request")
 
 
 def test_mistakes_list_the_jobs(tmp_path: Path, pool: Pool) -> None:
@@ -96,7 +96,10 @@ def test_mistakes_list_the_jobs(tmp_path: Path, pool: Pool) -> None:
         (["pause", "s", "large"], "there is no job 'large' in s; jobs are: big, small"),
         (["resume", "s"], "JOB is missing; name jobs, or use --all; jobs are: big, small"),
         (["cancel", "s", "big", "--all"], "--all means all jobs: leave out their names"),
-        (["weight", "s", "big"], "WEIGHT must be a number greater than 0, got 'big'"),
+        (
+            ["weight", "s", "big"],
+            "WEIGHT is missing: the last word must be a number greater than 0, got 'big'",
+        ),
         (["weight", "s", "big", "0"], "WEIGHT must be greater than 0, got 0"),
         (["weight", "s", "big", "-1", "--json"], "WEIGHT must be greater than 0, got -1"),
         (["pause", "none", "big"], "none: does not exist; a state directory was expected"),

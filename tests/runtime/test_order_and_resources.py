@@ -157,7 +157,7 @@ def test_groups_are_steered_from_the_shell(tmp_path: Path) -> None:
     [
         (
             'after = ["b"]\n',
-            "jobs.toml:4: job 'a' waits for 'b', but there is no such job",
+            "jobs.toml:4: job 'a': there is no job 'b' to wait for",
         ),
         ('after = ["a"]\n', "jobs.toml:4: jobs wait for each other: 'a' waits for 'a'"),
         ("after = 3\n", "jobs.toml:4: after must be a list of names of jobs, got 3"),

@@ -317,5 +317,5 @@ def test_run_whose_jobs_are_all_paused_says_so(
         engine.step(seconds=2.0)
     warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
     assert warnings == [
-        "hesrpt: all remaining jobs are paused; the run waits until one is resumed or cancelled"
+        "hesrpt: all jobs that have not ended are paused; none goes on until it is resumed"
     ]

@@ -64,7 +64,7 @@ def test_jobs_submitted_one_after_another_all_run(tmp_path: Path, spec: JobSpec)
 
     def submit() -> None:
         wait_until(lambda: state.is_dir() and (state / "state.db").exists())
-        will_start.extend(submit_jobs(state, [rename(spec, name)]) for name in names)
+        will_start.extend(submit_jobs(state, [rename(spec, name)]).starts_now for name in names)
 
     submitting = threading.Thread(target=submit)
     submitting.start()
@@ -88,7 +88,7 @@ def test_job_submitted_after_all_others_have_ended_still_runs(
     def display(pool: Pool) -> None:
         if waiting and all(job.state == "done" for job in pool.jobs):
             # The run has looked for new jobs and found none.
-            assert submit_jobs(state, [waiting.pop()])
+            assert submit_jobs(state, [waiting.pop()]).starts_now
 
     pool = run_jobs([spec], RunOptions(servers=1, state=state), display)
     assert [(job.name, job.state) for job in pool.jobs] == [
@@ -103,18 +103,18 @@ def test_submitting_says_whether_a_scheduler_will_see_the_job(
 ) -> None:
     state = tmp_path / "s"
     with Pool(1, state=state):
-        assert submit_jobs(state, [spec])  # the pool of a script takes it too
+        assert submit_jobs(state, [spec]).starts_now  # the pool of a script takes it too
     assert [job.state for job in read_status(state).jobs] == ["done"]
-    assert not submit_jobs(state, [rename(spec, "late")])
+    assert not submit_jobs(state, [rename(spec, "late")]).starts_now
     with closing(Journal.resume(state)) as journal:
         journal.requests.open()
         assert not journal.requests.close()
         (submission,) = journal.requests.read()
         assert journal.requests.close(deferred=[submission.number])
-        assert not submit_jobs(state, [rename(spec, "too late")])
+        assert not submit_jobs(state, [rename(spec, "too late")]).starts_now
         journal.requests.open()
-        assert submit_jobs(state, [rename(spec, "in time")])
-    assert not submit_jobs(state, [rename(spec, "later")])  # nobody holds the lock
+        assert submit_jobs(state, [rename(spec, "in time")]).starts_now
+    assert not submit_jobs(state, [rename(spec, "later")]).starts_now  # nobody holds the lock
     run_jobs([], RunOptions(servers=1, state=state))
     assert sorted(read_jobs_that_ran(spec)) == ["first", "in time", "late", "later", "too late"]
 

@@ -135,7 +135,7 @@ def test_jobs_wait_for_each_other(served: ServedQueue) -> None:
         ({"command": ""}, "command must be a string for the shell"),
         ({"command": "true", "weight": -1}, "weight must be a number greater than 0, got -1"),
         ({"command": "true", "colour": "red"}, "unknown key 'colour'"),
-        ({"command": "true", "after": ["nobody"]}, "there is no such job"),
+        ({"command": "true", "after": ["nobody"]}, "there is no job 'nobody' to wait for"),
         ({"command": "echo {item}"}, "the command refers to items, but the job has none"),
         ({"command": "true", "cwd": "/no/such/place"}, "there is no directory /no/such/place"),
         ({"jobs": []}, "jobs must be a list of 1 to 10,000 jobs"),
@@ -160,7 +160,8 @@ def test_bad_requests_are_explained(served: ServedQueue) -> None:
     client = served.connect()
     assert "the body is no JSON" in client.post("/api/v1/jobs", content=b"{").json()["detail"]
     missing = client.get("/api/v1/jobs/nobody")
-    assert (missing.status_code, missing.json()) == (404, {"detail": "there is no job 'nobody'"})
+    assert missing.status_code == 404
+    assert missing.json()["detail"].startswith("there is no job 'nobody'; the latest jobs are: ")
     assert client.get("/api/v1/jobs?limit=0").status_code == 422
     assert client.get("/api/v1/jobs?state=sleepy").status_code == 422
     assert client.get("/api/v1/nothing").status_code == 404
@@ -213,6 +214,8 @@ def test_groups_are_steered(served: ServedQueue) -> None:
     assert sorted(served.client.cancel_group("team")) == names
     assert served.connect().delete("/api/v1/groups/nobody").status_code == 404
     assert served.connect().patch("/api/v1/groups/team", json={}).status_code == 422
+    unknown = served.connect().patch("/api/v1/groups/nobody", json={"paused": True})
+    assert (unknown.status_code, unknown.json()["detail"]) == (404, "there is no group 'nobody'")
 
 
 def test_failed_items_are_listed_and_retried(served: ServedQueue, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -113,6 +114,8 @@ def test_a_service_drains_stops_and_is_used_from_the_shell(
         service.client.add("sleep 0.1 {item}", name="rest", items=list(range(100)))
         wait_until(lambda: service.client.info("running").state == "running")
         assert service.stop() == 0
+    said = r"stopping: waits up to 60 s for \d items?; a second signal stops at once\n"
+    assert re.search(said + r"stopped; the next start goes on\n$", service.output)
     with start_service(state, "--on-stop", "stop") as service:
         assert service.client.info("running").state == "done"
         left = service.client.info("rest")

@@ -27,7 +27,8 @@ def add(
             metavar="COMMAND [ARGUMENT]... [::: ITEM...]",
             show_default=False,
             help="One word is a line for the shell; several are a program and its arguments. With "
-            "items after :::, in files after ::::, or on standard input, it runs once for each.",
+            "items after :::, or in files after ::::, it runs once for each. A command with {item} "
+            "and without ::: reads the items from standard input.",
         ),
     ] = None,
     name: Annotated[
@@ -147,14 +148,17 @@ def add(
     """Add a job: hesrpt add -- python train.py, or hesrpt add 'gzip {item}' ::: *.txt.
 
     Options come before the command. In a command, {item} is the item, {stem} and {name} are parts
-    of its path, {index} is its number and {servers} the number of servers; other braces mean
-    themselves. If nothing runs the queue now, the job starts when something does.
+    of its path, {index} is its number and {servers} the number of servers; {} is the item if none
+    of these is there, and other braces mean themselves. Items for which there is no place are
+    appended. If nothing runs the queue now, the job starts when something does.
     """
     from hesrpt.cli.add_words import parse_words
     from hesrpt.cli.wait import wait_for_jobs
     from hesrpt.runtime.decisions.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 
+    if after_failure is not None and not after:
+        raise InputError("--after-failure says what to do if a job of --after fails: give --after")
     target, _ = run.find(None)
     added = parse_words(words or [])
     place = os.path.abspath(cwd or Path.cwd()).replace("{", "{{").replace("}", "}}")

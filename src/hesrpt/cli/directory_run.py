@@ -11,12 +11,18 @@ from typing import Any
 from hesrpt._version import __version__
 from hesrpt.cli.failed_items import failures_as_json
 from hesrpt.cli.run_tables import describe_continuation, get_resume_command
-from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
+from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView, list_failed_hooks
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
+from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.reports.inspection import RunStatus, read_job_names, read_status
-from hesrpt.runtime.requests import RequestResult, request_change, submit_jobs
+from hesrpt.runtime.requests import (
+    RequestResult,
+    find_names,
+    request_change,
+    submit_jobs,
+)
 from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
 
 # How often to look whether jobs have ended, in seconds.
@@ -54,7 +60,8 @@ class DirectoryRun:
             },
             "jobs": [_describe(status, job) for job in status.jobs],
         }
-        return RunView(overview=status.describe(), content=content)
+        hooks = list_failed_hooks(status.hooks)
+        return RunView(overview=status.describe(), content=content, failed_hooks=hooks)
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs, also of those that were only submitted."""
@@ -95,28 +102,33 @@ class DirectoryRun:
     def _submit(
         self, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
     ) -> AddedJobs:
-        start_now = submit_jobs(self.directory, specs, group_weights)
+        submission = submit_jobs(self.directory, specs, group_weights)
         subject = "it starts" if len(specs) == 1 else "they start"
         note = f"; {subject} with: {get_resume_command(self.directory)}"
-        return AddedJobs([spec.name for spec in specs], "" if start_now else note)
+        names = find_names(self.directory, submission)
+        return AddedJobs(names, "" if submission.starts_now else note)
 
     def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
-        """Wait for jobs, or for all; yield them as they end. Raises a TimeoutError."""
+        """Wait for jobs, or for all that have not ended; yield them as they end.
+
+        Raises a TimeoutError.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         ended: set[str] = set()
         has_warned = False
+        wanted: Sequence[str] | None = names or None
         while True:
             status = self.read_status()
             records = {job.name: job for job in status.jobs}
             submitted = [spec.name for spec in status.submitted]
-            wanted = list(names) or [*records, *submitted]
+            if wanted is None:
+                active = [job.name for job in status.jobs if not job.has_ended]
+                wanted = [*active, *submitted]
             for name in wanted:
                 record = records.get(name)
                 if record is None and name not in submitted:
-                    known = ", ".join([*records, *submitted]) or "none"
-                    raise InputError(
-                        f"there is no job {name!r} in {self.directory}; jobs are: {known}"
-                    )
+                    known = describe_names([*records, *submitted], name)
+                    raise InputError(f"there is no job {name!r} in {self.directory}; {known}")
                 if record is not None and record.has_ended and name not in ended:
                     ended.add(name)
                     yield EndedJob(name, record.state, record.error)

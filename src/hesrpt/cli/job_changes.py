@@ -50,8 +50,10 @@ def change_jobs(
     if group is not None and (names or all_jobs):
         raise InputError("--group means the jobs of a group: leave out --all and names of jobs")
     if not names and not all_jobs and group is None:
-        known = ", ".join(run.list_names()) or "none"
-        raise InputError(f"JOB is missing; name jobs, or use --all; jobs are: {known}")
+        from hesrpt.runtime.job_names import describe_names
+
+        known = describe_names(run.list_names())
+        raise InputError(f"JOB is missing; name jobs, or use --all; {known}")
     if names and all_jobs:
         raise InputError("--all means all jobs: leave out their names")
     results = run.change(kind, names, weight, group)

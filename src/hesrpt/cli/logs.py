@@ -46,18 +46,20 @@ def logs(
     A line such as "── item 3, attempt 2, 14:03:11 ──" tells the attempts of an item apart.
     """
     from hesrpt.cli.directory_run import DirectoryRun
+    from hesrpt.runtime.job_names import describe_names
 
     target, words = run.find(jobs)
     if not words:
-        raise InputError(f"JOB is missing; jobs are: {', '.join(target.list_names()) or 'none'}")
+        raise InputError(f"JOB is missing; {describe_names(target.list_names())}")
     if len(words) > 2:
         raise InputError(f"one JOB and one ITEM are enough, got {words[2]!r}")
-    job, item = words[0], parse_whole_number(words[1]) if len(words) > 1 else None
-    printer = _Printer(job, has_headings=item is None)
+    job, item = words[0], _parse_item(words[1]) if len(words) > 1 else None
+    printer = _Printer(job)
     try:
         if isinstance(target, DirectoryRun):
             _print_logs(target.directory, job, item, printer, follow=follow)
         elif follow:
+            printer.has_headings = item is None and target.client.info(job).items != 1
             for title, text in target.client.follow_logs(job, item):
                 printer.begin_title(title)
                 printer.print(text.encode())
@@ -67,6 +69,16 @@ def logs(
             printer.end()
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    if not printer.has_printed:
+        subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
+        print(escape(f"hesrpt: {subject} has printed nothing"), file=sys.stderr)
+
+
+def _parse_item(text: str) -> int:
+    try:
+        return parse_whole_number(text)
+    except typer.BadParameter:
+        raise InputError(f"ITEM must be a number, got {text!r}") from None
 
 
 def _print_logs(
@@ -78,7 +90,9 @@ def _print_logs(
     if follow:
         _follow(state, job, item, printer)
         return
-    for log in list_logs(state, job, item):
+    logs_found = list_logs(state, job, item)
+    printer.has_headings = item is None and len(logs_found) > 1
+    for log in logs_found:
         printer.begin(log)
         for block in _read_blocks(log.path):
             printer.print(block)
@@ -90,6 +104,7 @@ def _follow(state: Path, job: str, item: int | None, printer: _Printer) -> None:
     from hesrpt.runtime.reports.log_following import LogFollower
 
     follower = LogFollower(state, job, item)
+    printer.has_headings = item is None and follower.items != 1
     goes_on = True
     while goes_on:
         started = time.monotonic()
@@ -104,14 +119,16 @@ def _follow(state: Path, job: str, item: int | None, printer: _Printer) -> None:
 
 
 class _Printer:
-    """Prints the output of items, each below a heading.
+    """Prints the output of items, each below a heading if there may be several.
 
     As ``ls`` and ``git`` do, escape control characters on a terminal, and pass on all bytes to a
     file or a pipe.
     """
 
-    def __init__(self, job: str, *, has_headings: bool) -> None:
-        self._job, self._has_headings = job, has_headings
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self.has_headings = False
+        self.has_printed = False
         self._place: object = None  # whose output is being printed
         self._is_line_open = False  # whether the last line has no end yet
         self._buffer = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
@@ -129,12 +146,15 @@ class _Printer:
         if place != self._place:
             self.end()
             self._place = place
-            if self._has_headings:
+            if self.has_headings:
                 print(escape(f"--- {self._job}, {title}"))
             sys.stdout.flush()
 
     def print(self, content: bytes) -> None:
         """Print output of the item."""
+        if not content:
+            return
+        self.has_printed = True
         if self._buffer is None:
             sys.stdout.write(escape_output(self._decoder.decode(content)))
         else:

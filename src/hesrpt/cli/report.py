@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, CsvFile, PlotFile
 from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
-from hesrpt.cli.run_choice import RunArguments, RunChoice
+from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.console import create_console
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
     from hesrpt.cli.service_run import ServiceRun
+    from hesrpt.runtime.reports.counterfactuals import RunComparison
+
+# How many of the latest jobs to compare policies on, as a service does, and how few say too little.
+_RECENT_JOBS, _FEWEST_JOBS = 40, 2
 
 
 def report(
     run: RunChoice,
-    arguments: RunArguments = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR]",
+            show_default=False,
+            help="State directory of the run, unless --url, --state or a variable says which.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     csv: CsvFile = None,
     plot: PlotFile = None,
 ) -> None:
     """Show the flow times of a run, and those of simulations of it under other policies.
 
-    --csv writes one line for each job.
+    If the run as a whole cannot be simulated, its latest jobs are that can be. --csv writes one
+    line for each job; --csv and --plot need the state directory.
     """
     from hesrpt.cli.directory_run import DirectoryRun
     from hesrpt.cli.failed_items import failures_as_json, print_failures
@@ -44,6 +59,7 @@ def report(
         return
     run_report = read_report(target.directory)
     schedule, comparison = run_report.schedule, compare_policies(run_report.history)
+    recent = None if comparison.simulated else _compare_recent(target.directory)
     if csv is not None:
         schedule.to_csv(csv)
     if plot is not None:
@@ -56,6 +72,7 @@ def report(
                     "servers": run_report.servers,
                     "metrics": schedule.metrics(),
                     "comparison": comparison.to_json_value(),
+                    "recent": None if recent is None else recent.to_json_value(),
                     "jobs": [
                         row | {"failed_items": failures_as_json(record.failed_items)}
                         for row, record in zip(schedule.rows(), run_report.records, strict=True)
@@ -72,9 +89,22 @@ def report(
             servers=run_report.servers,
             first_start=run_report.first_start,
             comparison=comparison,
+            recent=recent,
         )
         print_failures(console, run_report.records)
         print_locations(plot, csv)
+
+
+def _compare_recent(directory: Path) -> RunComparison | None:
+    """Compare policies on the latest jobs that can be simulated, if there are several."""
+    from hesrpt.runtime.reports.counterfactuals import compare_policies
+    from hesrpt.runtime.reports.recent_history import read_recent_history
+
+    history = read_recent_history(directory, _RECENT_JOBS)
+    if history is None or len(history.records) < _FEWEST_JOBS:
+        return None
+    comparison = compare_policies(history)
+    return comparison if comparison.simulated else None
 
 
 def _report_on_service(target: ServiceRun, as_json: bool) -> None:

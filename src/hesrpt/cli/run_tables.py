@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hesrpt.cli.failed_items import print_failures
+from hesrpt.cli.run_view import FailedHook, list_failed_hooks
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal, print_error_text
 from hesrpt.display.overview import RunOverview
@@ -24,27 +26,24 @@ from hesrpt.units import format_count, format_duration, format_duration_with_mar
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
+# How many of the jobs that have ended to show.
+_MAX_ENDED = 20
 
 #: How to continue jobs that call Python functions.
 SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
 
 
-def print_status(status: RunStatus, directory: Path) -> None:
+def print_status(status: RunStatus, directory: Path, *, shows_all: bool = False) -> None:
     """Print the state of each job, why jobs failed, and whether a scheduler is running.
 
     If none is, and jobs remain, say how to continue.
     """
     console = create_console()
     run = status.describe()
-    table = build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal)
-    print_table(console, table)
-    print_failures(console, status.jobs)
-    for call in status.hooks:
-        if call.error is not None:
-            tries = format_count(call.attempts, "attempt")
-            error = call.error.partition("\n")[0]
-            what = f"{call.facts['job']}: on_end {call.target!r} failed, {tries}: {error}"
-            console.print(literal(what), soft_wrap=True)
+    shown = _print_jobs(console, run, shows_all=shows_all)
+    print_failures(console, [job for job in status.jobs if job.name in shown])
+    for hook in list_failed_hooks(status.hooks):
+        console.print(literal(hook.describe()), soft_wrap=True)
     for name, request in status.changes:
         value = "" if request.weight is None else f" {request.weight:g}"
         what = f"requested for {name}, but not done yet: {request.kind}{value}"
@@ -57,14 +56,30 @@ def print_status(status: RunStatus, directory: Path) -> None:
     console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
 
 
-def print_run(run: RunOverview) -> None:
-    """Print the state of each job of a service, and why jobs failed."""
+def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[str]:
+    """Print a table of the jobs, without most of those that have ended; return those printed."""
+    active = sum(not job.has_ended for job in run.jobs)
+    rows = len(run.jobs) if shows_all else active + _MAX_ENDED
+    jobs, others = run.select(rows)
+    shown = replace(run, jobs=jobs)
+    print_table(console, build_table(shown, max_rows=rows, has_bars=console.is_terminal))
+    if others:
+        console.print(literal(f"{others}; --all shows them"), soft_wrap=True)
+    return {job.name for job in jobs}
+
+
+def print_run(
+    run: RunOverview, hooks: Sequence[FailedHook] = (), *, shows_all: bool = False
+) -> None:
+    """Print the state of each job of a service, why jobs failed, and which hooks have."""
     console = create_console()
-    print_table(console, build_table(run, max_rows=len(run.jobs), has_bars=console.is_terminal))
+    shown = _print_jobs(console, run, shows_all=shows_all)
     for job in run.jobs:
-        if job.state == "failed":
+        if job.state == "failed" and job.name in shown:
             console.print()
             print_error_text(console, f"{job.name} failed", str(job.error))
+    for hook in hooks:
+        console.print(literal(hook.describe()), soft_wrap=True)
     console.print()
     console.print(literal(run.describe()), soft_wrap=True)
 
@@ -96,8 +111,12 @@ def print_outcome(
     servers: int,
     first_start: float,
     comparison: RunComparison,
+    recent: RunComparison | None = None,
 ) -> None:
-    """Print flow times as measured, and as simulated under the run's own and other policies."""
+    """Print flow times as measured, and as simulated under the run's own and other policies.
+
+    If the whole run cannot be compared, ``recent`` is about its latest jobs that can.
+    """
     table = Table(box=None, pad_edge=False)
     for column in ("job", "items", "work", "p", "flow time"):
         table.add_column(column, justify="left" if column == "job" else "right")
@@ -112,8 +131,8 @@ def print_outcome(
         )
     print_table(console, table)
     console.print()
-    print_table(console, _build_comparison(comparison, servers))
-    if comparison.reason is not None:
+    print_table(console, _build_comparison(records, comparison, servers, recent))
+    if comparison.reason is not None and recent is None:
         reason = f"no comparison with other policies: {comparison.reason}"
         console.print(literal(reason), soft_wrap=True)
     if any(record.spec.resumed for record in records):
@@ -134,20 +153,37 @@ def print_outcome(
         )
 
 
-def _build_comparison(comparison: RunComparison, servers: int) -> Table:
+def _build_comparison(
+    records: Sequence[JobRecord],
+    comparison: RunComparison,
+    servers: int,
+    recent: RunComparison | None,
+) -> Table:
     """Return the mean flow time as measured, and as simulated under each policy."""
     table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
-    title = get_title(comparison.policy)
-    table.add_row(
-        "mean flow time",
-        format_duration(comparison.mean_flow_time),
-        "measured",
-        literal(f"{title} on {format_count(servers, 'server')}"),
-    )
-    for each in comparison.simulated:
+    title = f"{get_title(comparison.policy)} on {format_count(servers, 'server')}"
+    done = sum(record.state == "done" for record in records)
+    mean = "" if done == 0 else format_duration(comparison.mean_flow_time)
+    table.add_row("mean flow time", mean, "measured", literal(title))
+    if done < len(records):
+        table.add_row("", "", "", _describe_done(done))
+    if recent is not None:
+        jobs = len(recent.simulated[0].flow_times)
+        latest = literal(_describe_latest(jobs))
+        table.add_row("", format_duration(recent.mean_flow_time), "measured", latest)
+    for each in (recent or comparison).simulated:
         mean = format_duration_with_margin(each.mean_flow_time, each.margin)
         table.add_row("", mean, "simulated", literal(get_title(each.policy)))
     return table
+
+
+def _describe_done(jobs: int) -> str:
+    """Return of which jobs a mean is."""
+    return f"of the {format_count(jobs, 'job')} that {'is' if jobs == 1 else 'are'} done"
+
+
+def _describe_latest(jobs: int) -> str:
+    return f"the latest {format_count(jobs, 'comparable job')}"
 
 
 def print_service_report(
@@ -168,10 +204,11 @@ def print_service_report(
         console.print("no job is done yet")
         return
     grid = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
-    grid.add_row("mean flow time", format_duration(mean), "measured", f"all {schedule['ended']}")
+    whose = _describe_done(schedule["ended"])
+    grid.add_row("mean flow time", format_duration(mean), "measured", whose)
     if comparison is not None and comparison["simulated"]:
         measured = format_duration(comparison["measured"])
-        grid.add_row("", measured, "measured", f"the latest {comparison['jobs']}")
+        grid.add_row("", measured, "measured", _describe_latest(comparison["jobs"]))
         for each in comparison["simulated"]:
             value = format_duration_with_margin(each["mean_flow_time"], each["margin"])
             grid.add_row("", value, "simulated", literal(get_title(each["policy"])))
@@ -179,6 +216,6 @@ def print_service_report(
         value = format_duration(bound["mean_flow_time"])
         grid.add_row("", value, "lower bound", f"{bound['ratio']:.2f} times this was needed")
     print_table(console, grid)
-    for part in (comparison, bound):
+    for part, what in ((comparison, "comparison with other policies"), (bound, "lower bound")):
         if part is not None and part["reason"]:
-            console.print(literal(part["reason"]), soft_wrap=True)
+            console.print(literal(f"no {what}: {part['reason']}"), soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -193,7 +194,12 @@ def serve(
         print(write_unit(_get_command(state), str(Path.cwd()), drain_timeout), end="")
         return
     service = WebService(options)
-    service.run(lambda: _print_addresses(service))
+    service.run(lambda: _print_addresses(service), _print_line)
+
+
+def _print_line(line: str) -> None:
+    with suppress(OSError):  # nobody reads the output any more: stop all the same
+        print(line, flush=True)
 
 
 def _print_addresses(service: WebService) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt._version import __version__
-from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView
+from hesrpt.cli.run_view import AddedJobs, EndedJob, FailedHook, RunView
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
 from hesrpt.runtime.requests import RequestResult
@@ -47,7 +47,8 @@ class ServiceRun:
             "resources": servers["resources"],
             "jobs": [dict(vars(job)) for job in jobs],
         }
-        return RunView(overview=overview, content=content)
+        hooks = [FailedHook(**each) for each in servers.get("failed_hooks", ())]
+        return RunView(overview=overview, content=content, failed_hooks=hooks)
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs."""
@@ -61,6 +62,9 @@ class ServiceRun:
         self, kind: RequestKind, names: Sequence[str], weight: float | None, group: str | None
     ) -> list[RequestResult]:
         """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
+        if group is not None and group not in (groups := self.list_groups()):
+            listed = ", ".join(groups) or "none"
+            raise InputError(f"there is no group {group!r} in {self.place}; groups are: {listed}")
         if group is not None and kind in ("pause", "resume", "weight"):
             is_paused = None if kind == "weight" else kind == "pause"
             text = self.client.change_group(group, paused=is_paused, weight=weight)
@@ -98,8 +102,12 @@ class ServiceRun:
         return AddedJobs([job.name for job in self.client.submit(path)])
 
     def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
-        """Wait for jobs, or for all; yield them when all have ended. Raises a TimeoutError."""
-        for job in self.client.wait(*names, timeout=timeout):
+        """Wait for jobs, or for all that have not ended; yield them when they have.
+
+        Raises a TimeoutError.
+        """
+        wanted = names or [job.name for job in self.client.jobs() if not job.has_ended]
+        for job in self.client.wait(*wanted, timeout=timeout) if wanted else ():
             yield EndedJob(job.name, job.state, job.error)
 
 

@@ -33,9 +33,15 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show the jobs until you press Ctrl-C.")
     ] = False,
+    all_jobs: Annotated[
+        bool, typer.Option("--all", help="Show all jobs that have ended, not only the latest 20.")
+    ] = False,
     learned: Annotated[
         bool,
-        typer.Option("--learned", help="Show what was learned about each kind of job instead."),
+        typer.Option(
+            "--learned",
+            help="Show what was learned about each kind of job instead; not with a URL.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +61,7 @@ def status(
         _watch(target, names)
         return
     if isinstance(target, DirectoryRun) and not as_json and not names:
-        print_status(target.read_status(), target.directory)
+        print_status(target.read_status(), target.directory, shows_all=all_jobs)
         return
     view = target.read()
     overview = _select(view.overview, names)
@@ -64,17 +70,21 @@ def status(
         jobs_shown = [job for job in view.content["jobs"] if job["name"] in shown]
         print(json.dumps(view.content | {"jobs": jobs_shown}, indent=2))
     else:
-        print_run(overview)
+        shown = {job.name for job in overview.jobs}
+        hooks = [hook for hook in view.failed_hooks if hook.job in shown]
+        print_run(overview, hooks, shows_all=all_jobs or bool(names))
 
 
 def _select(run: RunOverview, names: Collection[str]) -> RunOverview:
     """Return a run with the jobs of these names only; all without names."""
     if not names:
         return run
+    from hesrpt.runtime.job_names import describe_names
+
     known = [job.name for job in run.jobs]
     for name in names:
         if name not in known:
-            raise InputError(f"there is no job {name!r}; jobs are: {', '.join(known) or 'none'}")
+            raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
     return replace(run, jobs=[job for job in run.jobs if job.name in names])
 
 

@@ -37,7 +37,8 @@ def weight(
     """
     *arguments, value = jobs or [""]
     if not is_number(value):
-        raise InputError(f"WEIGHT must be a number greater than 0, got {value!r}")
+        got = f", got {value!r}" if value else ""
+        raise InputError(f"WEIGHT is missing: the last word must be a number greater than 0{got}")
     number = check_positive("WEIGHT", float(value))
     change_jobs(
         run, "weight", arguments, all_jobs=all_jobs, group=group, as_json=as_json, weight=number

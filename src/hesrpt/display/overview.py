@@ -112,14 +112,17 @@ class RunOverview:
 
     @property
     def mean_flow_time(self) -> float | None:
-        """The mean flow time, predicted for jobs that have not ended; None if it is unknown."""
-        total = 0.0
-        for job in self.jobs:
+        """The mean flow time of jobs that are done or will be; None if it is unknown.
+
+        It is predicted for jobs that have not ended. Others have failed or were cancelled.
+        """
+        total, jobs = 0.0, [job for job in self.jobs if job.state not in ("failed", "cancelled")]
+        for job in jobs:
             left = 0.0 if job.has_ended else job.eta
             if left is None or job.flow_time is None:
                 return None
             total += job.flow_time + left
-        return total / len(self.jobs) if self.jobs else None
+        return total / len(jobs) if jobs else None
 
     def describe(self) -> str:
         """Return what the run has and does in one line, such as ``4 servers, policy equi``."""

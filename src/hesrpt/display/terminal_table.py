@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hesrpt.display.console import literal
 from hesrpt.display.overview import JobOverview, RunOverview
-from hesrpt.units import format_duration
+from hesrpt.units import format_count, format_duration
 
 _STYLES = {
     "running": "blue",
@@ -65,7 +65,10 @@ def _build_summary(run: RunOverview) -> Text:
     summary, mean = run.describe(), run.mean_flow_time
     if mean is not None:
         predicted = "" if all(job.has_ended for job in run.jobs) else "predicted "
-        summary += f"; {predicted}mean flow time: {format_duration(mean)}"
+        done = sum(job.state == "done" for job in run.jobs)
+        has_others = not predicted and done < len(run.jobs)
+        whose = f" of the {format_count(done, 'job')} that are done" if has_others else ""
+        summary += f"; {predicted}mean flow time: {format_duration(mean)}{whose}"
     return literal(summary, _SUMMARY_STYLE)
 
 

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.job_order import describe_cycle, find_cycle
 from hesrpt.runtime.identity.earlier_items import EarlierItems
+from hesrpt.runtime.job_names import choose_free_name
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord
@@ -65,6 +66,8 @@ class JobRegistry:
                 key = name, is_command, record.fingerprint
                 self._by_function.setdefault(key, deque()).append(record)
         self._earlier = {record.name: (record.ended, record.error) for record in records}
+        # The newest job that was asked for under each name: its number and its name.
+        self._newest = {record.given_name: (record.number, record.name) for record in records}
         self._names = {record.name for record in records}  # which are in the journal
         self._new_names: set[str] = set()  # of jobs that are being registered
         self._counts: dict[str, int] = {}  # of several jobs with the same name
@@ -80,8 +83,9 @@ class JobRegistry:
         names = {job.name for job in jobs}
         problems = {}
         for job in jobs:
-            for name in job.spec.after:
-                if name in names or name in self._jobs:
+            for asked in job.spec.after:
+                name = self._find_newest(asked, job)
+                if asked in names or name in self._jobs:
                     continue
                 ended, _ = self._earlier.get(name, (None, None))
                 if name not in self._earlier:
@@ -97,6 +101,7 @@ class JobRegistry:
         """Give jobs unique names and numbers; resume those that are in the journal.
 
         Jobs that are registered together may wait for each other, by the names that were asked for.
+        Otherwise, such a name means the newest job that was asked for under it.
         If an error is raised, nothing has changed.
         """
         with self._lock:
@@ -112,10 +117,17 @@ class JobRegistry:
             if is_free:
                 self._names.discard(name)
                 self._earlier.pop(name, None)
+                for asked in [each for each, kept in self._newest.items() if kept[0] == number]:
+                    del self._newest[asked]
             return is_free
 
     def _register(self, jobs: Sequence[LiveJob]) -> None:
         together = {job.name: job for job in jobs}
+        predecessors = {
+            job: [name if name in together else self._find_newest(name, job) for name in after]
+            for job in jobs
+            if (after := job.spec.after)
+        }
         found: dict[LiveJob, JobRecord] = {}
         taken: set[int] = set()
         for job in jobs:
@@ -135,14 +147,30 @@ class JobRegistry:
         if self._journal is not None:
             self._names |= self._new_names
         self._new_names.clear()
+        for job, names in predecessors.items():
+            self._note_predecessors(job, names, together)
         for job in jobs:
-            if job.spec.after:
-                self._find_predecessors(job, together)
+            asked = job.spec.given_name or job.name
+            self._newest[asked] = max(self._newest.get(asked, (0, "")), (job.number, job.name))
 
-    def _find_predecessors(self, job: LiveJob, together: Mapping[str, LiveJob]) -> None:
+    def _find_newest(self, name: str, job: LiveJob) -> str:
+        """Return the name of the newest job that was asked for under a name.
+
+        A job that is in the journal waits for the same jobs as before. A script that continues a
+        run may have added only an older one again so far.
+        """
+        if job.number:
+            return name
+        _, newest = self._newest.get(name, (0, name))
+        is_older_meant = not job.spec.is_submitted and newest not in self._jobs
+        return name if is_older_meant and name in self._jobs else newest
+
+    def _note_predecessors(
+        self, job: LiveJob, names: Sequence[str], together: Mapping[str, LiveJob]
+    ) -> None:
         """Note the names of the jobs that a job waits for, and how those have ended that have."""
         after = []
-        for name in job.spec.after:
+        for name in names:
             other = together.get(name) or self._jobs.get(name)
             after.append(name if other is None else other.name)
             ended, error = self._earlier.get(name, (None, None))
@@ -184,13 +212,13 @@ class JobRegistry:
         del self._records[record.number]
 
     def _add(self, job: LiveJob) -> None:
-        name, count = job.name, self._counts.get(job.name, 1)
-        while name in self._names or name in self._jobs or name in self._new_names:
-            count += 1
-            name = f"{job.name} ({count})"
+        name, count = choose_free_name(job.name, self._is_taken, self._counts.get(job.name, 1))
         if name != job.name:
             self._counts[job.name] = count
             job.spec = replace(job.spec, name=name, given_name=job.name)
         self._new_names.add(name)
         self._last_number += 1
         job.number = self._last_number
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self._names or name in self._jobs or name in self._new_names

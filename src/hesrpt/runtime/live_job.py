@@ -18,7 +18,7 @@ from hesrpt.runtime.items.source import Source
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
 from hesrpt.runtime.reports.run_history import ItemTiming
-from hesrpt.runtime.storage.journal_entries import CANCELLED_ON_REQUEST, Answer, JobRecord
+from hesrpt.runtime.storage.journal_entries import Answer, JobRecord
 from hesrpt.speedups import PowerLaw
 
 
@@ -143,7 +143,7 @@ class LiveJob:
             and self.done == self.spec.items == record.items
         ):
             self.ended, self.items = record.ended, record.items  # nothing remains to be done
-        if record.error == CANCELLED_ON_REQUEST or (self.stays_ended and record.error is not None):
+        if record.was_cancelled_on_request or (self.stays_ended and record.error is not None):
             self.ended, self.error, self.items = record.ended, record.error, record.items
         if record.has_ended and not self.has_ended:
             self.spec = replace(self.spec, was_reopened=True)

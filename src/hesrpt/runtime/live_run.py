@@ -391,7 +391,7 @@ class LiveRun:
             self._open_source(job)
         ends = job.earlier_ends.items()
         return [
-            *(JobEnded(self.now, name, error is None) for name, error in ends),
+            *(JobEnded(self.now, name, get_job_state(0.0, error)) for name, error in ends),
             JobArrived(self.now, job.spec, tuple(job.matches.done)),
         ]
 

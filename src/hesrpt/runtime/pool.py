@@ -48,7 +48,7 @@ from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, comp
 from hesrpt.runtime.reports.live_history import describe_history
 from hesrpt.runtime.reports.live_overview import describe_run, write_run
 from hesrpt.runtime.reports.run_schedule import build_schedule
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import Answer, JobRecord
 from hesrpt.runtime.waiting import (
     shut_down_and_wait,
     wait_except_for_executors,
@@ -341,11 +341,14 @@ class Pool:
                 if job.spec.resize == "affinity" and not engine.can_resize:
                     job.spec = replace(job.spec, resize="never")
             problems = self._registry.find_missing(jobs)
-            for check in (_check_width, _check_resources):
-                problems |= {job: error for job in jobs if (error := check(job.spec, engine))}
+            problems |= {
+                job: error for job in jobs if (error := explain_impossible(job.spec, engine))
+            }
             for job, error in problems.items():
                 if not job.spec.is_submitted:
                     raise InputError(f"job {job.name!r}: {error}")
+                if job.answer is not None:
+                    job.answer = Answer(job.answer.request, True, error)
             self._registry.register(jobs)
             jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
             handles = [self._handles.add(job) for job in jobs]
@@ -555,6 +558,11 @@ class Pool:
         if self._is_closed:
             raise PoolClosedError("the pool is closed")
         self._driver.raise_failure()
+
+
+def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
+    """Return why a job can never start on an engine, or None."""
+    return _check_width(spec, engine) or _check_resources(spec, engine)
 
 
 def _check_width(spec: JobSpec, engine: Engine) -> str | None:

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.groups import read_groups
+from hesrpt.runtime.job_names import describe_names, name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import describe_end
 from hesrpt.runtime.storage.journal import Journal
@@ -43,19 +45,62 @@ class RequestResult:
     request: int | None = None  # its number; None if there was nothing to ask for
 
 
+class ImpossibleJobError(InputError):
+    """A job that was submitted can never start."""
+
+    exit_code = 1
+
+
+class Submission(NamedTuple):
+    """Jobs that were submitted to a run."""
+
+    specs: Sequence[JobSpec]
+    numbers: Sequence[int]  # of the requests to add them
+    starts_now: bool  # False: when the run is resumed
+
+
 def submit_jobs(
     directory: Path, specs: Sequence[JobSpec], group_weights: Mapping[str, float] | None = None
-) -> bool:
-    """Submit jobs to the run in a state directory; return whether they will start now.
-
-    Otherwise, they start when the run is resumed.
-    """
+) -> Submission:
+    """Submit jobs to the run in a state directory."""
     weights = (group_weights or {}).items()
     requests = [Request(kind="weight", group=name, weight=weight) for name, weight in weights]
     requests += [Request(kind="submit", spec=spec) for spec in specs]
     with closing(Journal.read(directory)) as journal:
-        _, is_open = journal.requests.add(requests)
-        return is_open and journal.is_running
+        numbers, is_open = journal.requests.add(requests)
+        return Submission(specs, numbers[len(weights) :], is_open and journal.is_running)
+
+
+def find_names(
+    directory: Path, submission: Submission, timeout: float = _ANSWER_SECONDS
+) -> list[str]:
+    """Return the names of jobs that were submitted: other jobs may have those asked for.
+
+    Wait for at most ``timeout`` seconds until a scheduler that is running has named them. If none
+    is running, the next one will name them so. Raises an ImpossibleJobError if one cannot start.
+    """
+    wanted = set(submission.numbers)
+    deadline = time.monotonic() + timeout
+    with closing(Journal.read(directory)) as journal:
+        while True:
+            requests = journal.requests.read()
+            is_waiting = any(request.number in wanted for request in requests)
+            is_late = time.monotonic() > deadline or not journal.is_running
+            if not submission.starts_now or not is_waiting or is_late:
+                break
+            time.sleep(_POLL_SECONDS)
+        records = journal.read_records()
+        answers = journal.requests.read_answers(wanted)
+    names: dict[int | None, str] = {record.spec.submission: record.name for record in records}
+    for request in name_submitted(requests, records):
+        if request.spec is not None:
+            names.setdefault(request.number, request.spec.name)
+    given = zip(submission.numbers, submission.specs, strict=True)
+    found = [names.get(number, spec.name) for number, spec in given]
+    for number, name in zip(submission.numbers, found, strict=True):
+        if number in answers and answers[number].is_refused:
+            raise ImpossibleJobError(f"job {name!r}: {answers[number].text}")
+    return found
 
 
 def request_change(
@@ -124,9 +169,11 @@ class _Target:
 def _find_targets(
     journal: Journal, kind: RequestKind, names: Sequence[str], group: str | None
 ) -> list[_Target]:
-    # A submission becomes a job between the two reads at worst, and is then found as both.
-    submitted = [each for each in journal.requests.read() if each.spec is not None]
+    # In this order: a submission may become a job between the two reads.
+    requests = journal.requests.read()
     records = journal.read_records()
+    named = name_submitted(requests, records)
+    submitted = [each for each in named if each.spec is not None]
     specs = [record.spec for record in records]
     specs += [request.spec for request in submitted if request.spec is not None]
     if group is not None:
@@ -157,10 +204,8 @@ def _find_targets(
         return found
     unknown = [name for name in names if name not in targets]
     if unknown:
-        known = ", ".join(targets) or "none"
-        raise InputError(
-            f"there is no job {unknown[0]!r} in {journal.directory}; jobs are: {known}"
-        )
+        known = describe_names(targets, unknown[0])
+        raise InputError(f"there is no job {unknown[0]!r} in {journal.directory}; {known}")
     return [targets[name] for name in dict.fromkeys(names)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -64,6 +65,9 @@ def obey(job: LiveJob, request: Request, state: JobState, engine: Engine) -> str
             job.set_paused(True)
             return _describe_pause(job)
         case "resume":
+            if not job.spec.is_paused and job.group.is_paused:
+                group = shlex.quote(job.spec.group)
+                raise InputError(f"is paused with its group; use hesrpt resume --group {group}")
             if not job.spec.is_paused:
                 return "was not paused"
             job.set_paused(False)

@@ -41,7 +41,7 @@ def _list_reasons(core: Core) -> list[str]:
     if core.jobs and core.servers == 0:
         return ["jobs are waiting, because the cluster has no free servers"]
     if core.jobs and all(job.is_paused and not job.observed for job in core.jobs.values()):
-        return ["all remaining jobs are paused; the run waits until one is resumed or cancelled"]
+        return ["all jobs that have not ended are paused; none goes on until it is resumed"]
     return [
         f"job {job.name!r} is waiting, because it needs at least "
         f"{format_count(job.min_servers, 'server')} on one node, and there are at "

@@ -12,10 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from hesrpt.errors import InputError, StateError
+from hesrpt.runtime.reports.inspection import UnknownItemError
 from hesrpt.service.job_queue import RefusedError, StoppingError, UnknownJobError
 
 _STATUSES: dict[type[Exception], int] = {
     UnknownJobError: 404,
+    UnknownItemError: 404,
     RefusedError: 409,
     StoppingError: 503,
     StateError: 503,

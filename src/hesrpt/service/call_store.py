@@ -18,6 +18,7 @@ from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
+from hesrpt.runtime.job_names import choose_free_name
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.python_jobs import create_map_job, create_python_spec, order_job
@@ -74,22 +75,18 @@ class CallStore:
                 name = PackedCalls.unpack(path.read_bytes()).options["name"]
                 return self._queue.find_job(name)
             self._remove_done()
-            name = self._choose_name(str(calls.options.get("name") or "job"))
+            asked = str(calls.options.get("name") or "job")
+            # The next start must find this job and no other.
+            name, _ = choose_free_name(asked, self._queue.__contains__)
             named = PackedCalls(
                 calls.options | {"name": name}, calls.function, calls.items, calls.labels
             )
             job = create_live_job(self._queue.pool, named)  # raises an error if it is invalid
+            if name != asked:
+                job.spec = replace(job.spec, given_name=asked)
             self._write(path, named)
             self._add_job(job, path)
         return job
-
-    def _choose_name(self, name: str) -> str:
-        """Return a name that no job has: the next start must find this job and no other."""
-        taken, count = name, 1
-        while taken in self._queue:
-            count += 1
-            taken = f"{name} ({count})"
-        return taken
 
     def _write(self, path: Path, calls: PackedCalls) -> None:
         create_private_directory(self._directory)
@@ -125,7 +122,9 @@ class CallStore:
             job = create_live_job(self._queue.pool, calls)
             # If it can no longer run, it is cancelled: nobody is there to be told.
             job.spec = replace(job.spec, submission=_SUBMISSION)
-            job.number = 0 if record is None else record.number
+            if record is not None:
+                job.number = record.number
+                job.spec = replace(job.spec, after=record.spec.after)
             self._paths[job.name] = path
             jobs.append(job)
         for handle in self._queue.continue_jobs(jobs):

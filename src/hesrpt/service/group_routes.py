@@ -82,6 +82,7 @@ def _summarise(name: str, group: Group, jobs: Sequence[LiveJob | JobRecord]) -> 
 
 
 def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
+    _find(queue, name)
     words = []
     if "weight" in content:
         weight = content["weight"]

@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 URL_VARIABLE, TOKEN_VARIABLE = "HESRPT_URL", "HESRPT_TOKEN"
 
 
+# The statuses of requests that make sense, but are refused: to a reader, now, or too often.
+_REFUSED = (403, 409, 429, 503)
+
+
 class ServiceError(InputError):
     """The service has refused a request; the message says why."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status  # of HTTP
+        if status in _REFUSED:
+            self.exit_code = 1
 
 
 class UnreachableError(ServiceError):
@@ -130,7 +136,8 @@ class Connection:
         try:
             yield
         except httpx.TransportError as error:
-            raise UnreachableError(f"cannot reach {self.url}: {error}") from None
+            hint = _suggest_cure(self.url, error)
+            raise UnreachableError(f"cannot reach {self.url}: {error}{hint}") from None
         except httpx.InvalidURL as error:
             raise InputError(f"url must be an address, got {self.url!r}: {error}") from None
 
@@ -141,7 +148,26 @@ class Connection:
             detail = str(answer.json()["detail"])
         except (ValueError, KeyError, TypeError):
             detail = f"the answer was {answer.status_code} {answer.reason_phrase}"
+            is_foreign = True
+        else:
+            is_foreign = detail == answer.reason_phrase  # of a path that the API does not have
+        if is_foreign and answer.status_code == 404:
+            detail = "there is no hesrpt service at this address"
         raise ServiceError(f"{self.url}: {detail}", answer.status_code)
+
+
+def _suggest_cure(url: str, error: httpx.TransportError) -> str:
+    """Return what to try if TLS may be the reason that a service cannot be reached."""
+    import httpx
+
+    text = str(error).upper()
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "; set SSL_CERT_FILE to a file with the certificate of the service or its authority"
+    if url.startswith("https:") and ("WRONG_VERSION_NUMBER" in text or "RECORD_LAYER" in text):
+        return f"; it may not use TLS: try http{url.removeprefix('https')}"
+    if url.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        return f"; it may use TLS: try https{url.removeprefix('http')}"
+    return ""
 
 
 def split_url(url: str) -> tuple[str, str | None]:

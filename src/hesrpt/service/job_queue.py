@@ -19,9 +19,11 @@ from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.handles.job_handle import Job
+from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.pool import explain_impossible
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, JobRecord, Request, RequestKind
 
@@ -110,7 +112,8 @@ class JobQueue:
         for spec in self.list_submitted():
             if spec.name == name:
                 return spec
-        raise UnknownJobError(f"there is no job {name!r}")
+        known = [job.spec.name for job in self.list_jobs()]
+        raise UnknownJobError(f"there is no job {name!r}; {describe_names(known, name)}")
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a job of this name."""
@@ -124,6 +127,9 @@ class JobQueue:
         """Add jobs, unless that was done with the same key before; they are durable then."""
         if self.is_stopping:
             raise StoppingError("the service is stopping, and takes no more jobs")
+        for spec in specs:
+            if problem := explain_impossible(spec, self.driver.engine):
+                raise RefusedError(f"job {spec.name!r}: {problem}")
         requests = [Request(kind="submit", spec=spec) for spec in specs]
         if key:
             numbers = self._add_once(requests, key, digest)
@@ -199,6 +205,14 @@ class JobQueue:
                     yield job.name
 
     # --- the end --------------------------------------------------------------------------------
+
+    def count_running_items(self) -> int:
+        """Return how many items run now."""
+        with self.driver.condition:
+            batches = [
+                each for job in self.driver.core.jobs.values() for each in job.in_flight.values()
+            ]
+        return sum(batch.servers > 0 for batch in batches)
 
     def drain(self, timeout: float) -> bool:
         """Take no more jobs, and let running items end; return whether all have ended."""

@@ -26,6 +26,11 @@ def describe_servers(queue: JobQueue) -> dict[str, Any]:
         "version": __version__,
         "time": driver.now,
         "stopping": queue.is_stopping,
+        "failed_hooks": [  # without their targets, which may contain secrets
+            {"job": call.facts["job"], "attempts": call.attempts, "error": call.error}
+            for call in queue.journal.hooks.read()
+            if call.error is not None
+        ],
     }
 
 

@@ -22,6 +22,7 @@ from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.job_queue import JobQueue
+from hesrpt.units import format_count
 
 _LOG = logging.getLogger("hesrpt")
 
@@ -48,6 +49,8 @@ class ServiceOptions:
     drain_timeout: float = 60.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"--port must be from 0 to 65535, got {self.port}")
         if (self.certfile is None) != (self.keyfile is None):
             raise InputError("--certfile and --keyfile need each other")
         for file in (self.certfile, self.keyfile):
@@ -95,6 +98,7 @@ class WebService:
             self.queue.close()
             raise
         self._has_signal = False
+        self._notify: Callable[[str], None] = lambda line: None
 
     def _create_server(self) -> _Server:
         options = self.options
@@ -147,8 +151,13 @@ class WebService:
         place = f"[{host}]" if ":" in host else host
         return f"{scheme}://{place}:{self.port}/" + ("" if token is None else f"?token={token}")
 
-    def run(self, on_start: Callable[[], None] = lambda: None) -> None:
-        """Serve until a signal or a failed scheduler ends it."""
+    def run(
+        self,
+        on_start: Callable[[], None] = lambda: None,
+        notify: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Serve until a signal or a failed scheduler ends it; ``notify`` is told about signals."""
+        self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
         try:
@@ -160,6 +169,7 @@ class WebService:
             self._comparisons.close()
             self.queue.close()
         self.queue.driver.raise_failure()
+        notify("stopped; the next start goes on")
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""
@@ -180,6 +190,9 @@ class WebService:
             threading.Thread(target=self._drain, daemon=True).start()
 
     def _drain(self) -> None:
+        items = format_count(self.queue.count_running_items(), "item")
+        wait = f"waits up to {self.options.drain_timeout:g} s for {items}"
+        self._notify(f"stopping: {wait}; a second signal stops at once")
         if not self.queue.drain(self.options.drain_timeout):
             _LOG.warning("hesrpt: items are still running; they run again at the next start")
         self._stop_serving()

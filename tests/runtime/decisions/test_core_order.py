@@ -27,7 +27,8 @@ from hesrpt.runtime.decisions.events import (
 )
 from hesrpt.runtime.decisions.job_order import find_cycle
 
-CAUSE = "cancelled: job {!r}, for which it waited, has failed or was cancelled"
+FAILED = "cancelled: job {!r}, for which it waited, has failed"
+CANCELLED = "cancelled: job {!r}, for which it waited, was cancelled"
 
 
 def test_job_starts_when_the_last_of_its_predecessors_has_ended() -> None:
@@ -53,10 +54,14 @@ def test_predecessors_that_have_ended_before_count() -> None:
     core = Core(1)
     core.handle(JobArrived(0, bag("a", 1, 1)))
     core.handle(ItemFinished(1, "a", 0, 1.0))
-    ready = core.handle(JobEnded(2, "old", True), JobArrived(2, bag("b", 1, 1, after=("a", "old"))))
+    ready = core.handle(
+        JobEnded(2, "old", "done"), JobArrived(2, bag("b", 1, 1, after=("a", "old")))
+    )
     assert ready == [Admit("b"), *starts("b", 0)]
-    cancelled = core.handle(JobEnded(3, "bad", False), JobArrived(3, bag("c", 1, after=("bad",))))
-    assert cancelled == [Finish("c", CAUSE.format("bad"))]
+    cancelled = core.handle(
+        JobEnded(3, "bad", "failed"), JobArrived(3, bag("c", 1, after=("bad",)))
+    )
+    assert cancelled == [Finish("c", FAILED.format("bad"))]
 
 
 def test_failed_predecessor_cancels_or_releases() -> None:
@@ -70,8 +75,8 @@ def test_failed_predecessor_cancels_or_releases() -> None:
     assert core.handle(ItemFailed(1, "a", 0, "no")) == [
         Drop("a", 0, "no"),
         Finish("a", "no"),
-        Finish("strict", CAUSE.format("a")),
-        Finish("behind", CAUSE.format("strict")),
+        Finish("strict", FAILED.format("a")),
+        Finish("behind", CANCELLED.format("strict")),
         Admit("lax"),
         *starts("lax", 0),
     ]
@@ -88,9 +93,9 @@ def test_retrying_a_predecessor_brings_back_what_was_cancelled_because_of_it() -
     assert core.can_retry("b")
     assert core.handle(ItemsRetried(2, "b")) == [  # its predecessor has not been retried
         Reopen("b"),
-        Finish("b", CAUSE.format("a")),
+        Finish("b", FAILED.format("a")),
         Reopen("c"),
-        Finish("c", CAUSE.format("b")),
+        Finish("c", CANCELLED.format("b")),
     ]
     again = core.handle(ItemsRetried(3, "a"))
     assert again == [Reopen("a"), Reopen("b"), Reopen("c"), *starts("a", 0)]
@@ -108,7 +113,7 @@ def test_job_that_waits_can_be_cancelled_and_retried() -> None:
     )
     assert core.handle(JobCancelled(1, "b")) == [
         Finish("b", "cancelled"),
-        Finish("c", CAUSE.format("b")),
+        Finish("c", CANCELLED.format("b")),
     ]
     assert core.handle(ItemsRetried(2, "a")) == []  # it has no failed items
     assert core.handle(ItemsRetried(2, "b")) == [Reopen("b"), Reopen("c")]

@@ -28,8 +28,8 @@ def test_logs_are_read_and_unknown_items_refused(tmp_path: Path) -> None:
         pool.map(print_odd, [], name="empty")
     (log,) = list_logs(tmp_path / "s", "count")
     assert (log.item, log.title, log.path.read_text()) == (1, "item 1", "odd 1\n")
+    assert list_logs(tmp_path / "s", "count", 2) == []
     for job, item, message in (
-        ("count", 2, "item 2 of job 'count' has printed nothing"),
         ("count", 99, "there is no item 99 in job 'count'; items are 0 to 2"),
         ("count", -1, "there is no item -1 in job 'count'; items are 0 to 2"),
         ("empty", 0, "there is no item 0 in job 'empty'; it has no items"),

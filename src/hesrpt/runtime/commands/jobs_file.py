@@ -139,11 +139,11 @@ def _check_order(
     for job in jobs:
         for name in job.after:
             if name not in by_name and name not in known:
-                names = ", ".join(by_name)
+                others = [other for other in by_name if other != job.name]
+                listed = f"; jobs beside it are: {', '.join(others)}" if others else ""
                 raise by_name[job.name].create_error(
                     "after",
-                    f"job {job.name!r} waits for {name!r}, but there is no such job; jobs in this "
-                    f"file are: {names}",
+                    f"job {job.name!r}: there is no job {name!r} to wait for{listed}",
                 )
     if cycle := find_cycle({job.name: job.after for job in jobs}):
         raise by_name[cycle[0]].create_error("after", describe_cycle(cycle))
@@ -243,6 +243,12 @@ class _AllNames:
 
     def __contains__(self, name: object) -> bool:
         return True
+
+
+def list_run_settings(path: str | Path) -> list[str]:
+    """Return the keys of a jobs file that are about the whole run, rather than about a job."""
+    content = parse_toml(read_text(Path(path), max_length=_MAX_LENGTH), str(path))
+    return [key for key in ("servers", "policy", "resources") if key in content]
 
 
 def read_portable_jobs(path: str | Path) -> list[dict[str, Any]]:

@@ -64,6 +64,7 @@ from hesrpt.runtime.decisions.retries import (
     try_again,
 )
 from hesrpt.runtime.decisions.waiting_line import WaitingLine
+from hesrpt.runtime.job_state import get_job_state
 
 
 class Core:
@@ -190,7 +191,7 @@ class Core:
                 return arrival is not None
             case JobEnded():
                 if not self.has_job(event.name):
-                    self.predecessors.learn(event.name, is_well=event.is_well)
+                    self.predecessors.learn(event.name, event.outcome)
                 return False
             case CapacityChanged():
                 self.servers = event.servers
@@ -396,7 +397,7 @@ class Core:
         commands += [Stop(job.name, item) for item in job.in_flight]
         error_at_end = error or describe_failed_items(job)
         commands += finish(job.spec, error_at_end)
-        self.predecessors.end(job.name, is_well=error_at_end is None)
+        self.predecessors.end(job.name, get_job_state(0.0, error_at_end))
         del self.jobs[job.name]
         self._line.remove(job)
         self._dispatcher.forget(job)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from hesrpt.runtime.commands.hooks import Hook
 from hesrpt.runtime.decisions.groups import Group
 from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.runtime.job_state import JobState
 
 # --- events -----------------------------------------------------------------------------------
 
@@ -28,7 +29,7 @@ class JobEnded:
 
     time: float
     name: str
-    is_well: bool
+    outcome: JobState
 
 
 @dataclass(frozen=True)

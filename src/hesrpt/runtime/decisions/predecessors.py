@@ -22,6 +22,7 @@ from hesrpt.runtime.decisions.events import (
     WeightChanged,
     finish,
 )
+from hesrpt.runtime.job_state import JobState
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Predecessors:
         self.waiting: dict[str, WaitingJob] = {}
         self._cancelled: dict[str, WaitingJob] = {}  # while they waited; they can go on
         self._successors: dict[str, dict[str, None]] = {}  # of jobs that have not ended
-        self._outcomes: dict[str, bool] = {}  # whether jobs that have ended did so well
+        self._outcomes: dict[str, JobState] = {}  # of jobs that have ended
         self._ended: deque[str] = deque()  # whose successors have not been told yet
 
     def was_cancelled(self, job: str) -> bool:
@@ -61,7 +62,7 @@ class Predecessors:
     def add(self, arrival: JobArrived, commands: list[Command]) -> JobArrived | None:
         """Let a job wait for those that have not ended; return it if it need not."""
         spec = arrival.spec
-        failed = [name for name in spec.after if not self._outcomes.get(name, True)]
+        failed = [name for name in spec.after if self._outcomes.get(name, "done") != "done"]
         waiting = WaitingJob(arrival, {name for name in spec.after if name not in self._outcomes})
         if failed and spec.after_failure == "cancel":
             self._cancel(waiting, failed[0], commands)
@@ -86,32 +87,32 @@ class Predecessors:
             case JobCancelled():
                 self._remove(spec.name)
                 commands += finish(spec, event.error)
-                self.end(spec.name, is_well=False)
+                self.end(spec.name, "cancelled")
                 if spec.command is not None:  # a function and its items are let go
                     self._cancelled[spec.name] = waiting
         waiting.arrival = replace(waiting.arrival, spec=spec)
 
-    def end(self, job: str, *, is_well: bool) -> None:
+    def end(self, job: str, outcome: JobState) -> None:
         """Record how a job has ended; :meth:`release` tells those that wait for it."""
-        self._outcomes[job] = is_well
+        self._outcomes[job] = outcome
         if job in self._successors:
             self._ended.append(job)
 
-    def learn(self, job: str, *, is_well: bool) -> None:
+    def learn(self, job: str, outcome: JobState) -> None:
         """Record how a job has ended in an earlier run, unless that is known."""
         if job not in self._outcomes:
-            self.end(job, is_well=is_well)
+            self.end(job, outcome)
 
     def release(self, commands: list[Command]) -> Iterable[JobArrived]:
         """Yield the jobs that need not wait any more; cancel those that a failed job cancels."""
         while self._ended:
             ended = self._ended.popleft()
-            if (is_well := self._outcomes.get(ended)) is None:
+            if (outcome := self._outcomes.get(ended)) is None:
                 continue  # it goes on
             for name in self._successors.pop(ended, {}):
                 waiting = self.waiting[name]
                 waiting.unfinished.discard(ended)
-                if not is_well and waiting.arrival.spec.after_failure == "cancel":
+                if outcome != "done" and waiting.arrival.spec.after_failure == "cancel":
                     self._remove(name)
                     self._cancel(waiting, ended, commands)
                 elif not waiting.unfinished:
@@ -155,9 +156,10 @@ class Predecessors:
         name = waiting.arrival.spec.name
         waiting.is_cancelled_by_other = True
         self._cancelled[name] = waiting
-        error = f"cancelled: job {cause!r}, for which it waited, has failed or was cancelled"
+        what = "has failed" if self._outcomes[cause] == "failed" else "was cancelled"
+        error = f"cancelled: job {cause!r}, for which it waited, {what}"
         commands += finish(waiting.arrival.spec, error)
-        self.end(name, is_well=False)
+        self.end(name, "cancelled")
 
     def _remove(self, name: str) -> None:
         for other in self.waiting.pop(name).unfinished:

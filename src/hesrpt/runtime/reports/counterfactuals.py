@@ -8,6 +8,7 @@ raised and lowered by two standard errors, all together, and the policies replay
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,12 +58,13 @@ class RunComparison:
     """A run as measured, and simulations of it under its own and other policies."""
 
     policy: str
-    mean_flow_time: float  # measured
+    mean_flow_time: float  # of the jobs that are done, as measured; NaN if none is
     simulated: tuple[SimulatedPolicy, ...] = ()  # the run's own policy first
     reason: str | None = None  # why there are no simulations
 
     def __repr__(self) -> str:
-        measured = format_duration(self.mean_flow_time)
+        is_known = not math.isnan(self.mean_flow_time)
+        measured = format_duration(self.mean_flow_time) if is_known else "unknown"
         lines = [f"<RunComparison: mean flow time {measured} as measured under {self.policy}"]
         for each in self.simulated:
             mean = format_duration_with_margin(each.mean_flow_time, each.margin)
@@ -74,7 +76,10 @@ class RunComparison:
     def to_json_value(self) -> dict[str, Any]:
         """Return the comparison as values for JSON."""
         return {
-            "measured": {"policy": self.policy, "mean_flow_time": self.mean_flow_time},
+            "measured": {
+                "policy": self.policy,
+                "mean_flow_time": None if math.isnan(self.mean_flow_time) else self.mean_flow_time,
+            },
             "simulated": [
                 {
                     "policy": each.policy,
@@ -92,8 +97,8 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
     """Compare a run of not too many jobs with what other policies would have made of it."""
     records = history.records
     own = _get_name(history.policy)
-    measured = [record.flow_time or 0.0 for record in records]
-    mean = sum(measured) / len(measured)
+    measured = [record.flow_time or 0.0 for record in records if record.state == "done"]
+    mean = sum(measured) / len(measured) if measured else math.nan
     obstacle = history.obstacle or _find_obstacle(records, max_jobs)
     changed = [name for name, group in history.groups.items() if group.was_changed]
     if obstacle is None and changed:

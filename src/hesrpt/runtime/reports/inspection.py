@@ -17,9 +17,15 @@ from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.identity.earlier_items import get_log_name
+from hesrpt.runtime.job_names import name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
-from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming, RunHistory
+from hesrpt.runtime.reports.run_history import (
+    MAX_TIMED_ITEMS,
+    POLICY_CHANGED,
+    ItemTiming,
+    RunHistory,
+)
 from hesrpt.runtime.reports.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import JobRecord, Request
@@ -160,6 +166,10 @@ class RunReport:
     history: RunHistory  # of these jobs
 
 
+class UnknownItemError(InputError):
+    """A job has no item of this number."""
+
+
 class ItemLog(NamedTuple):
     """The output of an item."""
 
@@ -171,8 +181,10 @@ class ItemLog(NamedTuple):
 def read_job_names(directory: Path) -> set[str]:
     """Return the names of all jobs of a run, and of those that were submitted to it."""
     with closing(Journal.read(directory)) as journal:
-        submitted = [request.spec.name for request in journal.requests.read() if request.spec]
-        return {*submitted, *(record.name for record in journal.read_records())}
+        requests = journal.requests.read()
+        records = journal.read_records()
+    submitted = [each.spec.name for each in name_submitted(requests, records) if each.spec]
+    return {*submitted, *(record.name for record in records)}
 
 
 def read_policy(directory: Path) -> str:
@@ -185,8 +197,9 @@ def read_policy(directory: Path) -> str:
 def read_status(directory: Path) -> RunStatus:
     """Return the state of all jobs of a run."""
     with closing(Journal.read(directory)) as journal:
-        # A submission becomes a job between the two reads at worst, and is then shown as both.
+        # In this order: a submission may become a job between the two reads.
         requests = journal.requests.read()
+        records = _read_records(journal)
         progress = _get_value(journal, "progress", None)
         return RunStatus(
             is_running=journal.is_running,
@@ -195,8 +208,8 @@ def read_status(directory: Path) -> RunStatus:
             progress=NO_PROGRESS if progress is None else RunProgress.from_json(progress),
             held=journal.read_held(),
             settings=read_groups(_get_value(journal, "groups", None)),
-            jobs=_read_records(journal),
-            requests=requests,
+            jobs=records,
+            requests=name_submitted(requests, records),
             hooks=journal.hooks.read(),
         )
 
@@ -227,7 +240,7 @@ def read_report(directory: Path) -> RunReport:
         active = [record.name for record in records if not record.has_ended]
         obstacle = f"job {active[0]!r} has not ended" if active else None
         if journal.get_value("policy_changed", 0):
-            obstacle = "the run was resumed with another policy"
+            obstacle = POLICY_CHANGED
         if journal.get_value("were_jobs_removed", 0):
             obstacle = "old jobs were removed"
         history = RunHistory(
@@ -262,7 +275,10 @@ def read_learned_runs(directory: Path) -> list[LearnedRun]:
 
 
 def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLog]:
-    """Return the output of the items of a job that have printed something."""
+    """Return the output of the items of a job that have printed something.
+
+    Raises an UnknownItemError if there is no such item.
+    """
     with closing(Journal.read(directory)) as journal:
         record = journal.get_record(job)
         done = {position: key for key, position in journal.read_keys(record.number)}
@@ -274,10 +290,8 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
         if (name := get_log_name(key)) in found:
             logs.append((position, found[name]))
     logs = sorted(log for log in logs if item is None or log[0] == item)
-    if not logs:
-        if item is not None and record.items is not None and item not in range(record.items):
-            items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
-            raise InputError(f"{directory}: there is no item {item} in job {job!r}; {items}")
-        subject = f"job {job!r}" if item is None else f"item {item} of job {job!r}"
-        raise InputError(f"{directory}: {subject} has printed nothing")
+    is_checked = not logs and item is not None and record.items is not None
+    if is_checked and item not in range(record.items or 0):
+        items = f"items are 0 to {record.items - 1}" if record.items else "it has no items"
+        raise UnknownItemError(f"there is no item {item} in job {job!r}; {items}")
     return [ItemLog(number, record.spec.describe_item(number), path) for number, path in logs]

@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from hesrpt.errors import InputError
-from hesrpt.runtime.reports.inspection import ItemLog, list_logs
+from hesrpt.runtime.reports.inspection import ItemLog, UnknownItemError, list_logs
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.logs import find_logs
 
@@ -30,9 +29,10 @@ class LogFollower:
         self.directory, self.job, self.item = directory, job, item
         self._positions: dict[Path, int] = {}  # how much of each log has been read
         with closing(Journal.read(directory)) as journal:
-            self._number = journal.get_record(job).number
+            record = journal.get_record(job)
+        self._number, self.items = record.number, record.items
         self._logs: dict[Path, ItemLog] = {}
-        with suppress(InputError):  # nothing was printed yet, or the item was not read yet
+        with suppress(UnknownItemError):  # the item was not read yet
             self._logs = {log.path: log for log in list_logs(directory, job, item)}
 
     def read(self) -> tuple[list[Output], bool]:

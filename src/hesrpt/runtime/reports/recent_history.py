@@ -8,7 +8,12 @@ from pathlib import Path
 
 from hesrpt.runtime.decisions.groups import read_groups
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, describe_obstacle
-from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming, RunHistory
+from hesrpt.runtime.reports.run_history import (
+    MAX_TIMED_ITEMS,
+    POLICY_CHANGED,
+    ItemTiming,
+    RunHistory,
+)
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding, JobRecord
 
@@ -36,6 +41,7 @@ def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | N
                 if record.done <= MAX_TIMED_ITEMS
             },
             groups=read_groups(journal.get_value("groups")),
+            obstacle=POLICY_CHANGED if journal.get_value("policy_changed", 0) else None,
         )
 
 

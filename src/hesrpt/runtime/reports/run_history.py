@@ -16,6 +16,8 @@ from hesrpt.speedups import Speedup
 
 #: Of a job with more items than this, only their total duration is used.
 MAX_TIMED_ITEMS = 5000
+#: Why a run cannot be replayed whose jobs were served by two policies.
+POLICY_CHANGED = "the run was resumed with another policy"
 
 
 class ItemTiming(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.kinds import LearnedRun
 from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
     Answer,
@@ -244,8 +245,8 @@ class Journal:
         for record in records:
             if record.name == job:
                 return record
-        names = ", ".join(record.name for record in records)
-        raise InputError(f"there is no job {job!r} in {self.directory}; jobs are: {names}")
+        names = describe_names((record.name for record in records), job)
+        raise InputError(f"there is no job {job!r} in {self.directory}; {names}")
 
     def read_done_items(self, number: int) -> Iterator[tuple[bytes, int]]:
         """Yield the finished items of a job: their keys and positions."""

@@ -16,7 +16,9 @@ from hesrpt.speedups import Speedup
 #: The error of a job that was not done when its jobs file was changed.
 REMOVED = "cancelled: it is no longer in the jobs file"
 #: The error of a job that another process has cancelled. Only a retry brings it back.
-CANCELLED_ON_REQUEST = "cancelled by hesrpt cancel"
+CANCELLED_ON_REQUEST = "cancelled on request"
+# The same in journals of version 0.1.
+_EARLIER_CANCELLED = "cancelled by hesrpt cancel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,11 @@ class JobRecord:
     def flow_time(self) -> float | None:
         """The time from the job's arrival to its end; None if it has not ended."""
         return None if self.ended is None else self.ended - self.arrived
+
+    @property
+    def was_cancelled_on_request(self) -> bool:
+        """Whether another process has cancelled the job."""
+        return self.error in (CANCELLED_ON_REQUEST, _EARLIER_CANCELLED)
 
     def reopen(self) -> JobRecord:
         """Return the record of a job that goes on after its end."""
