@@ -87,7 +87,8 @@ def _run_task_spooler(directory: Path) -> Ends:
         began = time.monotonic()
         tasks: dict[str, list[str]] = {}
         for name, items, seconds in _JOBS:
-            tasks[name] = [call("-n", "sleep", str(seconds)) for _ in range(items)]
+            # Not with -n: task-spooler then prints no number of the task to wait for.
+            tasks[name] = [call("sleep", str(seconds)) for _ in range(items)]
         ends: Ends = {}
 
         def wait(name: str) -> None:
