@@ -26,6 +26,7 @@ JOBS = f"""
 name = {json.dumps(NASTY)}
 items = [{json.dumps(NASTY)}, "b"]
 retries = 0
+keep_going = true
 command = "echo {{item}}; exit 3"
 """
 

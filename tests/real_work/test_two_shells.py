@@ -97,7 +97,7 @@ def test_run_is_steered_from_another_shell(tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stderr}{(tmp_path / 'run.txt').read_text()}"
     assert hide_times(done.stdout) == PRINTED
     ends = re.findall(
-        r"^(\w+): (\w+)(?: by hesrpt cancel)? after",
+        r"^(\w+): (\w+)(?: on request)? after",
         (tmp_path / "run.txt").read_text(),
         re.MULTILINE,
     )

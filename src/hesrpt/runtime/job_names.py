@@ -18,7 +18,7 @@ def describe_names(names: Iterable[str], wrong: str = "") -> str:
     >>> describe_names(["big", "small"], "large")
     'jobs are: big, small'
     >>> describe_names([f"job {number}" for number in range(300)], "jbo 17")
-    'jobs with such a name are: job 17, job 217, job 177'
+    'jobs with such a name are: job 17, job 217, job 197'
     """
     known = list(names)
     if len(known) <= _MAX_LISTED:
