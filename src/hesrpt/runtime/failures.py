@@ -47,6 +47,8 @@ class ItemFailure:
             except BaseException as error:  # unpickling runs the user's code
                 problem = f"{type(error).__name__}: {error}"
                 exception = pickle.UnpicklingError(f"{self.error} (cannot be unpickled: {problem})")
+        # Packages such as Dask pickle tracebacks too. Their frames would hold on to our caller's.
+        exception.__traceback__ = None
         if self.traceback:
             exception.__cause__ = RemoteTraceback(self.traceback)
         return exception
