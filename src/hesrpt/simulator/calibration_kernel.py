@@ -146,14 +146,15 @@ def update_focus(
     sums.focus_dividend = sums.numerator * arrived + rest * still_there
     sums.focus_divisor = sums.denominator * arrived
     sums.arrival_times += 1
-    share = 1.0 / min(float(sums.arrival_times), settings.usual_memory)
+    share = settings.least_share  # a division takes longer than all the rest
+    if sums.arrival_times < settings.usual_memory:
+        share = 1.0 / sums.arrival_times
     sums.usual += (log_jobs - sums.usual) * share
     sums.ended_since = 0
-    # Hardly ever does the level change, and a division or a root takes longer than all the rest.
-    low, high = (sums.level - 0.5) / settings.levels, (sums.level + 0.5) / settings.levels
-    if not (
-        low * low * sums.focus_divisor <= sums.focus_dividend < high * high * sums.focus_divisor
-    ):
+    # Hardly ever does the level change, so neither divide nor take a root to find that out.
+    low, high = sums.level - 0.5, sums.level + 0.5
+    scaled = sums.focus_dividend * settings.levels_squared
+    if not (low * low * sums.focus_divisor <= scaled < high * high * sums.focus_divisor):
         sums.level = _find_level(sums.focus_dividend / sums.focus_divisor, settings)
 
 
@@ -168,6 +169,13 @@ def choose_level(arrived: int, sums: CalibrationState, settings: CalibrationSett
 @inlined
 def _find_level(focus: float, settings: CalibrationSettings) -> int:
     return int(settings.levels * sqrt(focus) + 0.5)
+
+
+@inlined
+def has_no_patience(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> bool:
+    """Whether an unusual number of jobs have ended in a row, found without a division."""
+    most = max(settings.patience * arrived, float(sums.arrival_times))
+    return sums.ended_since * float(sums.arrival_times) > most
 
 
 @inlined

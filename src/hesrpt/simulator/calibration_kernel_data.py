@@ -15,9 +15,11 @@ class CalibrationSettings(Protocol):
     """Settings, which stay the same during a run: see :mod:`hesrpt.policies.calibration`."""
 
     levels: int
+    levels_squared: float
     min_focus: float
     memory: float
     usual_memory: float
+    least_share: float  # of the last arrival in the usual number of jobs
     patience: float
     prior_focus: float
     prior_weight: float
@@ -76,9 +78,11 @@ def create_calibration(jobs: int, room: int) -> CalibrationData:
         settings=create_record(
             CalibrationSettings,
             levels=calibration.LEVELS,
+            levels_squared=calibration.LEVELS**2,
             min_focus=calibration.focus_of_level(calibration.MIN_LEVEL),
             memory=calibration.MEMORY,
             usual_memory=calibration.USUAL_MEMORY,
+            least_share=1 / calibration.USUAL_MEMORY,
             patience=calibration.PATIENCE,
             prior_focus=calibration.PRIOR_FOCUS,
             prior_weight=calibration.PRIOR_WEIGHT,

@@ -14,7 +14,7 @@ compiles a loop of its own, from which all of that is left out.
 
 from __future__ import annotations
 
-from math import exp, inf, log
+from math import exp, inf
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from hesrpt.compiled import compiled
 from hesrpt.simulator.calibration_kernel import (
     MIN_DENOMINATOR,
     choose_level,
-    find_patience,
+    has_no_patience,
     update_focus,
 )
 from hesrpt.simulator.calibration_kernel_data import CalibrationData
@@ -76,7 +76,6 @@ def run_ranked(
         sums, settings = calibration.state[0], calibration.settings[0]
         log_rank = calibration.log_rank
         decay = exp(-1.0 / settings.memory)
-        patience = find_patience(arrived, sums, settings)
         level = sums.level
     base, inverse, pace, speed = (
         table.base[level],
@@ -128,7 +127,7 @@ def run_ranked(
                 sums.numerator = keep * sums.numerator + weight * height
                 sums.denominator = keep * sums.denominator + weight * (spreads[place] + spread)
                 sums.ended_since += 1
-                if sums.ended_since > patience:
+                if has_no_patience(arrived, sums, settings):
                     choose_level(arrived, sums, settings)
                     new_level = sums.level
             if new_level == level and present >= fewest:
@@ -159,9 +158,7 @@ def run_ranked(
                 while end < total and arrivals[end] == now:
                     end += 1
                 later = present + end - arrived
-                log_later = log_rank[later] if later < log_rank.size else log(float(later))
-                update_focus(present, end - arrived, end, log_later, sums, settings)
-                patience = find_patience(end, sums, settings)
+                update_focus(present, end - arrived, end, log_rank[later], sums, settings)
                 new_level = sums.level
         # The same rates must hold for all the time that has passed.
         if (
@@ -182,36 +179,24 @@ def run_ranked(
                 # Of equal jobs, those that arrived before end first; those that arrive together
                 # are in the right order.
                 limit = size if arrived == first else np.nextafter(size, 0.0)
-                place = present
-                while place > 0 and work[place - 1] <= limit:
-                    work[place] = work[place - 1]
-                    number[place] = number[place - 1]
-                    place -= 1
-                work[place] = size
-                number[place] = arrived
+                hole = np.uint64(present)
+                while hole > 0 and work[hole - one] <= limit:
+                    above = hole - one
+                    work[hole] = work[above]
+                    number[hole] = number[above]
+                    if calibration is not None:
+                        # This job gets the next rank.
+                        spread, lean, height = sum_up_drops(
+                            drops[hole], log_drops[hole], squared_log_drops[hole], passed
+                        )
+                        spreads[hole] = spreads[above] + spread
+                        leans[hole] = leans[above] + lean
+                        heights[hole] = heights[above] + height
+                    hole = above
+                work[hole], number[hole] = size, arrived
                 if calibration is not None:
-                    # The jobs behind it get the next rank.
-                    count = np.uint64(round_up(present - place))
-                    last = np.uint64(place) + count
-                    if passed.time != 0.0:
-                        for step in range(count):
-                            to = last - step
-                            drop, log_drop = drops[to], log_drops[to]
-                            spread, lean, height = sum_up_drops(
-                                drop, log_drop, squared_log_drops[to], passed
-                            )
-                            spreads[to] = spreads[to - one] + spread
-                            leans[to] = leans[to - one] + lean
-                            heights[to] = heights[to - one] + height
-                        spread, lean, height = sum_up(log_rank[place + 1], base[place + 1], passed)
-                        spreads[place], leans[place], heights[place] = -spread, -lean, -height
-                    else:
-                        for step in range(count):
-                            to = last - step
-                            spreads[to] = spreads[to - one]
-                            leans[to] = leans[to - one]
-                            heights[to] = heights[to - one]
-                        spreads[place], leans[place], heights[place] = 0.0, 0.0, 0.0
+                    spread, lean, height = sum_up(log_rank[hole + one], base[hole + one], passed)
+                    spreads[hole], leans[hole], heights[hole] = -spread, -lean, -height
                 present += 1
                 events += 1
                 arrived += 1

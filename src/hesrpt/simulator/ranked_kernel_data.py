@@ -35,7 +35,9 @@ class RateTable(NamedTuple):
     jobs; ``most`` is 0 if it is missing.
     """
 
-    base: FloatArray  # has as many more entries as loops handle at a time
+    base: (
+        FloatArray  # has more entries, all 0: for jobs that may arrive, and for loops over several
+    )
     inverse: FloatArray  # 1 / base
     pace: FloatArray
     speed: FloatArray  # 1 / pace

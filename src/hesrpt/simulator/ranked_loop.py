@@ -63,13 +63,15 @@ class RankedLoop:
         )
         self.levels = calibration.LEVELS + 1 if policy.is_calibrated else 1
         first = int(np.searchsorted(arrivals, arrivals[0], side="right"))
-        self._most_at_once = 1 if self.order is None else _count_most_at_once(arrivals)
+        # So many jobs may arrive before more room is made, and loops handle so many at a time.
+        at_once = 1 if self.order is None else _count_most_at_once(arrivals)
+        self._places_behind = at_once + AT_A_TIME + 1
         room = max(min(_FEW_JOBS, jobs), first)
         self.table, self.queue = self._create_table(room), self._create_queue(room)
         self._compute_rates = lru_cache(_MAX_CACHED)(self._compute_rates_again)
         self.calibration = None
         if policy.is_calibrated:
-            self.calibration = create_calibration(1, room + 1 + AT_A_TIME)
+            self.calibration = create_calibration(1, room + self._places_behind)
         self.state = create_record(
             RankedState, uniform=uniform, stop_at=stop_at, max_events=EVENTS_AT_A_TIME
         )
@@ -138,8 +140,7 @@ class RankedLoop:
 
     def _create_table(self, room: int) -> RateTable:
         """Return a table without rates; memory that is not used takes no space."""
-        # The loop may read base and drops of so many more jobs.
-        shape, wide = (self.levels, room + 1), (self.levels, room + 1 + AT_A_TIME)
+        shape, wide = (self.levels, room + 1), (self.levels, room + self._places_behind)
         of_drops = wide if self.policy.is_calibrated else (1, 1)
         return RateTable(
             base=np.zeros(wide),
@@ -155,8 +156,8 @@ class RankedLoop:
         )
 
     def _create_queue(self, room: int) -> Queue:
-        """Return a queue for so many jobs, and those that may arrive before more room is made."""
-        places = room + self._most_at_once + AT_A_TIME + 1
+        """Return a queue with room for so many jobs."""
+        places = room + self._places_behind
         sums = places if self.policy.is_calibrated else 1
         # Zeros, because the loop also changes entries behind the last job.
         spread, lean, height = np.zeros((3, sums))
@@ -169,7 +170,7 @@ class RankedLoop:
         for array, old in zip(self.queue, before, strict=True):
             array[:present] = old[:present]
         if self.calibration is not None:
-            self.calibration = self.calibration.with_room(room + 1 + AT_A_TIME)
+            self.calibration = self.calibration.with_room(room + self._places_behind)
 
     def _add_rates(self, jobs: int) -> None:
         """Add the rates for this number of jobs, at the present level."""
