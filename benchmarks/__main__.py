@@ -17,20 +17,21 @@ from rich.console import Console
 from benchmarks import (
     arrivals,
     bound_quality,
+    cluster_overhead,
     cold_start,
-    dask_overhead,
     item_throughput,
     job_queues,
     mixed_simulation,
     plan_quality,
     planning_time,
-    ray_overhead,
     scheduler_overhead,
     service_overhead,
     simulation_speed,
     streaming,
     trace_replay,
 )
+from benchmarks.plain_dask import start_dask
+from benchmarks.plain_ray import start_ray
 from benchmarks.ratios import (
     FIGURES,
     Figures,
@@ -68,13 +69,13 @@ BENCHMARKS: dict[str, Benchmark] = {
     "streaming": streaming.measure_streaming,
     "decisions": scheduler_overhead.measure_decisions,
     "starts": scheduler_overhead.measure_starts,
-    "ray": ray_overhead.measure_throughput,
-    "sharing": ray_overhead.compare_flow_times,
+    "ray": partial(cluster_overhead.measure_throughput, start=start_ray),
+    "sharing": partial(cluster_overhead.compare_flow_times, start=start_ray),
     "service": service_overhead.measure_overhead,
     "service-load": service_overhead.measure_load,
     "job-queues": job_queues.compare_queues,
-    "dask": dask_overhead.measure_throughput,
-    "dask-sharing": dask_overhead.compare_flow_times,
+    "dask": partial(cluster_overhead.measure_throughput, start=start_dask),
+    "dask-sharing": partial(cluster_overhead.compare_flow_times, start=start_dask),
     "replays": trace_replay.measure_replays,
     "reading": trace_replay.measure_reading,
 }
