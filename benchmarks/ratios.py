@@ -21,7 +21,18 @@ PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "benchmarks.md"
 # A ratio that has become worse by more than this factor is marked.
 TOLERANCE = 1.2
 
-_PACKAGES = ("hesrpt", "numpy", "numba", "scipy", "simpy", "ciw", "cvxpy", "ray", "distributed", "joblib")
+_PACKAGES = (
+    "hesrpt",
+    "numpy",
+    "numba",
+    "scipy",
+    "simpy",
+    "ciw",
+    "cvxpy",
+    "ray",
+    "distributed",
+    "joblib",
+)
 _HEADING = "# The last ratios measured; written by: python -m benchmarks --update\n"
 _START, _END = "<!-- ratios -->\n", "<!-- end of ratios -->"
 

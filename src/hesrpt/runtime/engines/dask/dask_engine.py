@@ -46,6 +46,7 @@ from hesrpt.runtime.engines.dask.dask_connection import (
     Withdrawn,
 )
 from hesrpt.runtime.engines.dask.demand import ClusterScaling, is_adaptive
+from hesrpt.runtime.engines.dask.item_ledger import ItemLedger
 from hesrpt.runtime.engines.dask.slots import Batch, Worker, WorkerTable
 from hesrpt.runtime.engines.engine import (
     Engine,
@@ -121,10 +122,7 @@ class DaskEngine(Engine):
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._numbers, self._function_numbers = count(), count()
         self._released_functions: deque[int] = deque()
-        self._queue: list[Batch] = []
-        self._batches: dict[tuple[str, int], Batch] = {}  # of each item without an outcome
-        self._ending: dict[tuple[str, int], Batch] = {}  # stopped items that may not be gone
-        self._stops: dict[Batch, list[int]] = {}  # items to stop, of which no worker knows yet
+        self._ledger = ItemLedger()
         self._dead: list[tuple[float, Batch]] = []  # batches of dead workers, and since when
         self._seconds: dict[str, float] = {}  # how long the items of each job take, lately
         self._useful_servers = 0
@@ -190,20 +188,15 @@ class DaskEngine(Engine):
 
     def _enqueue(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         expected = self._seconds.get(job, inf) * len(tasks)
-        batch = Batch(next(self._numbers), job, tasks, servers, expected)
-        self._batches |= {(job, item): batch for item in tasks}
-        self._queue.append(batch)
+        self._ledger.add(Batch(next(self._numbers), job, tasks, servers, expected))
 
     def _assign_batches(self) -> None:
-        if not self._queue:
+        waiting = self._ledger.waiting
+        if not waiting:
             return
-        for worker, batch in self.table.assign(self._queue, self._is_held_back):
-            self._queue.remove(batch)
+        for worker, batch in self.table.assign(waiting, self._ledger.is_held_back):
+            waiting.remove(batch)
             self._send(worker, batch)
-
-    def _is_held_back(self, batch: Batch) -> bool:
-        """Return whether a stopped attempt of one of its items may not be gone yet."""
-        return bool(self._ending) and any((batch.job, item) in self._ending for item in batch.tasks)
 
     def _send(self, worker: Worker, batch: Batch) -> None:
         batch.looked_at = batch.sent_at
@@ -234,25 +227,10 @@ class DaskEngine(Engine):
         return forgotten
 
     def stop(self, job: str, item: int) -> None:
-        batch = self._batches.pop((job, item), None)
-        if batch is None:
-            return
-        batch.stopped.add(item)
-        if batch in self._queue:
-            if not self._list_pending_items(batch):
-                self._queue.remove(batch)
-            return
-        self._ending[job, item] = batch
-        self._stops.setdefault(batch, []).append(item)
-
-    def _send_stops(self) -> None:
-        """Tell workers which items to stop: all of a batch together."""
-        stops, self._stops = self._stops, {}
-        for batch, items in stops.items():
-            self.connection.stop_items(batch, items)
+        self._ledger.stop(job, item)
 
     def is_stopping(self, job: str) -> bool:
-        return any(name == job for name, _ in self._ending)
+        return self._ledger.is_stopping(job)
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -263,8 +241,9 @@ class DaskEngine(Engine):
         end = time.monotonic() + timeout
         outcomes: list[Outcome | FinishedItems] = []
         is_woken = False
-        capacity, endings = self.capacity(), len(self._ending)
-        self._send_stops()
+        capacity, endings = self.capacity(), self._ledger.endings
+        for batch, items in self._ledger.take_stops().items():
+            self.connection.stop_items(batch, items)
         while True:
             until = min(end, self._next_deadline())
             for event in self._wait_for_events(until - time.monotonic()):
@@ -278,7 +257,7 @@ class DaskEngine(Engine):
             if self._scaling is not None:
                 self._scaling.demand.update(self.table, self._useful_servers)
             self._assign_batches()
-            has_news = self.capacity() != capacity or len(self._ending) < endings
+            has_news = self.capacity() != capacity or self._ledger.endings < endings
             if outcomes or is_woken or has_news or time.monotonic() >= end:
                 return outcomes
 
@@ -290,7 +269,7 @@ class DaskEngine(Engine):
                 yield self._events.get_nowait()
 
     def close(self) -> list[Outcome | FinishedItems]:
-        self._queue.clear()
+        self._ledger.waiting.clear()
         batches = [batch for worker in self.table.workers.values() for batch in worker.batches]
         numbered = {batch.number: batch for batch in batches}
         reports = self.connection.close()
@@ -329,7 +308,7 @@ class DaskEngine(Engine):
                 batch.looked_at = now
                 if worker.free < 0 and place >= worker.usable:
                     self.connection.stop_items(batch, [])
-                elif not batch.keeps_results and len(self._list_pending_items(batch)) > 1:
+                elif not batch.keeps_results and len(self._ledger.list_pending(batch)) > 1:
                     self.connection.take_report(batch)
 
     # --- events -------------------------------------------------------------------------------
@@ -352,7 +331,7 @@ class DaskEngine(Engine):
         if batch.worker is None or batch not in batch.worker.batches:
             return
         self.connection.abandon(batch)
-        pending = self._list_pending_items(batch)
+        pending = self._ledger.list_pending(batch)
         for _ in self._end_batch(batch):
             pass  # nothing is lost
         if pending:
@@ -406,7 +385,7 @@ class DaskEngine(Engine):
         self._write_logs(batch, report)
         for outcome in report.outcomes:
             yield from self._report(batch, outcome, references or {})
-        self._forget_ending(batch, report.gone)
+        self._ledger.forget_stopped(batch, report.gone)
         if report.is_last:
             yield from self._end_batch(batch, was_started=not report.was_refused)
 
@@ -415,8 +394,7 @@ class DaskEngine(Engine):
     ) -> Iterator[Outcome | FinishedItems]:
         """Handle a task that Dask has cancelled, or that has failed outside of its items."""
         if not isinstance(error, CancelledError | KilledWorker | OSError):
-            for item in self._list_pending_items(batch):
-                del self._batches[batch.job, item]
+            for item in self._ledger.take_rest(batch):
                 yield Outcome(batch.job, item, 0.0, error=_describe(error))
         yield from self._end_batch(batch)
 
@@ -424,7 +402,7 @@ class DaskEngine(Engine):
         self, batch: Batch, outcome: Outcome | FinishedItems, references: Mapping[int, Future]
     ) -> Iterator[Outcome | FinishedItems]:
         if isinstance(outcome, Outcome):
-            if self._take_item(batch, outcome):
+            if self._ledger.take(batch, outcome):
                 if outcome.is_done:
                     self._observe(batch.job, outcome.seconds)
                 reference = references.get(outcome.item)
@@ -435,28 +413,8 @@ class DaskEngine(Engine):
                 yield from self._report(batch, single, references)
         else:
             self._observe(batch.job, sum(outcome.seconds) / len(outcome.seconds))
-            for item in outcome.items:
-                del self._batches[batch.job, item]
+            self._ledger.take_items(batch, outcome.items)
             yield outcome
-
-    def _take_item(self, batch: Batch, outcome: Outcome) -> bool:
-        """Return whether an outcome is to be reported, and expect no other one.
-
-        A stopped item is reported if it is done nevertheless. If it was started again, that attempt
-        is still waiting, and is not needed.
-        """
-        key = batch.job, outcome.item
-        latest = self._batches.get(key)
-        if latest is not batch and (not outcome.is_done or self._ending.get(key) is not batch):
-            return False
-        self._forget_ending(batch, [outcome.item])
-        if latest is not None:
-            del self._batches[key]
-            if latest is not batch:
-                latest.stopped.add(outcome.item)
-                if not self._list_pending_items(latest):
-                    self._queue.remove(latest)
-        return True
 
     def _observe(self, job: str, seconds: float) -> None:
         known = self._seconds.pop(job, seconds)
@@ -478,15 +436,8 @@ class DaskEngine(Engine):
         if worker is not None and batch in worker.batches:
             worker.batches.remove(batch)
             worker.idle_since = time.monotonic()
-        self._forget_ending(batch, batch.stopped)
-        for item in self._list_pending_items(batch):
-            del self._batches[batch.job, item]
+        for item in self._ledger.take_rest(batch):
             yield Outcome(batch.job, item, 0.0, is_lost=True, was_started=was_started)
-
-    def _forget_ending(self, batch: Batch, items: Iterable[int]) -> None:
-        for item in items:
-            if self._ending.get((batch.job, item)) is batch:
-                del self._ending[batch.job, item]
 
     def _bury_dead(self) -> Iterator[Outcome]:
         now = time.monotonic()
@@ -497,13 +448,9 @@ class DaskEngine(Engine):
     def _return_too_wide(self) -> Iterator[Outcome]:
         """Return waiting commands that no longer fit on any worker; they restart on fewer."""
         widest = max(self.table.widest, 1)
-        for batch in [batch for batch in self._queue if batch.servers > widest]:
-            self._queue.remove(batch)
+        for batch in [batch for batch in self._ledger.waiting if batch.servers > widest]:
+            self._ledger.waiting.remove(batch)
             yield from self._end_batch(batch, was_started=False)
-
-    def _list_pending_items(self, batch: Batch) -> list[int]:
-        """Return the items of a batch that have no outcome yet and were not stopped."""
-        return [item for item in batch.tasks if self._batches.get((batch.job, item)) is batch]
 
 
 def _describe(error: Exception | None) -> str:
