@@ -122,7 +122,7 @@ class DaskEngine(Engine):
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._numbers, self._function_numbers = count(), count()
         self._released_functions: deque[int] = deque()
-        self._ledger = ItemLedger()
+        self.ledger = ItemLedger()
         self._dead: list[tuple[float, Batch]] = []  # batches of dead workers, and since when
         self._seconds: dict[str, float] = {}  # how long the items of each job take, lately
         self._useful_servers = 0
@@ -188,13 +188,13 @@ class DaskEngine(Engine):
 
     def _enqueue(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
         expected = self._seconds.get(job, inf) * len(tasks)
-        self._ledger.add(Batch(next(self._numbers), job, tasks, servers, expected))
+        self.ledger.add(Batch(next(self._numbers), job, tasks, servers, expected))
 
     def _assign_batches(self) -> None:
-        waiting = self._ledger.waiting
+        waiting = self.ledger.waiting
         if not waiting:
             return
-        for worker, batch in self.table.assign(waiting, self._ledger.is_held_back):
+        for worker, batch in self.table.assign(waiting, self.ledger.is_held_back):
             waiting.remove(batch)
             self._send(worker, batch)
 
@@ -227,10 +227,10 @@ class DaskEngine(Engine):
         return forgotten
 
     def stop(self, job: str, item: int) -> None:
-        self._ledger.stop(job, item)
+        self.ledger.stop(job, item)
 
     def is_stopping(self, job: str) -> bool:
-        return self._ledger.is_stopping(job)
+        return self.ledger.is_stopping(job)
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -241,8 +241,8 @@ class DaskEngine(Engine):
         end = time.monotonic() + timeout
         outcomes: list[Outcome | FinishedItems] = []
         is_woken = False
-        capacity, endings = self.capacity(), self._ledger.endings
-        for batch, items in self._ledger.take_stops().items():
+        capacity, endings = self.capacity(), self.ledger.endings
+        for batch, items in self.ledger.take_stops().items():
             self.connection.stop_items(batch, items)
         while True:
             until = min(end, self._next_deadline())
@@ -257,7 +257,7 @@ class DaskEngine(Engine):
             if self._scaling is not None:
                 self._scaling.demand.update(self.table, self._useful_servers)
             self._assign_batches()
-            has_news = self.capacity() != capacity or self._ledger.endings < endings
+            has_news = self.capacity() != capacity or self.ledger.endings < endings
             if outcomes or is_woken or has_news or time.monotonic() >= end:
                 return outcomes
 
@@ -269,7 +269,7 @@ class DaskEngine(Engine):
                 yield self._events.get_nowait()
 
     def close(self) -> list[Outcome | FinishedItems]:
-        self._ledger.waiting.clear()
+        self.ledger.waiting.clear()
         batches = [batch for worker in self.table.workers.values() for batch in worker.batches]
         numbered = {batch.number: batch for batch in batches}
         reports = self.connection.close()
@@ -308,7 +308,7 @@ class DaskEngine(Engine):
                 batch.looked_at = now
                 if worker.free < 0 and place >= worker.usable:
                     self.connection.stop_items(batch, [])
-                elif not batch.keeps_results and len(self._ledger.list_pending(batch)) > 1:
+                elif not batch.keeps_results and len(self.ledger.list_pending(batch)) > 1:
                     self.connection.take_report(batch)
 
     # --- events -------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class DaskEngine(Engine):
         if batch.worker is None or batch not in batch.worker.batches:
             return
         self.connection.abandon(batch)
-        pending = self._ledger.list_pending(batch)
+        pending = self.ledger.list_pending(batch)
         for _ in self._end_batch(batch):
             pass  # nothing is lost
         if pending:
@@ -385,7 +385,7 @@ class DaskEngine(Engine):
         self._write_logs(batch, report)
         for outcome in report.outcomes:
             yield from self._report(batch, outcome, references or {})
-        self._ledger.forget_stopped(batch, report.gone)
+        self.ledger.forget_stopped(batch, report.gone)
         if report.is_last:
             yield from self._end_batch(batch, was_started=not report.was_refused)
 
@@ -394,7 +394,7 @@ class DaskEngine(Engine):
     ) -> Iterator[Outcome | FinishedItems]:
         """Handle a task that Dask has cancelled, or that has failed outside of its items."""
         if not isinstance(error, CancelledError | KilledWorker | OSError):
-            for item in self._ledger.take_rest(batch):
+            for item in self.ledger.take_rest(batch):
                 yield Outcome(batch.job, item, 0.0, error=_describe(error))
         yield from self._end_batch(batch)
 
@@ -402,7 +402,7 @@ class DaskEngine(Engine):
         self, batch: Batch, outcome: Outcome | FinishedItems, references: Mapping[int, Future]
     ) -> Iterator[Outcome | FinishedItems]:
         if isinstance(outcome, Outcome):
-            if self._ledger.take(batch, outcome):
+            if self.ledger.take(batch, outcome):
                 if outcome.is_done:
                     self._observe(batch.job, outcome.seconds)
                 reference = references.get(outcome.item)
@@ -413,7 +413,7 @@ class DaskEngine(Engine):
                 yield from self._report(batch, single, references)
         else:
             self._observe(batch.job, sum(outcome.seconds) / len(outcome.seconds))
-            self._ledger.take_items(batch, outcome.items)
+            self.ledger.take_items(batch, outcome.items)
             yield outcome
 
     def _observe(self, job: str, seconds: float) -> None:
@@ -436,7 +436,7 @@ class DaskEngine(Engine):
         if worker is not None and batch in worker.batches:
             worker.batches.remove(batch)
             worker.idle_since = time.monotonic()
-        for item in self._ledger.take_rest(batch):
+        for item in self.ledger.take_rest(batch):
             yield Outcome(batch.job, item, 0.0, is_lost=True, was_started=was_started)
 
     def _bury_dead(self) -> Iterator[Outcome]:
@@ -448,8 +448,8 @@ class DaskEngine(Engine):
     def _return_too_wide(self) -> Iterator[Outcome]:
         """Return waiting commands that no longer fit on any worker; they restart on fewer."""
         widest = max(self.table.widest, 1)
-        for batch in [batch for batch in self._ledger.waiting if batch.servers > widest]:
-            self._ledger.waiting.remove(batch)
+        for batch in [batch for batch in self.ledger.waiting if batch.servers > widest]:
+            self.ledger.waiting.remove(batch)
             yield from self._end_batch(batch, was_started=False)
 
 

@@ -127,7 +127,7 @@ class SlurmEngine(DaskEngine):
                 f"{MAX_FAILED_STARTS} pilots in a row have ended before they had connected; "
                 f"{self.cluster.describe_failure()}"
             )
-        waiting = [self._estimate_seconds(batch) for batch in self._queue]
+        waiting = [self._estimate_seconds(batch) for batch in self.ledger.waiting]
         idle = {str(worker.name) for worker in self.table.workers.values() if worker.free > 0}
         draining = self.pilots.drain(waiting, idle, now)
         changes = self.pilots.decide(self._useful_servers, now)
