@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+# Python compiles what it imports, once: pip would compile everything, which takes half a minute.
+PIP    := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --editable
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test run-tests test-all test-paper test-slurm cpython-tests chaos lint docs docs-serve
 .PHONY: paper bench clean
@@ -59,22 +61,18 @@ paper: $(VENV)/.installed
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.created: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.installed
-	$(PIP) install --editable '.[test]'
+$(VENV)/.installed: $(VENV)/.created
+	$(PIP) .
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.installed
-	$(PIP) install --editable '.[docs]'
-	@touch $@
-
-$(VENV)/.bench: $(VENV)/.installed
-	$(PIP) install --editable '.[bench]'
-	@touch $@
+# Names of extras: pip runs once, however many there are.
+$(VENV)/.test $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: $(VENV)/.created
+	$(PIP) '.[$*]'
+	@touch $(VENV)/.installed $@
 
 clean:
 	rm -rf $(VENV) out site

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, groups of tests that share a process, and shared fixtures."""
+"""Hypothesis profiles, groups of tests that share a process, their order, and shared fixtures."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from support.browser import open_browser
 from support.paths import EXAMPLES
-from support.running_service import RunningService
 from support.served_queue import ServedQueue, serve_queue
 from support.slurm_cluster import SEARCH_PATH, SlurmCluster, find_missing_programs
 
 from hesrpt.traces import Trace, read_trace
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 # Settings of the terminal, of a CI service or of other tools would change what commands print, how
 # figures are drawn and which Ray cluster is used. Remove them before any test reads them.
@@ -39,27 +34,64 @@ for _variable in (
     os.environ.pop(_variable, None)
 
 # `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
-settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
-# The files whose tests need Ray run in one process, so that they share a cluster. This takes the
-# longest, so it comes first.
-_RAY_TESTS = (
-    "tests/runtime/engines/test_engines.py",
-    "tests/runtime/engines/test_ray",
-    "tests/runtime/test_executor.py",
-    "tests/integrations/test_joblib.py",
+# Each of these groups runs in one process, and they come first. The first two share a Ray cluster
+# and a browser, and take the longest. The third compiles nearly all code that is ever compiled,
+# which takes most of a minute: the files that come last then find it on disk.
+_GROUPS = {
+    "ray": (
+        "tests/runtime/engines/test_engines.py",
+        "tests/runtime/engines/test_ray",
+        "tests/runtime/test_executor.py",
+        "tests/integrations/test_joblib.py",
+    ),
+    "page": ("tests/service/page/",),
+    "compiling": (
+        "tests/cli/test_cli_errors.py",
+        "tests/cli/test_cli_plan.py",
+        "tests/cli/test_cli_simulate.py",
+        "tests/cli/test_cli_whatif.py",
+        "tests/optimal/test_all_orders.py",
+        "tests/optimal/test_bounds.py",
+        "tests/optimal/test_ordering.py",
+    ),
+}
+_LAST = (
+    "tests/optimal",
+    "tests/paper",
+    "tests/plotting",
+    "tests/policies",
+    "tests/simulator",
+    "tests/speedups",
+    "tests/test_documents.py",
+    "tests/whatif",
+    "docs",
+    "src",
 )
+
+
+def _find_group(nodeid: str) -> str | None:
+    return next((name for name, paths in _GROUPS.items() if nodeid.startswith(paths)), None)
+
+
+def _find_place(item: pytest.Item) -> int:
+    """Return whether a test runs in one of the groups, after them, or last."""
+    group = _find_group(item.nodeid)
+    if group is not None:
+        return list(_GROUPS).index(group)
+    return len(_GROUPS) + item.nodeid.startswith(_LAST)
 
 
 _NEEDS_SLURM = "needs a real Slurm"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move the tests that need Ray to the front; skip those that need Slurm, unless selected."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_RAY_TESTS))
+    """Put the tests into order, and skip those that need Slurm, unless they are selected."""
+    items.sort(key=_find_place)
     if "slurm" not in config.getoption("markexpr"):
         for item in items:
             if item.get_closest_marker("slurm"):
@@ -79,14 +111,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let ``--dist=loadfile`` keep the tests of a file together, and all tests that need Ray."""
+    """Let ``--dist=loadfile`` keep the tests of a file together, and those of a group."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "ray" if nodeid.startswith(_RAY_TESTS) else super()._split_scope(nodeid)
+            return _find_group(nodeid) or super()._split_scope(nodeid)
 
     return FileScheduling(config, log)
 
@@ -161,22 +193,8 @@ def ray_address(start_cluster: Callable[[int], Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Start a browser for the tests of a file."""
-    with open_browser() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """Start a service with two servers for the tests of a file; not before a browser was found."""
-    with RunningService(tmp_path_factory.mktemp("service")) as service:
-        yield service
-
-
-@pytest.fixture(scope="session")
 def dask_address() -> Iterator[str]:
-    """Return the address of a Dask cluster with two workers of two threads."""
+    """Start a Dask cluster with two workers of two threads for a file, and return its address."""
     from distributed import LocalCluster
 
     with LocalCluster(

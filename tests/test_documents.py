@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import typer
 from support.paths import ROOT
-from support.shell import call, run
+from support.shell import call
 from test_architecture import ROOMS
 
 import hesrpt
@@ -57,7 +57,7 @@ def test_shell_examples_print_what_they_show(document: Path, block: str) -> None
     command, _, shown = block.partition("\n")
     program, *arguments = shlex.split(command.removeprefix("$ "))
     assert program == "hesrpt"
-    done = run(*arguments, cwd=ROOT)
+    done = call(*arguments, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     printed = [line.split() for line in done.stdout.splitlines()]
     for line, expected in enumerate(shown.splitlines()):
@@ -249,7 +249,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("run")
     jobs = directory / "jobs.toml"
     jobs.write_text('[[job]]\nname = "one"\nitems = [1]\ncommand = "true"\n')
-    done = run("run", str(jobs), "--state", "state", "--json", cwd=directory)
+    done = call("run", str(jobs), "--state", "state", "--json", cwd=directory)
     return directory / "state", done.stdout
 
 

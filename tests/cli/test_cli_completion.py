@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 import typer
-from support.shell import call, run
+from support.shell import call
 
 from hesrpt import Pool
 from hesrpt.cli.completion import complete_job
@@ -79,7 +79,7 @@ def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
         '[[job]]\nname = "letters"\nitems = [1]\ncommand = "true"\n'
         '[[job]]\nname = "letters (2)"\nitems = [1]\ncommand = "true"\n'
     )
-    assert run("run", "jobs.toml", "--state", "s", cwd=tmp_path).returncode == 0
+    assert call("run", "jobs.toml", "--state", "s", cwd=tmp_path).returncode == 0
     bash = Bash(tmp_path)
     for words, expected in (
         (["s"], ["simulate", "submit", "status"]),

@@ -41,7 +41,14 @@ def test_two_equal_jobs_are_best_shared_75_to_25() -> None:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("sizes", [[3.0, 2.0, 1.0], [1.0, 1.0, 1.0], [100.0, 1.0, 0.9]])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([3.0, 2.0, 1.0], marks=pytest.mark.slow),
+        pytest.param([1.0, 1.0, 1.0], marks=pytest.mark.slow),
+        [100.0, 1.0, 0.9],
+    ],
+)
 def test_no_policy_found_by_search_beats_the_closed_form(sizes: list[float], p: float) -> None:
     best = best_by_search(np.array(sizes), [PowerLaw(p)] * 3, 7)
     optimum = closed_form.total_flow_time(sizes, 7, p)

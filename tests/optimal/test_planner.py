@@ -70,7 +70,15 @@ def test_readme_example() -> None:
     assert abs(best.certificate.gap) < 1e-14
 
 
-@pytest.mark.parametrize("speedup", [Amdahl(0.9), Amdahl(0.6), PowerLaw(0.6).limited(3), MEASURED])
+@pytest.mark.parametrize(
+    "speedup",
+    [
+        Amdahl(0.9),
+        Amdahl(0.6),
+        pytest.param(PowerLaw(0.6).limited(3), marks=pytest.mark.slow),
+        pytest.param(MEASURED, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "sizes",
     [

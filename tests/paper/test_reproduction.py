@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from support.paths import ROOT
-from support.shell import run
+from support.shell import call, run
 
 from hesrpt import InputError, paper
 from hesrpt.paper.claims.verdicts import Verdict
@@ -154,7 +154,7 @@ def test_invalid_options_are_reported_first(options: dict[str, Any], message: st
 
 def test_command_reports_invalid_curves_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "curves.csv").write_text("workers,speedup\n1,1\n2,many\n")
-    done = run("paper", "--out", "out", "--curves", "curves.csv", cwd=tmp_path)
+    done = call("paper", "--out", "out", "--curves", "curves.csv", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
         "hesrpt: curves.csv:3: speedup must be a number of at least 0, got 'many'\n"

@@ -266,7 +266,26 @@ def find_processes(mark: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+#: What is similar to another script.
+SLOW = {
+    "calls end though the executor was shut down without waiting",
+    "waiting calls are cancelled on request",
+    "a job that has ended is no reason to complain",
+    "an error in the with block stops jobs",
+    "Ctrl-C in the with block stops jobs and calls",
+    "sys.exit in a thread ends only the thread",
+    "a thread goes on after the main thread",
+    "the pool is a global variable of another module",
+    "calls end before a process of multiprocessing",
+    "a function registered after the pool still uses it",
+    "os._exit leaves nothing behind",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SCRIPTS],
+)
 def test_script_ends_cleanly(name: str, tmp_path: Path) -> None:
     script, mark = SCRIPTS[name], uuid4().hex
     (tmp_path / "script.py").write_text(_PRELUDE + textwrap.dedent(script.text))

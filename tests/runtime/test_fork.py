@@ -193,7 +193,20 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+#: What is similar to another script.
+SLOW = {
+    "the fork leaves the with block and ends",
+    "the fork raises an error in the with block",
+    "what had ended before the fork can be read",
+    "a fork with a terminal",
+    "the fork has a pool of its own",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SCRIPTS],
+)
 def test_parent_goes_on(name: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(_PRELUDE + textwrap.dedent(SCRIPTS[name]))
     done = subprocess.run(

@@ -190,7 +190,15 @@ def drop_pool(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize(
-    "use", [read_results, read_one_by_one, yield_as_completed, submit_calls, fail, drop_pool]
+    "use",
+    [
+        read_results,
+        submit_calls,
+        *(
+            pytest.param(use, marks=pytest.mark.slow)
+            for use in (read_one_by_one, yield_as_completed, fail, drop_pool)
+        ),
+    ],
 )
 def test_memory_does_not_grow(use: Callable[[Pool], None]) -> None:
     # Python's own count: what the system reports includes freed memory that malloc keeps.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 
 # As on Windows. Other POSIX modules stay: psutil needs them where this test runs.
 WITHOUT_POSIX = """
@@ -42,7 +45,7 @@ def test_planning_and_simulating_work_without_posix(tmp_path: Path) -> None:
     assert names == "Pool Job"
 
 
-@pytest.mark.parametrize("state", ["", "state='s'", "state='s', resume=True"])
+@pytest.mark.parametrize("state", ["state='s', resume=True", *map(SLOW, ("", "state='s'"))])
 def test_pool_without_posix_says_what_it_needs(tmp_path: Path, state: str) -> None:
     done = run_without_posix(
         "import hesrpt\n"
@@ -56,7 +59,9 @@ def test_pool_without_posix_says_what_it_needs(tmp_path: Path, state: str) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["run jobs.toml", "status s", "submit s jobs.toml"])
+@pytest.mark.parametrize(
+    "command", ["run jobs.toml", *map(SLOW, ("status s", "submit s jobs.toml"))]
+)
 def test_commands_without_posix_say_what_they_need(tmp_path: Path, command: str) -> None:
     (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncommand = "true"\n')
     (tmp_path / "s").mkdir()

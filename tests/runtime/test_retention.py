@@ -89,6 +89,7 @@ def test_old_jobs_are_removed_with_their_results_and_output(tmp_path: Path) -> N
         _wait_until(lambda: 1 not in _list_numbers(state / "logs"))
         again = pool.map(make, [1], name="old")  # its name is free
         assert again.name == "old"
+        assert again.wait(60)  # before "runs", which is then the last to end, and stays
         assert first.results() == [b"\0"]  # somebody waits for it
         gate.touch()
         assert waits.wait(30)

@@ -236,7 +236,10 @@ with Pool(servers=2) as pool:
 """
 
 
-@pytest.mark.parametrize("how", ["file", "command", "input"])
+@pytest.mark.parametrize(
+    "how",
+    ["file", *(pytest.param(other, marks=pytest.mark.slow) for other in ("command", "input"))],
+)
 def test_scripts_need_no_main_guard(tmp_path: Path, how: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     arguments = {"file": ["script.py"], "command": ["-c", SCRIPT], "input": ["-"]}[how]

@@ -76,8 +76,24 @@ def replace(path: Path) -> None:
         shutil.copy(path.with_name("old"), path)
 
 
-@pytest.mark.parametrize("change", [remove, replace])
-@pytest.mark.parametrize("name", ["", "state.db", "state.db-wal", "state.db-shm"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("", remove),
+        ("state.db", replace),
+        ("state.db-wal", remove),
+        *(
+            pytest.param(name, change, marks=pytest.mark.slow)
+            for name, change in [
+                ("", replace),
+                ("state.db", remove),
+                ("state.db-wal", replace),
+                ("state.db-shm", remove),
+                ("state.db-shm", replace),
+            ]
+        ),
+    ],
+)
 def test_scheduler_notices_that_its_files_are_gone(
     tmp_path: Path, change: Callable[[Path], None], name: str
 ) -> None:
@@ -127,7 +143,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("umask", ["000", "022", "777"])
+@pytest.mark.parametrize(
+    "umask", ["000", *(pytest.param(umask, marks=pytest.mark.slow) for umask in ("022", "777"))]
+)
 def test_all_files_are_private_whatever_the_umask(tmp_path: Path, umask: str) -> None:
     (tmp_path / "jobs.toml").write_text(JOBS)
     state = tmp_path / "s"
