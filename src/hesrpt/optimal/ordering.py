@@ -38,6 +38,8 @@ _FEW_JOBS = 5
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SWEEPS = 40, 12
+# Neighbours are exchanged at most so many times for each job.
+_MAX_EXCHANGES = 50
 # Up to this many jobs, moves by this many places divided by the number of jobs are tried at last,
 # with the values of more jobs, and then of all of them.
 _MAX_EXACT, _EXACT_REACH = 100, 150
@@ -78,7 +80,7 @@ def find_good_order(
 ) -> IntArray:
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
     if isinstance(speedups.shared, PowerLaw) and len(sizes) > _FEW_JOBS:
-        return _order_for_power_law(sizes, weights, servers, speedups.shared.p)
+        return _order_for_power_law(sizes, weights, speedups.shared.p)
     usable = speedups.demand(np.zeros(len(sizes)), servers)
     time_alone = sizes / speedups.rate(usable)
     start = np.argsort(time_alone / weights, kind="stable")[::-1]
@@ -98,26 +100,31 @@ def find_good_order(
     return found[::-1]
 
 
-def _order_for_power_law(
-    sizes: FloatArray, weights: FloatArray, servers: float, p: float
-) -> IntArray:
-    """Return an order that no exchange of two neighbours improves, and in which jobs do end."""
+def _order_for_power_law(sizes: FloatArray, weights: FloatArray, p: float) -> IntArray:
+    """Return an order in which jobs do end, and that no exchange of two neighbours improves.
+
+    Jobs sorted by x / w^p end in order. With many jobs, that is nearly the best order: beside the
+    weight W of all jobs that end later, a job's value times its size is about x w^(1−p) W^p, so an
+    exchange changes the cost by the difference of x / w^p. With few jobs, another start may be
+    better.
+    """
     from hesrpt.optimal.ordering_kernel import exchange_neighbours
 
-    order = np.argsort(sizes / weights, kind="stable")[::-1].copy()
-    best, least = order, np.inf
-    for _ in range(_MAX_SORTS):
-        exchange_neighbours(order, sizes, weights, p, _MAX_SWEEPS)
-        first_to_last = order[::-1]
-        found = solve_batch(sizes[first_to_last], first_to_last, servers, p, weights[first_to_last])
-        if found.total_value < least * (1 - 1e-12):
-            best, least = order, found.total_value
-        elif best is not order:
-            break
-        if found.is_in_order:
-            break
-        order = order[np.argsort(found.ends_by_formula[::-1], kind="stable")[::-1]].copy()
-    return best[::-1]
+    def improve(start: IntArray) -> IntArray:
+        order, most = start.copy(), _MAX_EXCHANGES * len(sizes)
+        if exchange_neighbours(order, sizes, weights, p, False, most):
+            return order
+        return order if exchange_neighbours(order, sizes, weights, p, True, most) else in_order
+
+    def find_cost(order: IntArray) -> float:
+        return solve_batch(sizes[order], order, 1.0, p, weights[order]).total_value
+
+    in_order = np.argsort(sizes / weights**p, kind="stable")[::-1]
+    found = improve(in_order)[::-1]
+    if len(sizes) <= _MANY_JOBS:
+        other = improve(np.argsort(sizes / weights, kind="stable")[::-1])[::-1]
+        found = min(found, other, key=find_cost)
+    return found
 
 
 class _Search:
@@ -126,7 +133,7 @@ class _Search:
     def __init__(
         self, sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
     ) -> None:
-        shapes = speedups.shapes(servers)
+        shapes = speedups.shapes(servers, tabulated=True)
         # Copies, because arrays that are read-only or not contiguous would be compiled for again.
         self.batch = BatchData(
             shapes.records,

@@ -100,7 +100,7 @@ def compute_job_values(
     is_rising = shared is not None and bool(np.all(weights[1:] >= weights[:-1]))
     # Then the jobs that get no servers are at the head of the list and can be skipped.
     max_slope = shared.max_slope() if shared is not None and is_rising else inf
-    shapes = speedups.shapes(servers)
+    shapes = speedups.shapes(servers, tabulated=speedups.shared is None)
     nothing = np.empty(0)
     batch = Batch(
         shapes.records,
