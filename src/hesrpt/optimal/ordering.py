@@ -15,12 +15,13 @@ the best of all schedules (see docs/explanation/benchmarks.md).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
 from hesrpt.optimal.recursion import JobValues, compute_job_values
@@ -38,6 +39,8 @@ _FEW_JOBS = 5
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SWEEPS = 40, 12
+# Sorting may go round in circles: it ends if so many sorts in a row do not lower the cost.
+_PATIENCE = 4
 # Neighbours are exchanged at most so many times for each job.
 _MAX_EXCHANGES = 50
 # Up to this many jobs, moves by this many places divided by the number of jobs are tried at last,
@@ -157,30 +160,34 @@ class _Search:
         jobs = len(self.ends)
         sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4
         starts = [np.ascontiguousarray(start) for start in starts]
-        found = sorted((self.sort(start, sorts) for start in starts), key=itemgetter(0))
+        found = _rank(self.sort(start, sorts) for start in starts)
         if jobs <= _SOME_JOBS:
             found.append((np.inf, starts[0]))
         else:
             found = found[: 2 if jobs <= _MANY_JOBS else 1]
-        found = sorted((self.improve(order) for _, order in found), key=itemgetter(0))
+        found = _rank(self.improve(order) for _, order in found)
         if jobs <= _MAX_EXACT:
             found = found[: 1 if jobs > _SOME_JOBS else 2]
             self.reach = _EXACT_REACH // jobs
             for self.horizon in _EXACT_HORIZONS:
-                found = [self.improve(order) for _, order in found]
-        return min(found, key=itemgetter(0))[1]
+                found = _rank(self.improve(order) for _, order in found)[:1]
+        return found[0][1]
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
         """Sort jobs by their ends several times; return the least cost and its order."""
         from hesrpt.optimal.ordering_kernel import find_cost, find_ends
 
-        best, least = order, np.inf
+        best, least, worse = order, np.inf, 0
         nothing = np.empty((len(order) + 1, 0))
         for _ in range(times):
             cost = find_cost(self.batch, order, self.line)
+            worse = 0 if cost < least else worse + 1
             if cost < least:
                 best, least = order, cost
-            if find_ends(self.batch, order, self.line, self.ends, nothing) == 0:
+            if (
+                worse == _PATIENCE
+                or find_ends(self.batch, order, self.line, self.ends, nothing) == 0
+            ):
                 break
             order = order[np.argsort(-self.ends, kind="stable")]
         return least, best
@@ -220,8 +227,11 @@ class _Search:
             if find_ends(batch, order, line, ends, remaining):
                 by_end, kept = order[np.argsort(-ends, kind="stable")], line.copy()
                 if (cost := find_cost(batch, by_end, line)) < least:
+                    if jobs > _MAX_EXACT:
+                        untried[:] = True
+                    else:
+                        self._mark_changes(order, by_end, untried)
                     best, least, order = by_end, cost, by_end.copy()
-                    untried[:] = True
                     find_ends(batch, order, line, ends, remaining)
                 else:
                     line[:] = kept
@@ -235,6 +245,17 @@ class _Search:
                 break
             best, least = order.copy(), cost
         return least, best
+
+    def _mark_changes(self, order: IntArray, other: IntArray, untried: BoolArray) -> None:
+        """Mark the places from which moves reach a place where two orders differ."""
+        for place in np.flatnonzero(order != other):
+            untried[max(place - self.reach - self.horizon, 0) : place + self.reach + 1] = True
+
+
+def _rank(found: Iterable[tuple[float, IntArray]]) -> list[tuple[float, IntArray]]:
+    """Return orders with their costs, cheapest first, each of them once."""
+    distinct = {order.tobytes(): (cost, order) for cost, order in found}
+    return sorted(distinct.values(), key=itemgetter(0))
 
 
 class _Batch:

@@ -91,9 +91,12 @@ def value_place(
         offers += 1
         if sums.shape[0] > 0 and price > 0:
             demand, profit, growth = respond_together(line, sums, place, price)
+            is_smooth = True
         else:
             log_price = log(price) if price > 0 else -inf
-            demand, profit, growth = respond_all(batch, line, order, place, price, log_price)
+            demand, profit, growth, is_smooth = respond_all(
+                batch, line, order, place, price, log_price
+            )
         spare = cost - price * batch.servers - profit
         step, noise = 0.0, 0.0
         if spare <= 0:
@@ -105,6 +108,7 @@ def value_place(
                 best, best_price = value, price
             excess = demand + servers - batch.servers
             is_low = excess > 0
+            is_smooth = is_smooth and row[KIND] < CORNERS and row[LOW] == 0
             if servers < row[HIGH] and servers > row[LOW] and row[KIND] < CORNERS:
                 own = servers * (1 + price * (batch.servers - demand) / spare)
                 growth += own if row[KIND] == FORMULA_POWER else 0.5 * own
@@ -115,6 +119,11 @@ def value_place(
             is_close = abs(excess) <= close * batch.servers
             if is_close and abs(excess * change) <= close * close * batch.servers:
                 best_price = step if step > 0 else price
+                break
+            # The value at that price differs by this much, and by terms of third order.
+            gain = 0.5 * price * excess * change / rate
+            if is_smooth and step > 0 and abs(gain * change) <= exact * value:
+                best, best_price = max(best, value + gain), step
                 break
             if price == 0 and not is_low:
                 best_price = 0.0
