@@ -151,9 +151,17 @@ class _Search:
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
-        self.line = np.empty((jobs, COLUMNS))
+        self.line, self.is_new = np.empty((jobs, COLUMNS)), True
         self.ends = np.empty(jobs)
         self.steps = 0
+
+    def find_cost(self, order: IntArray) -> float:
+        """Fill the line for an order, and return its cost."""
+        from hesrpt.optimal.ordering_kernel import find_cost
+
+        cost = find_cost(self.batch, order, self.line, self.is_new)
+        self.is_new = False
+        return float(cost)
 
     def run(self, starts: list[IntArray]) -> IntArray:
         """Return the best order found from some initial ones."""
@@ -175,12 +183,12 @@ class _Search:
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
         """Sort jobs by their ends several times; return the least cost and its order."""
-        from hesrpt.optimal.ordering_kernel import find_cost, find_ends
+        from hesrpt.optimal.ordering_kernel import find_ends
 
         best, least, worse = order, np.inf, 0
         nothing = np.empty((len(order) + 1, 0))
         for _ in range(times):
-            cost = find_cost(self.batch, order, self.line)
+            cost = self.find_cost(order)
             worse = 0 if cost < least else worse + 1
             if cost < least:
                 best, least = order, cost
@@ -197,11 +205,11 @@ class _Search:
 
         Phases before a move are ignored: jobs count with their sizes, not with what remains.
         """
-        from hesrpt.optimal.ordering_kernel import find_cost, move_jobs
+        from hesrpt.optimal.ordering_kernel import move_jobs
 
         jobs, order = len(start), start.copy()
         reach, horizon = max(_NEAR // jobs, 1), _NEAR_HORIZON
-        find_cost(self.batch, order, self.line)
+        self.find_cost(order)
         untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
         places = np.arange(jobs + 1)[:, None] - np.arange(1, 2 * reach + horizon + 3)
         for _ in range(_MAX_SWEEPS):
@@ -216,17 +224,17 @@ class _Search:
 
     def improve(self, start: IntArray) -> tuple[float, IntArray]:
         """Return an order that neither moves nor sorting improve any more, and its cost."""
-        from hesrpt.optimal.ordering_kernel import find_cost, find_ends, move_jobs
+        from hesrpt.optimal.ordering_kernel import find_ends, move_jobs
 
         batch, line, ends, jobs = self.batch, self.line, self.ends, len(start)
         remaining = np.zeros((jobs + 1, 2 * self.reach + self.horizon + 2))
         untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
         order = start.copy()
-        best, least = start, find_cost(batch, order, line)
+        best, least = start, self.find_cost(order)
         for _ in range(_MAX_SWEEPS):
             if find_ends(batch, order, line, ends, remaining):
                 by_end, kept = order[np.argsort(-ends, kind="stable")], line.copy()
-                if (cost := find_cost(batch, by_end, line)) < least:
+                if (cost := self.find_cost(by_end)) < least:
                     if jobs > _MAX_EXACT:
                         untried[:] = True
                     else:

@@ -48,6 +48,15 @@ def _value_places(
 
 
 @compiled
+def _place_jobs(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> None:
+    """Fill the rows of some places with what does not depend on other jobs; keep their prices."""
+    for place in range(first, end):
+        price = line[place, PRICE]
+        place_job(batch, line, place, order[place])
+        line[place, PRICE] = price
+
+
+@compiled
 def _find_cost(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> float:
     """Return Σ v x of some places."""
     total = 0.0
@@ -57,9 +66,14 @@ def _find_cost(batch: Batch, line: FloatArray, order: IntArray, first: int, end:
 
 
 @compiled
-def find_cost(batch: Batch, order: IntArray, line: FloatArray) -> float:
-    """Fill the line for an order and return Σ v x."""
-    _value_places(batch, line, order, 0, order.size, True)
+def find_cost(batch: Batch, order: IntArray, line: FloatArray, is_new: bool = True) -> float:
+    """Fill the line for an order and return Σ v x.
+
+    If the line is not new, the prices that it has for another order are good guesses.
+    """
+    if not is_new:
+        _place_jobs(batch, line, order, 0, order.size)
+    _value_places(batch, line, order, 0, order.size, is_new)
     return _find_cost(batch, line, order, 0, order.size)
 
 
@@ -100,10 +114,7 @@ def move_jobs(
                 kept[: stop - place] = line[place:stop]
                 kept_order[: distance + 1] = order[place : last + 1]
                 _rotate(order, place, last, back)
-                for at in range(place, last + 1):
-                    guess = line[at, PRICE]
-                    place_job(batch, line, at, order[at])
-                    line[at, PRICE] = guess
+                _place_jobs(batch, line, order, place, last + 1)
                 first, cost, new_cost = place, 0.0, 0.0
                 for end in (min(last + 1 + _NEAR, stop), stop):
                     steps += _value_places(batch, line, order, first, end, False)

@@ -113,6 +113,20 @@ def find_first_above(line: FloatArray, places: int, value: float) -> int:
 
 
 @compiled
+def find_corner(line: FloatArray, place: int, slope: FloatArray, price: float) -> int:
+    """Return the corner of its table at which a place is at a price: the fewest servers."""
+    value = line[place, VALUE]
+    first, last = int(line[place, FIRST]), int(line[place, SECOND])
+    while first < last:
+        middle = (first + last) // 2
+        if value * slope[middle] > price:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@compiled
 def respond_all(
     batch: Batch, line: FloatArray, order: IntArray, places: int, price: float, log_price: float
 ) -> tuple[float, float, float, bool]:
@@ -131,13 +145,7 @@ def respond_all(
         value = line[other, VALUE]
         is_smooth = is_smooth and line[other, KIND] < CORNERS and line[other, LOW] == 0
         if line[other, KIND] == CORNERS:
-            corner, end = int(line[other, FIRST]), int(line[other, SECOND])
-            while corner < end:
-                middle = (corner + end) // 2
-                if value * slope[middle] > price:
-                    corner = middle + 1
-                else:
-                    end = middle
+            corner = find_corner(line, other, slope, price)
             demand += at[corner]
             profit += value * height[corner] - price * at[corner]
             first, last = int(line[other, FIRST]), int(line[other, SECOND])
