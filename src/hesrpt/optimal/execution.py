@@ -125,7 +125,7 @@ def execute(
         present -= 1
         places, remaining = np.delete(places[: present + 1], place), np.delete(remaining, place)
         line = np.delete(line[: present + 1], place, axis=0)
-        value_places(batch, line, places, place, present, False, CLOSE, EXACT, no_sums)
+        value_places(batch, line, places, place, present, False, CLOSE, EXACT, False, no_sums)
         changed = line[place:, VALUE].copy(), line[place:, PRICE].copy()
         changes.append(_Change(jobs - present, place, *changed))
     completed = listed[ended]

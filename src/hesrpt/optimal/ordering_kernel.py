@@ -44,7 +44,7 @@ def _value_places(
     batch: Batch, line: FloatArray, order: IntArray, first: int, end: int, is_new: bool
 ) -> int:
     no_sums = np.empty((0, SUMS))
-    return value_places(batch, line, order, first, end, is_new, _CLOSE, _EXACT, no_sums)
+    return value_places(batch, line, order, first, end, is_new, _CLOSE, _EXACT, True, no_sums)
 
 
 @compiled

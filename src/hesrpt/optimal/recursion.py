@@ -125,7 +125,9 @@ def compute_job_values(
     has_sums = jobs >= _MANY_JOBS and can_be_summed(batch)
     sums = np.zeros((jobs + 1 if has_sums else 0, SUMS))
     copy_values(batch, found.line, found.places, values, prices, sums)
-    value_places(batch, found.line, found.places, len(values), jobs, True, CLOSE, EXACT, sums)
+    value_places(
+        batch, found.line, found.places, len(values), jobs, True, CLOSE, EXACT, False, sums
+    )
     return found
 
 

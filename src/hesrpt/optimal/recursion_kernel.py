@@ -55,12 +55,15 @@ def value_place(
     guess: float,
     close: float,
     exact: float,
+    extrapolates: bool,
     sums: FloatArray,
 ) -> int:
     """Set the value and the price of a place, given all rows before; return the steps it took.
 
     A price is good enough if the demand at that price differs from the servers by at most the
-    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``.
+    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``. A
+    search ``extrapolates``: it takes a value at the next price for granted if that is likely to be
+    so exact.
     """
     job = order[place]
     shape = batch.shapes[batch.shape_of_job[job]]
@@ -122,7 +125,7 @@ def value_place(
                 break
             # The value at that price differs by this much, and by terms of third order.
             gain = 0.5 * price * excess * change / rate
-            if is_smooth and step > 0 and abs(gain * change) <= exact * value:
+            if extrapolates and is_smooth and step > 0 and abs(gain * change) <= exact * value:
                 best, best_price = max(best, value + gain), step
                 break
             if price == 0 and not is_low:
@@ -193,6 +196,7 @@ def value_places(
     is_new: bool,
     close: float,
     exact: float,
+    extrapolates: bool,
     sums: FloatArray,
 ) -> int:
     """Set the values of some places, given all before; return the steps it took.
@@ -205,7 +209,7 @@ def value_places(
         guess = 0.0 if is_new else line[place, PRICE]
         if is_new:
             place_job(batch, line, place, order[place])
-        steps += value_place(batch, line, order, place, guess, close, exact, sums)
+        steps += value_place(batch, line, order, place, guess, close, exact, extrapolates, sums)
         if sums.shape[0] > 0:
             add_to_sums(sums, place, line[place, VALUE])
     return steps
