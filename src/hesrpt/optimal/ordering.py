@@ -123,11 +123,10 @@ def _order_for_power_law(sizes: FloatArray, weights: FloatArray, p: float) -> In
         return solve_batch(sizes[order], order, 1.0, p, weights[order]).total_value
 
     in_order = np.argsort(sizes / weights**p, kind="stable")[::-1]
-    found = improve(in_order)[::-1]
+    found = [in_order, improve(in_order)]
     if len(sizes) <= _MANY_JOBS:
-        other = improve(np.argsort(sizes / weights, kind="stable")[::-1])[::-1]
-        found = min(found, other, key=find_cost)
-    return found
+        found.append(improve(np.argsort(sizes / weights, kind="stable")[::-1]))
+    return min((order[::-1] for order in found), key=find_cost)
 
 
 class _Search:
