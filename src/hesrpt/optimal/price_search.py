@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.optimal.descent import minimise
 from hesrpt.optimal.equal_shares import find_equal_share_ends
 from hesrpt.optimal.priced_jobs import PricedCosts, PricedJobs
 from hesrpt.speedups import SpeedupVector
@@ -210,8 +210,6 @@ class _Search:
 
     def climb(self, start: Prices, smoothing: float) -> Prices:
         """Return the best prices found on the same intervals with one degree of smoothing."""
-        from scipy.optimize import minimize
-
         times = start.times
         durations = np.maximum(np.diff(times), 1e-12 * (times[-1] - times[0]))
         typical = np.maximum(start.prices, 1e-3 * start.prices.max())
@@ -227,8 +225,6 @@ class _Search:
 
         def descend(position: FloatArray) -> tuple[float, FloatArray]:
             nonlocal best, best_bound, costs, evaluations
-            if evaluations == self.evaluations:
-                raise _EnoughError
             here = Prices(times, position * unit)
             value = self._evaluate(here, smoothing) if evaluations else first
             evaluations += 1
@@ -237,16 +233,7 @@ class _Search:
                 best, best_bound, costs = here, value.bound, value.costs
             return -value.smoothed / scale, value.spare * unit / scale
 
-        # The method itself counts evaluations only after each line search.
-        with suppress(_EnoughError):
-            minimize(
-                descend,
-                start.prices / unit,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=[(0.0, None)] * len(unit),
-                options={"maxiter": 150, "maxcor": 30, "maxls": 10, "ftol": 1e-9, "gtol": 0.0},
-            )
+        minimise(descend, start.prices / unit, self.evaluations)
         self.climbs += 1
         self.climbed = best, costs
         return best
@@ -315,10 +302,6 @@ class _Search:
             ends=np.concatenate([part.ends for part in costs]),
             steps=sum(part.steps for part in costs),
         )
-
-
-class _EnoughError(Exception):
-    """Ends a climb after enough evaluations."""
 
 
 @dataclass(frozen=True)
