@@ -54,8 +54,10 @@ _NEAR, _NEAR_HORIZON = 60, 8
 _SOME_JOBS = 50
 # … with more than this, only the best one …
 _MANY_JOBS = 300
+# … with more than this, jobs are sorted less often …
+_VERY_MANY_JOBS = 3_000
 # … and improvements end after about this many steps: a quarter of a minute.
-_MAX_STEPS = 1_000_000_000
+_MAX_STEPS = 500_000_000
 
 
 def find_proven_order(
@@ -165,7 +167,7 @@ class _Search:
     def run(self, starts: list[IntArray]) -> IntArray:
         """Return the best order found from some initial ones."""
         jobs = len(self.ends)
-        sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4
+        sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4 if jobs <= _VERY_MANY_JOBS else 2
         starts = [np.ascontiguousarray(start) for start in starts]
         found = _rank(self.sort(start, sorts) for start in starts)
         if jobs <= _SOME_JOBS:
