@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,7 +120,9 @@ def main() -> None:
     ratios: dict[str, tuple[Ratio, ...]] = {}
     for name in options.names or BENCHMARKS:
         console.rule(name)
+        began = time.perf_counter()
         ratios[name] = _measure(console, benchmarks[name], before.ratios.get(name, ()))
+        console.print(f"(took {time.perf_counter() - began:.0f} s)")
     figures = Figures(machine, versions, ratios)
     console.rule("ratios")
     print_figures(console, figures, before)

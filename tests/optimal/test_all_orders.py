@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -39,6 +40,30 @@ def test_no_completion_order_beats_the_bound(
     best = best_over_orders_on_whole_servers(sizes, speedups, servers, weights)
     assert found.cost <= best * (1 + found.certificate.certified_gap) * (1 + 1e-9)
     verify(found)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.1, 10), st.floats(0.05, 1), any_speedup), min_size=2, max_size=4
+    ),
+    st.floats(0.5, 20),
+)
+@settings(max_examples=15)
+def test_no_requested_order_beats_the_bound(
+    jobs: list[tuple[float, float, Speedup]], servers: float
+) -> None:
+    """Servers are divisible here, so that jobs may get any part of them."""
+    sizes, weights = (np.array([job[i] for job in jobs]) for i in (0, 1))
+    workload = Workload(sizes, [job[2] for job in jobs], weights=weights)
+    found = plan(workload, servers, objective="weighted")
+    costs = [
+        plan(workload, servers, objective="weighted", order=order).cost
+        for order in permutations(range(len(jobs)))
+    ]
+    bound = found.certificate.any_order_bound
+    least = found.cost / (1 + found.certificate.certified_gap)
+    assert bound is None or bound.total == pytest.approx(least, rel=1e-12)
+    assert min(costs) >= least * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(("jobs", "most"), [(3, 0.03), (12, 0.015), (60, 0.006), (250, 0.003)])

@@ -118,6 +118,38 @@ def test_found_orders_are_better_than_simple_ones(jobs: int) -> None:
         assert found.cost <= other.cost * (1 + 1e-7)
 
 
+@given(
+    st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=6, max_size=30),
+    st.floats(0.01, 0.99),
+)
+def test_weighted_jobs_with_one_power_law_end_in_the_order_found(
+    jobs: list[tuple[float, float]], p: float
+) -> None:
+    """So the plan costs exactly Σ v x, and no more than in the order of x / w^p."""
+    sizes, weights = np.array(jobs).T
+    workload = Workload(sizes, PowerLaw(p), weights=weights)
+    found = plan(workload, servers=7, objective="weighted")
+    assert found.certificate.gap == pytest.approx(0.0, abs=1e-11)
+    simple = np.argsort(sizes / weights**p, kind="stable").tolist()
+    other = plan(workload, servers=7, objective="weighted", order=simple)
+    assert other.certificate.gap == pytest.approx(0.0, abs=1e-11)
+    assert found.cost <= other.cost * (1 + 1e-11)
+    verify(found)
+
+
+def test_work_for_many_weighted_jobs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If neighbours may be exchanged only a few times, jobs still end in order."""
+    from hesrpt.optimal import ordering
+
+    rng = np.random.default_rng(1)
+    jobs = Workload(rng.pareto(1.5, 200) + 1, PowerLaw(0.3), weights=rng.pareto(1.0, 200) + 0.1)
+    best = plan(jobs, servers=64, objective="weighted")
+    monkeypatch.setattr(ordering, "_MAX_EXCHANGES", 0)
+    found = plan(jobs, servers=64, objective="weighted")
+    assert found.certificate.gap == pytest.approx(0.0, abs=1e-11)
+    assert best.cost <= found.cost
+
+
 def test_many_weighted_jobs_with_one_power_law() -> None:
     """Jobs end in the order that was found, so that the cost is exactly the bound of that order."""
     rng = np.random.default_rng(0)

@@ -26,7 +26,6 @@ class ClosedFormOptimum:
     total_value: float  # Σ v_i x_i
     completion_times: FloatArray  # in the order in which the jobs were given
     is_in_order: bool  # whether the formula does end the jobs in that order
-    ends_by_formula: FloatArray  # when it does end them
 
 
 def solve_batch(
@@ -64,14 +63,14 @@ def solve_batch(
         completion_times[first_to_last[here]] = ends[here]
         delay = float(delayed[-1])
 
-    is_in_order, ends_by_formula = True, ends
+    is_in_order = True
     if np.any(ends[1:] < ends[:-1]):
         # Rounding may swap neighbours that end at the same time.
         times, ends = ends, np.maximum.accumulate(ends)
         completion_times[first_to_last] = ends
-        is_in_order = bool(np.all(times >= ends * (1 - 1e-14)))
+        is_in_order = bool(np.all(times >= ends * (1 - 1e-12)))
     return ClosedFormOptimum(
-        first_to_last, ends, values, total_value, completion_times, is_in_order, ends_by_formula
+        first_to_last, ends, values, total_value, completion_times, is_in_order
     )
 
 

@@ -46,7 +46,7 @@ class ExecutionTimeline(Timeline):
         phase_of_end[first_to_last] = np.arange(len(ends))
         self.last_phases = phase_of_end[last_to_first]
         self._applied = 0
-        self._apply(0)
+        self._changed: FloatArray | None = None  # the line after the changes that are applied
 
     def servers(self, phase: int) -> FloatArray:
         places = np.flatnonzero(self.last_phases >= phase)
@@ -60,21 +60,21 @@ class ExecutionTimeline(Timeline):
         due = bisect_right(self.changes, phase, key=lambda change: change.phase)
         if due == 0:
             return self.first_values
-        self._apply(due)
         first = self.first_values
         speedups, weights = first.speedups.take(places), first.batch.weights[places]
-        known = replace(first, line=self._changed)
+        known = replace(first, line=self._apply(due))
         return compute_job_values(speedups, first.batch.servers, weights, known, len(places))
 
-    def _apply(self, due: int) -> None:
-        """Apply the first ``due`` changes, except those that have been applied already."""
-        if due == 0 or due < self._applied:
+    def _apply(self, due: int) -> FloatArray:
+        """Apply the first ``due`` changes, except those that have been applied; return the line."""
+        if self._changed is None or due < self._applied:
             self._changed = self.first_values.line.copy()
             self._applied = 0
         for change in self.changes[self._applied : due]:
             changed = self._changed[change.place : change.place + len(change.values)]
             changed[:, VALUE], changed[:, PRICE] = change.values, change.prices
         self._applied = due
+        return self._changed
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def execute(
         present -= 1
         places, remaining = np.delete(places[: present + 1], place), np.delete(remaining, place)
         line = np.delete(line[: present + 1], place, axis=0)
-        value_places(batch, line, places, place, present, False, CLOSE, EXACT, no_sums)
+        value_places(batch, line, places, place, present, False, CLOSE, EXACT, False, no_sums)
         changed = line[place:, VALUE].copy(), line[place:, PRICE].copy()
         changes.append(_Change(jobs - present, place, *changed))
     completed = listed[ended]

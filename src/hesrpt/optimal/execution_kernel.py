@@ -25,7 +25,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     VALUE,
     Batch,
 )
-from hesrpt.optimal.response_kernel import find_first_above, respond
+from hesrpt.optimal.response_kernel import find_corner, find_first_above, respond
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
 
 # Prices this close are the same: jobs whose demand changes between them are tied for servers.
@@ -77,6 +77,12 @@ def allocate(
             )
             held[place] = servers
             rates[place] = (profit + price * servers) / value if servers > 0 else 0.0
+        elif kind == CORNERS and value > 0:
+            corner = find_corner(line, place, corners.slope, price * (1 + _TIED))
+            held[place], rates[place] = corners.at[corner], corners.height[corner]
+            while value * corners.slope[corner] > price * (1 - _TIED):
+                corner += 1
+            tied += corners.at[corner] - held[place]
         elif value > 0:
             shape = shapes[shape_of_job[order[place]]]
             held[place] = find_demand(shape, corners, price * (1 + _TIED) / value)

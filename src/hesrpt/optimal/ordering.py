@@ -15,12 +15,13 @@ the best of all schedules (see docs/explanation/benchmarks.md).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
 from hesrpt.optimal.recursion import JobValues, compute_job_values
@@ -38,6 +39,10 @@ _FEW_JOBS = 5
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SWEEPS = 40, 12
+# Sorting may go round in circles: it ends if so many sorts in a row do not lower the cost.
+_PATIENCE = 4
+# Neighbours are exchanged at most so many times for each job.
+_MAX_EXCHANGES = 50
 # Up to this many jobs, moves by this many places divided by the number of jobs are tried at last,
 # with the values of more jobs, and then of all of them.
 _MAX_EXACT, _EXACT_REACH = 100, 150
@@ -49,8 +54,10 @@ _NEAR, _NEAR_HORIZON = 60, 8
 _SOME_JOBS = 50
 # … with more than this, only the best one …
 _MANY_JOBS = 300
+# … with more than this, jobs are sorted less often …
+_VERY_MANY_JOBS = 3_000
 # … and improvements end after about this many steps: a quarter of a minute.
-_MAX_STEPS = 1_000_000_000
+_MAX_STEPS = 500_000_000
 
 
 def find_proven_order(
@@ -78,7 +85,7 @@ def find_good_order(
 ) -> IntArray:
     """Return the jobs from the first to end to the last, in an order that is good but unproven."""
     if isinstance(speedups.shared, PowerLaw) and len(sizes) > _FEW_JOBS:
-        return _order_for_power_law(sizes, weights, servers, speedups.shared.p)
+        return _order_for_power_law(sizes, weights, speedups.shared.p)
     usable = speedups.demand(np.zeros(len(sizes)), servers)
     time_alone = sizes / speedups.rate(usable)
     start = np.argsort(time_alone / weights, kind="stable")[::-1]
@@ -98,26 +105,30 @@ def find_good_order(
     return found[::-1]
 
 
-def _order_for_power_law(
-    sizes: FloatArray, weights: FloatArray, servers: float, p: float
-) -> IntArray:
-    """Return an order that no exchange of two neighbours improves, and in which jobs do end."""
+def _order_for_power_law(sizes: FloatArray, weights: FloatArray, p: float) -> IntArray:
+    """Return an order in which jobs do end, and that no exchange of two neighbours improves.
+
+    Jobs sorted by x / w^p end in order. With many jobs, that is nearly the best order: beside the
+    weight W of all jobs that end later, a job's value times its size is about x w^(1−p) W^p, so an
+    exchange changes the cost by the difference of x / w^p. With few jobs, another start may be
+    better.
+    """
     from hesrpt.optimal.ordering_kernel import exchange_neighbours
 
-    order = np.argsort(sizes / weights, kind="stable")[::-1].copy()
-    best, least = order, np.inf
-    for _ in range(_MAX_SORTS):
-        exchange_neighbours(order, sizes, weights, p, _MAX_SWEEPS)
-        first_to_last = order[::-1]
-        found = solve_batch(sizes[first_to_last], first_to_last, servers, p, weights[first_to_last])
-        if found.total_value < least * (1 - 1e-12):
-            best, least = order, found.total_value
-        elif best is not order:
-            break
-        if found.is_in_order:
-            break
-        order = order[np.argsort(found.ends_by_formula[::-1], kind="stable")[::-1]].copy()
-    return best[::-1]
+    def improve(start: IntArray) -> IntArray:
+        order, most = start.copy(), _MAX_EXCHANGES * len(sizes)
+        if exchange_neighbours(order, sizes, weights, p, False, most):
+            return order
+        return order if exchange_neighbours(order, sizes, weights, p, True, most) else in_order
+
+    def find_cost(order: IntArray) -> float:
+        return solve_batch(sizes[order], order, 1.0, p, weights[order]).total_value
+
+    in_order = np.argsort(sizes / weights**p, kind="stable")[::-1]
+    found = [in_order, improve(in_order)]
+    if len(sizes) <= _MANY_JOBS:
+        found.append(improve(np.argsort(sizes / weights, kind="stable")[::-1]))
+    return min((order[::-1] for order in found), key=find_cost)
 
 
 class _Search:
@@ -126,7 +137,7 @@ class _Search:
     def __init__(
         self, sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
     ) -> None:
-        shapes = speedups.shapes(servers)
+        shapes = speedups.shapes(servers, tabulated=True)
         # Copies, because arrays that are read-only or not contiguous would be compiled for again.
         self.batch = BatchData(
             shapes.records,
@@ -141,39 +152,51 @@ class _Search:
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
-        self.line = np.empty((jobs, COLUMNS))
+        self.line, self.is_new = np.empty((jobs, COLUMNS)), True
         self.ends = np.empty(jobs)
         self.steps = 0
+
+    def find_cost(self, order: IntArray) -> float:
+        """Fill the line for an order, and return its cost."""
+        from hesrpt.optimal.ordering_kernel import find_cost
+
+        cost = find_cost(self.batch, order, self.line, self.is_new)
+        self.is_new = False
+        return float(cost)
 
     def run(self, starts: list[IntArray]) -> IntArray:
         """Return the best order found from some initial ones."""
         jobs = len(self.ends)
-        sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4
+        sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4 if jobs <= _VERY_MANY_JOBS else 2
         starts = [np.ascontiguousarray(start) for start in starts]
-        found = sorted((self.sort(start, sorts) for start in starts), key=itemgetter(0))
+        found = _rank(self.sort(start, sorts) for start in starts)
         if jobs <= _SOME_JOBS:
             found.append((np.inf, starts[0]))
         else:
             found = found[: 2 if jobs <= _MANY_JOBS else 1]
-        found = sorted((self.improve(order) for _, order in found), key=itemgetter(0))
+        found = _rank(self.improve(order) for _, order in found)
         if jobs <= _MAX_EXACT:
             found = found[: 1 if jobs > _SOME_JOBS else 2]
             self.reach = _EXACT_REACH // jobs
             for self.horizon in _EXACT_HORIZONS:
-                found = [self.improve(order) for _, order in found]
-        return min(found, key=itemgetter(0))[1]
+                found = _rank(self.improve(order) for _, order in found)[:1]
+        return found[0][1]
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
         """Sort jobs by their ends several times; return the least cost and its order."""
-        from hesrpt.optimal.ordering_kernel import find_cost, find_ends
+        from hesrpt.optimal.ordering_kernel import find_ends
 
-        best, least = order, np.inf
+        best, least, worse = order, np.inf, 0
         nothing = np.empty((len(order) + 1, 0))
         for _ in range(times):
-            cost = find_cost(self.batch, order, self.line)
+            cost = self.find_cost(order)
+            worse = 0 if cost < least else worse + 1
             if cost < least:
                 best, least = order, cost
-            if find_ends(self.batch, order, self.line, self.ends, nothing) == 0:
+            if (
+                worse == _PATIENCE
+                or find_ends(self.batch, order, self.line, self.ends, nothing) == 0
+            ):
                 break
             order = order[np.argsort(-self.ends, kind="stable")]
         return least, best
@@ -183,11 +206,11 @@ class _Search:
 
         Phases before a move are ignored: jobs count with their sizes, not with what remains.
         """
-        from hesrpt.optimal.ordering_kernel import find_cost, move_jobs
+        from hesrpt.optimal.ordering_kernel import move_jobs
 
         jobs, order = len(start), start.copy()
         reach, horizon = max(_NEAR // jobs, 1), _NEAR_HORIZON
-        find_cost(self.batch, order, self.line)
+        self.find_cost(order)
         untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
         places = np.arange(jobs + 1)[:, None] - np.arange(1, 2 * reach + horizon + 3)
         for _ in range(_MAX_SWEEPS):
@@ -202,19 +225,22 @@ class _Search:
 
     def improve(self, start: IntArray) -> tuple[float, IntArray]:
         """Return an order that neither moves nor sorting improve any more, and its cost."""
-        from hesrpt.optimal.ordering_kernel import find_cost, find_ends, move_jobs
+        from hesrpt.optimal.ordering_kernel import find_ends, move_jobs
 
         batch, line, ends, jobs = self.batch, self.line, self.ends, len(start)
         remaining = np.zeros((jobs + 1, 2 * self.reach + self.horizon + 2))
         untried: NDArray[np.bool_] = np.ones(jobs, dtype=bool)
         order = start.copy()
-        best, least = start, find_cost(batch, order, line)
+        best, least = start, self.find_cost(order)
         for _ in range(_MAX_SWEEPS):
             if find_ends(batch, order, line, ends, remaining):
                 by_end, kept = order[np.argsort(-ends, kind="stable")], line.copy()
-                if (cost := find_cost(batch, by_end, line)) < least:
+                if (cost := self.find_cost(by_end)) < least:
+                    if jobs > _MAX_EXACT:
+                        untried[:] = True
+                    else:
+                        self._mark_changes(order, by_end, untried)
                     best, least, order = by_end, cost, by_end.copy()
-                    untried[:] = True
                     find_ends(batch, order, line, ends, remaining)
                 else:
                     line[:] = kept
@@ -228,6 +254,17 @@ class _Search:
                 break
             best, least = order.copy(), cost
         return least, best
+
+    def _mark_changes(self, order: IntArray, other: IntArray, untried: BoolArray) -> None:
+        """Mark the places from which moves reach a place where two orders differ."""
+        for place in np.flatnonzero(order != other):
+            untried[max(place - self.reach - self.horizon, 0) : place + self.reach + 1] = True
+
+
+def _rank(found: Iterable[tuple[float, IntArray]]) -> list[tuple[float, IntArray]]:
+    """Return orders with their costs, cheapest first, each of them once."""
+    distinct = {order.tobytes(): (cost, order) for cost, order in found}
+    return sorted(distinct.values(), key=itemgetter(0))
 
 
 class _Batch:

@@ -44,7 +44,16 @@ def _value_places(
     batch: Batch, line: FloatArray, order: IntArray, first: int, end: int, is_new: bool
 ) -> int:
     no_sums = np.empty((0, SUMS))
-    return value_places(batch, line, order, first, end, is_new, _CLOSE, _EXACT, no_sums)
+    return value_places(batch, line, order, first, end, is_new, _CLOSE, _EXACT, True, no_sums)
+
+
+@compiled
+def _place_jobs(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> None:
+    """Fill the rows of some places with what does not depend on other jobs; keep their prices."""
+    for place in range(first, end):
+        price = line[place, PRICE]
+        place_job(batch, line, place, order[place])
+        line[place, PRICE] = price
 
 
 @compiled
@@ -57,9 +66,14 @@ def _find_cost(batch: Batch, line: FloatArray, order: IntArray, first: int, end:
 
 
 @compiled
-def find_cost(batch: Batch, order: IntArray, line: FloatArray) -> float:
-    """Fill the line for an order and return Σ v x."""
-    _value_places(batch, line, order, 0, order.size, True)
+def find_cost(batch: Batch, order: IntArray, line: FloatArray, is_new: bool = True) -> float:
+    """Fill the line for an order and return Σ v x.
+
+    If the line is not new, the prices that it has for another order are good guesses.
+    """
+    if not is_new:
+        _place_jobs(batch, line, order, 0, order.size)
+    _value_places(batch, line, order, 0, order.size, is_new)
     return _find_cost(batch, line, order, 0, order.size)
 
 
@@ -100,10 +114,7 @@ def move_jobs(
                 kept[: stop - place] = line[place:stop]
                 kept_order[: distance + 1] = order[place : last + 1]
                 _rotate(order, place, last, back)
-                for at in range(place, last + 1):
-                    guess = line[at, PRICE]
-                    place_job(batch, line, at, order[at])
-                    line[at, PRICE] = guess
+                _place_jobs(batch, line, order, place, last + 1)
                 first, cost, new_cost = place, 0.0, 0.0
                 for end in (min(last + 1 + _NEAR, stop), stop):
                     steps += _value_places(batch, line, order, first, end, False)
@@ -199,31 +210,62 @@ def find_ends(
 
 @compiled
 def exchange_neighbours(
-    order: IntArray, sizes: FloatArray, weights: FloatArray, p: float, max_sweeps: int
-) -> None:
-    """Exchange neighbours as long as the cost falls, for one power law.
+    order: IntArray,
+    sizes: FloatArray,
+    weights: FloatArray,
+    p: float,
+    only_ends: bool,
+    max_exchanges: int,
+) -> bool:
+    """Exchange neighbours, for one power law, until jobs end in order and no exchange is cheaper.
 
-    The values of all other jobs do not depend on the order of two neighbours.
+    If job a is listed before job b and would nevertheless end first, the two are exchanged: for the
+    old order they can at best end together, and so they can for the new one. W^c is convex, so a
+    can end first only if its x / w^p is less than b's. Hence no two jobs are exchanged forth and
+    back for this reason. Unless ``only_ends``, they are also exchanged if that is cheaper and they
+    end in order before and after. The values of all other jobs do not depend on the order of the
+    two. Return whether all is done: ``max_exchanges`` limits the work.
     """
     jobs = order.size
-    untried = np.ones(jobs, np.bool_)
-    for _ in range(max_sweeps):
-        before, has_changed = 0.0, False
-        for place in range(jobs - 1):
-            a, b = order[place], order[place + 1]
-            if untried[place]:
-                untried[place] = False
-                as_is = _power_law_cost(weights[a], sizes[a], before, p)
-                as_is += _power_law_cost(weights[b], sizes[b], before + weights[a], p)
-                exchanged = _power_law_cost(weights[b], sizes[b], before, p)
-                exchanged += _power_law_cost(weights[a], sizes[a], before + weights[b], p)
-                if exchanged < as_is * (1 - 1e-12):
-                    order[place], order[place + 1] = b, a
-                    has_changed = True
-                    untried[max(place - 1, 0) : place + 2] = True
-            before += weights[order[place]]
-        if not has_changed:
-            break
+    before = np.zeros(jobs)  # the weight of the jobs that end after each place
+    exchanges = place = 0
+    while place < jobs - 1:
+        a, b = order[place], order[place + 1]
+        weight, x_a, w_a, x_b, w_b = before[place], sizes[a], weights[a], sizes[b], weights[b]
+        should_exchange = _ends_first(x_a, w_a, x_b, w_b, weight, p)
+        if not (should_exchange or only_ends or _ends_first(x_b, w_b, x_a, w_a, weight, p)):
+            cost = _power_law_cost(w_a, x_a, weight, p)
+            cost += _power_law_cost(w_b, x_b, weight + w_a, p)
+            new_cost = _power_law_cost(w_b, x_b, weight, p)
+            new_cost += _power_law_cost(w_a, x_a, weight + w_b, p)
+            should_exchange = new_cost < cost * (1 - 1e-12)
+        if should_exchange:
+            if exchanges == max_exchanges:
+                return False
+            exchanges += 1
+            order[place], order[place + 1] = b, a
+            before[place + 1] = weight + w_b
+            place = max(place - 1, 0)
+        else:
+            before[place + 1] = weight + w_a
+            place += 1
+    return True
+
+
+@compiled
+def _ends_first(
+    size: float, weight: float, next_size: float, next_weight: float, before: float, p: float
+) -> bool:
+    """Whether a job would end before the next one in the list, by x / (W_k^c − W_(k−1)^c)^p.
+
+    ``before`` is W_(k−1) of the job, the weight of the jobs that end after it.
+    """
+    c, up_to = 1 / (1 - p), before + weight
+    own = -np.expm1(c * np.log1p(-weight / up_to)) if before > 0 else 1.0
+    exponent = c * np.log1p(next_weight / up_to)
+    if exponent > 700:
+        return False  # it has hardly any servers until the next one ends
+    return bool(size * np.expm1(exponent) ** p < next_size * own**p * (1 - 1e-13))
 
 
 @compiled

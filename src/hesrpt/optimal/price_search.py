@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hesrpt.arrays import FloatArray
+from hesrpt.optimal.descent import minimise
 from hesrpt.optimal.equal_shares import find_equal_share_ends
 from hesrpt.optimal.priced_jobs import PricedCosts, PricedJobs
 from hesrpt.speedups import SpeedupVector
@@ -30,12 +31,14 @@ _MAX_EVALUATIONS, _MIN_EVALUATIONS, _MAX_STEPS = 800, 48, 1_000_000_000
 # many evaluations gained 0.1% for 1,000 jobs.
 _MANY_JOBS, _MAX_EVALUATIONS_OF_MANY = 150, 240
 _PARTS = 4
+# The first step of a climb, such that it needs no shorter one as a rule.
+_FIRST_STEP = 0.3
 # The last steps of a search with few jobs, and the relative gain that is worth another one.
 _MAX_CUTS, _ENOUGH = 30, 3e-5
 # Some schedules take longer than others, by such parts.
 _LATER = 0.1, 0.3, 1.0
 # Up to these many jobs, good prices are refined in one step, three or more.
-_SOME_JOBS, _FEW_JOBS, _VERY_FEW_JOBS = 200, 50, 20
+_SOME_JOBS, _FEW_JOBS, _VERY_FEW_JOBS = 2_000, 50, 20
 # Up to this many jobs, the step is long.
 _LONG_STEP_JOBS = 80
 
@@ -117,7 +120,7 @@ def refine_prices(
     """
     jobs = PricedJobs(sizes, arrivals, weights, speedups, servers)
     search = _Search([jobs], servers, None, report)
-    search.evaluations = 10 if len(sizes) <= _LONG_STEP_JOBS else 3
+    search.evaluations = 10 if len(sizes) <= _LONG_STEP_JOBS else 4
     best = Prices(times, prices)
     if len(sizes) <= _SOME_JOBS:
         best = search.climb(best, 0.003)
@@ -128,6 +131,10 @@ def refine_prices(
         middles = (best.times[1:] + best.times[:-1]) / 2
         best = best.divide(np.concatenate((search.find_ends(best, 0.001), middles)))
         best = search.polish(search.climb(search.climb(best, 0.003), 0.001))
+    if search.climbed is not None and search.climbed[0] is best:
+        costs = np.empty(len(jobs))
+        costs[jobs.order] = search.climbed[1]
+        return FoundPrices(best.times, best.prices, costs)
     return _find_costs(jobs, best)
 
 
@@ -175,6 +182,8 @@ class _Search:
         self.is_large = threads is not None
         self.evaluations = 0  # in each climb, at most
         self.climbs = 0  # so far
+        #: The best prices of the last climb, and about what each job costs at these prices.
+        self.climbed: tuple[Prices, FloatArray] | None = None
 
     def run(self, start: Prices) -> Prices:
         """Return the best prices found."""
@@ -201,47 +210,32 @@ class _Search:
 
     def climb(self, start: Prices, smoothing: float) -> Prices:
         """Return the best prices found on the same intervals with one degree of smoothing."""
-        from scipy.optimize import minimize
-
         times = start.times
         durations = np.maximum(np.diff(times), 1e-12 * (times[-1] - times[0]))
         typical = np.maximum(start.prices, 1e-3 * start.prices.max())
         if not typical.any():
             typical[:] = 1 / self.servers
         first = self._evaluate(start, smoothing)
-        best, best_bound = start, first.bound
+        best, best_bound, costs = start, first.bound, first.costs
         scale = max(abs(first.smoothed), 1e-300)
         # Then a unit step changes the use of servers by about the same part in each interval,
         # whatever the units of time and size.
-        unit = np.sqrt(scale * typical / (self.servers * durations))
+        unit = _FIRST_STEP * np.sqrt(scale * typical / (self.servers * durations))
         evaluations = 0
 
         def descend(position: FloatArray) -> tuple[float, FloatArray]:
-            nonlocal best, best_bound, evaluations
-            evaluations += 1
-            self.report((self.climbs + min(evaluations / self.evaluations, 1.0)) / _CLIMBS)
+            nonlocal best, best_bound, costs, evaluations
             here = Prices(times, position * unit)
-            value = self._evaluate(here, smoothing)
+            value = self._evaluate(here, smoothing) if evaluations else first
+            evaluations += 1
+            self.report((self.climbs + evaluations / self.evaluations) / _CLIMBS)
             if value.bound > best_bound:
-                best, best_bound = here, value.bound
+                best, best_bound, costs = here, value.bound, value.costs
             return -value.smoothed / scale, value.spare * unit / scale
 
-        minimize(
-            descend,
-            start.prices / unit,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(0.0, None)] * len(unit),
-            options={
-                "maxiter": 150,
-                "maxfun": self.evaluations,
-                "maxcor": 30,
-                "maxls": 10,
-                "ftol": 1e-9,
-                "gtol": 0.0,
-            },
-        )
+        minimise(descend, start.prices / unit, self.evaluations)
         self.climbs += 1
+        self.climbed = best, costs
         return best
 
     def polish(self, start: Prices) -> Prices:
@@ -301,6 +295,7 @@ class _Search:
         capacity = self.servers * np.diff(prices.times)
         paid = float(capacity @ prices.prices)
         return _Value(
+            costs=np.concatenate([part.costs for part in costs]),
             bound=float(sum(part.costs.sum() for part in costs)) - paid,
             smoothed=sum(part.smoothed_total for part in costs) - paid,
             spare=capacity - sum(part.usage[0] for part in costs),
@@ -311,6 +306,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Value:
+    costs: FloatArray
     bound: float
     smoothed: float
     spare: FloatArray  # server time that is not used, in each interval

@@ -29,7 +29,7 @@ class PricedJobs:
         servers: float,
     ) -> None:
         self.servers = servers
-        self.shapes, self.corners, shape_of_job = speedups.shapes(servers)
+        self.shapes, self.corners, shape_of_job = speedups.shapes(servers, tabulated=True)
         #: The jobs as they were given, in the order of all other arrays.
         self.order = np.lexsort((sizes, arrivals, weights, shape_of_job))
         self.sizes, self.arrivals = sizes[self.order], arrivals[self.order]

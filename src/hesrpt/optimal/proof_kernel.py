@@ -6,13 +6,18 @@ cheapest cost of work that a speedup computes only suggest where to look.
 
 from __future__ import annotations
 
-from math import inf, isnan
+from math import inf, isnan, log
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
-from hesrpt.speedups.shape_kernel import find_cheapest, find_demand, find_rate
+from hesrpt.speedups.shape_kernel import (
+    find_both_demands,
+    find_cheapest,
+    find_demand,
+    find_rate,
+)
 from hesrpt.speedups.shape_kernel_data import TABLE, Corners, Shape
 
 # The relative rounding error of a product or a sum of two numbers.
@@ -22,7 +27,7 @@ _ROUNDING = 2.3e-16
 _FORMULA_ERROR, _TABLE_ERROR, _PART_OF_PEAK = 2e-12, 4e-9, 1e-4
 # The distance from the demand at which rates are compared, and the same where the demand is 0.
 _STEP, _FIRST_STEP = 3e-5, 1e-13
-_POINTS = 6
+_POINTS = 5
 # A job that needs more values than this is given up: its bound is lower than it might be.
 _MAX_VALUES = 400
 
@@ -45,25 +50,49 @@ def prove_costs(
     most = prices.size + 2
     points = np.empty((4, _POINTS))
     # The intervals of one job: their ends, counted from its arrival, and their prices.
-    ends, price_of, bounds, at_ends = (
+    ends, price_of, log_price_of, bounds, at_ends = (
         np.empty(most + 1),
+        np.empty(most),
         np.empty(most),
         np.empty(most + 1),
         np.empty(most + 1),
     )
+    log_prices = np.log(prices)
     for job in range(sizes.size):
         shape = shapes[shape_of_job[job]]
         weight, target = weights[job], inf if isnan(targets[job]) else targets[job]
-        count = _cut_intervals(times, prices, arrivals[job], target / weight, ends, price_of)
+        count = _cut_intervals(
+            times,
+            prices,
+            log_prices,
+            arrivals[job],
+            target / weight,
+            ends,
+            price_of,
+            log_price_of,
+        )
         for interval in range(count + 1):
             bounds[interval] = weight * ends[interval] * (1 - 2 * _ROUNDING)  # from waiting alone
+        # From the last interval to the first, so that what follows need not be bounded again.
+        last = count
         for _ in range(_MAX_VALUES):
-            worst = int(np.argmin(bounds[: count + 1]))
-            if bounds[worst] >= target:
+            while last >= 0 and bounds[last] >= target:
+                last -= 1
+            if last < 0:
                 break
             value = _find_value(
-                shape, corners, sizes[job], weight, ends, price_of, count, worst, target
+                shape,
+                corners,
+                sizes[job],
+                weight,
+                ends,
+                price_of,
+                log_price_of,
+                count,
+                last,
+                target,
             )
+            end = min(last + 1, count)
             _bound_at_ends(
                 shape,
                 corners,
@@ -73,18 +102,18 @@ def prove_costs(
                 weight,
                 ends,
                 price_of,
-                count,
+                end,
                 at_ends,
                 points,
             )
-            for interval in range(count):
+            for interval in range(end):
                 bounds[interval] = max(
                     bounds[interval], min(at_ends[interval], at_ends[interval + 1])
                 )
-            if weight >= value * shape.high_rate * (1 + 2 * _TABLE_ERROR):
+            if last == count and weight >= value * shape.high_rate * (1 + 2 * _TABLE_ERROR):
                 bounds[count] = max(bounds[count], at_ends[count])
             # What the best value does not prove, nothing does.
-            target = min(target, bounds[worst])
+            target = min(target, bounds[last])
         costs[job] = min(target, bounds[: count + 1].min())
 
 
@@ -92,10 +121,12 @@ def prove_costs(
 def _cut_intervals(
     times: FloatArray,
     prices: FloatArray,
+    log_prices: FloatArray,
     arrival: float,
     longest: float,
     ends: FloatArray,
     price_of: FloatArray,
+    log_price_of: FloatArray,
 ) -> int:
     """Set the intervals from an arrival until waiting alone costs enough; return their number."""
     first = int(np.searchsorted(times, arrival, side="right")) - 1
@@ -103,10 +134,10 @@ def _cut_intervals(
     count = 0
     ends[0] = 0.0
     if first < 0:
-        ends[1], price_of[0] = times[0] - arrival, 0.0
+        ends[1], price_of[0], log_price_of[0] = times[0] - arrival, 0.0, -inf
         count = 1
     for interval in range(max(first, 0), min(last, prices.size)):
-        price_of[count] = prices[interval]
+        price_of[count], log_price_of[count] = prices[interval], log_prices[interval]
         ends[count + 1] = times[interval + 1] - arrival
         count += 1
     return count
@@ -114,14 +145,22 @@ def _cut_intervals(
 
 @compiled
 def _do_work(
-    shape: Shape, corners: Corners, ends: FloatArray, price_of: FloatArray, count: int, value: float
+    shape: Shape,
+    corners: Corners,
+    ends: FloatArray,
+    price_of: FloatArray,
+    log_price_of: FloatArray,
+    count: int,
+    value: float,
 ) -> tuple[float, float]:
     """Return about how much work is done, and how much profit made, in the first intervals."""
     work = profit = 0.0
+    log_value = log(value)
     for interval in range(count):
         price = price_of[interval] / value
-        servers = find_demand(shape, corners, price)
-        rate = find_rate(shape, corners, servers)
+        servers, _, rate, _ = find_both_demands(
+            shape, corners, price, log_price_of[interval] - log_value
+        )
         duration = ends[interval + 1] - ends[interval]
         work += rate * duration
         profit += (rate - price * servers) * duration
@@ -136,6 +175,7 @@ def _find_value(
     weight: float,
     ends: FloatArray,
     price_of: FloatArray,
+    log_price_of: FloatArray,
     count: int,
     interval: int,
     enough: float,
@@ -148,12 +188,12 @@ def _find_value(
     end = interval
     if interval == count:
         best = weight / shape.high_rate * (1 - 3 * _TABLE_ERROR)
-        if _do_work(shape, corners, ends, price_of, interval, best)[0] <= size:
+        if _do_work(shape, corners, ends, price_of, log_price_of, interval, best)[0] <= size:
             return best
         low, high = 0.0, best
     else:
         best, _, rate = find_cheapest(shape, corners, weight, price_of[interval])
-        before, _ = _do_work(shape, corners, ends, price_of, interval, best)
+        before, _ = _do_work(shape, corners, ends, price_of, log_price_of, interval, best)
         here = rate * (ends[interval + 1] - ends[interval])
         if before <= size <= before + here:
             return best
@@ -165,7 +205,7 @@ def _find_value(
     value = best * 2.0 if high == inf else best / 2.0
     best_bound = -inf
     for _ in range(200):
-        work, profit = _do_work(shape, corners, ends, price_of, end, value)
+        work, profit = _do_work(shape, corners, ends, price_of, log_price_of, end, value)
         # Great values would win by rounding alone.
         bound = value * size * (1 - 2 * _FORMULA_ERROR) + waiting - profit
         if work < size:
@@ -230,8 +270,8 @@ def _bound_profit(
     at, height, lowest, highest = points  # the last two: slopes up to the next point, by rounding
     bound = 0.0
     for number in range(_POINTS):
-        # Three points on either side of the demand. Some are the same if it is 0 or N.
-        side = number - 3.0 if number < 3 else number - 2.0
+        # The demand, and two points on either side. Some are the same if it is 0 or N.
+        side = number - 2.0
         here = guess * (1 + side * _STEP) if guess > 0 else max(side, 0.0) * _FIRST_STEP * servers
         here = min(here, servers)
         rate = find_rate(shape, corners, here)

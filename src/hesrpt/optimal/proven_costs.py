@@ -48,7 +48,7 @@ def bound_job_costs(
     from hesrpt.optimal.proof_kernel import prove_costs
 
     speedups = workload.speedups.tabulate(servers)
-    shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers)
+    shapes = (speedups.on_whole_servers() if whole else speedups).shapes(servers, True)
     arrivals = workload.arrival_times
 
     def prove(jobs: IntArray) -> FloatArray:

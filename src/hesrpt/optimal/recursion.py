@@ -100,7 +100,7 @@ def compute_job_values(
     is_rising = shared is not None and bool(np.all(weights[1:] >= weights[:-1]))
     # Then the jobs that get no servers are at the head of the list and can be skipped.
     max_slope = shared.max_slope() if shared is not None and is_rising else inf
-    shapes = speedups.shapes(servers)
+    shapes = speedups.shapes(servers, tabulated=speedups.shared is None)
     nothing = np.empty(0)
     batch = Batch(
         shapes.records,
@@ -125,7 +125,9 @@ def compute_job_values(
     has_sums = jobs >= _MANY_JOBS and can_be_summed(batch)
     sums = np.zeros((jobs + 1 if has_sums else 0, SUMS))
     copy_values(batch, found.line, found.places, values, prices, sums)
-    value_places(batch, found.line, found.places, len(values), jobs, True, CLOSE, EXACT, sums)
+    value_places(
+        batch, found.line, found.places, len(values), jobs, True, CLOSE, EXACT, False, sums
+    )
     return found
 
 

@@ -55,12 +55,15 @@ def value_place(
     guess: float,
     close: float,
     exact: float,
+    extrapolates: bool,
     sums: FloatArray,
 ) -> int:
     """Set the value and the price of a place, given all rows before; return the steps it took.
 
     A price is good enough if the demand at that price differs from the servers by at most the
-    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``.
+    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``. A
+    search ``extrapolates``: it takes a value at the next price for granted if that is likely to be
+    so exact.
     """
     job = order[place]
     shape = batch.shapes[batch.shape_of_job[job]]
@@ -91,9 +94,12 @@ def value_place(
         offers += 1
         if sums.shape[0] > 0 and price > 0:
             demand, profit, growth = respond_together(line, sums, place, price)
+            is_smooth = True
         else:
             log_price = log(price) if price > 0 else -inf
-            demand, profit, growth = respond_all(batch, line, order, place, price, log_price)
+            demand, profit, growth, is_smooth = respond_all(
+                batch, line, order, place, price, log_price
+            )
         spare = cost - price * batch.servers - profit
         step, noise = 0.0, 0.0
         if spare <= 0:
@@ -105,6 +111,7 @@ def value_place(
                 best, best_price = value, price
             excess = demand + servers - batch.servers
             is_low = excess > 0
+            is_smooth = is_smooth and row[KIND] < CORNERS and row[LOW] == 0
             if servers < row[HIGH] and servers > row[LOW] and row[KIND] < CORNERS:
                 own = servers * (1 + price * (batch.servers - demand) / spare)
                 growth += own if row[KIND] == FORMULA_POWER else 0.5 * own
@@ -115,6 +122,11 @@ def value_place(
             is_close = abs(excess) <= close * batch.servers
             if is_close and abs(excess * change) <= close * close * batch.servers:
                 best_price = step if step > 0 else price
+                break
+            # The value at that price differs by this much, and by terms of third order.
+            gain = 0.5 * price * excess * change / rate
+            if extrapolates and is_smooth and step > 0 and abs(gain * change) <= exact * value:
+                best, best_price = max(best, value + gain), step
                 break
             if price == 0 and not is_low:
                 best_price = 0.0
@@ -184,6 +196,7 @@ def value_places(
     is_new: bool,
     close: float,
     exact: float,
+    extrapolates: bool,
     sums: FloatArray,
 ) -> int:
     """Set the values of some places, given all before; return the steps it took.
@@ -196,7 +209,7 @@ def value_places(
         guess = 0.0 if is_new else line[place, PRICE]
         if is_new:
             place_job(batch, line, place, order[place])
-        steps += value_place(batch, line, order, place, guess, close, exact, sums)
+        steps += value_place(batch, line, order, place, guess, close, exact, extrapolates, sums)
         if sums.shape[0] > 0:
             add_to_sums(sums, place, line[place, VALUE])
     return steps

@@ -113,26 +113,39 @@ def find_first_above(line: FloatArray, places: int, value: float) -> int:
 
 
 @compiled
+def find_corner(line: FloatArray, place: int, slope: FloatArray, price: float) -> int:
+    """Return the corner of its table at which a place is at a price: the fewest servers."""
+    value = line[place, VALUE]
+    first, last = int(line[place, FIRST]), int(line[place, SECOND])
+    while first < last:
+        middle = (first + last) // 2
+        if value * slope[middle] > price:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@compiled
 def respond_all(
     batch: Batch, line: FloatArray, order: IntArray, places: int, price: float, log_price: float
-) -> tuple[float, float, float]:
-    """Return what the first places demand together, their profit, and −dn / d log λ."""
+) -> tuple[float, float, float, bool]:
+    """Return what the first places demand together, their profit, −dn / d log λ, and a predicate.
+
+    It says whether the demand never jumps.
+    """
     shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
     at, height, slope = corners.at, corners.height, corners.slope
     start = 0
     if batch.max_slope < inf:
         start = find_first_above(line, places, price / batch.max_slope)
     demand = profit = growth = 0.0
+    is_smooth = True
     for other in range(start, places):
         value = line[other, VALUE]
+        is_smooth = is_smooth and line[other, KIND] < CORNERS and line[other, LOW] == 0
         if line[other, KIND] == CORNERS:
-            corner, end = int(line[other, FIRST]), int(line[other, SECOND])
-            while corner < end:
-                middle = (corner + end) // 2
-                if value * slope[middle] > price:
-                    corner = middle + 1
-                else:
-                    end = middle
+            corner = find_corner(line, other, slope, price)
             demand += at[corner]
             profit += value * height[corner] - price * at[corner]
             first, last = int(line[other, FIRST]), int(line[other, SECOND])
@@ -165,7 +178,7 @@ def respond_all(
         demand += servers
         profit += gain
         growth += sensitivity
-    return demand, profit, growth
+    return demand, profit, growth, is_smooth
 
 
 @compiled

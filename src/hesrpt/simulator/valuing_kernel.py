@@ -64,7 +64,7 @@ def share_by_value(
         before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
         guess = values.price_by_weight[job] * (before + mixed.weight[job])
         value_place(
-            batch, values.line, values.listed, place, guess, rule.close, rule.exact, no_sums
+            batch, values.line, values.listed, place, guess, rule.close, rule.exact, False, no_sums
         )
         found = values.line[place]
         values.price_by_weight[job] = found[PRICE] / found[WEIGHT]
