@@ -66,7 +66,7 @@ class Driver:
         memory: KindMemory | None = None,
     ) -> None:
         self.core, self.engine, self.journal = core, engine, journal
-        self.condition = threading.Condition()  # guards the run: the core, the recorder, all jobs
+        self._create_conditions()
         self._run = LiveRun(core, engine, journal, self.send, memory or KindMemory())
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.forecaster = Forecaster(core, self._estimate_remaining_work)
@@ -85,6 +85,12 @@ class Driver:
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
         self._thread = threading.Thread(target=self._work, name="hesrpt-driver", daemon=True)
+
+    def _create_conditions(self) -> None:
+        lock = threading.RLock()
+        self.condition = threading.Condition(lock)  # guards the run: the core, recorder, all jobs
+        # Those who submit jobs wait for little else, so they are not woken by each step.
+        self._arrivals = threading.Condition(lock)
 
     # --- called by other threads ----------------------------------------------------------------
 
@@ -204,8 +210,17 @@ class Driver:
 
     def wait(self, is_ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``is_ready()``, for at most ``timeout`` seconds; return whether it is."""
-        with self.condition:
-            self.condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
+        return self._wait(self.condition, is_ready, timeout)
+
+    def wait_for_arrivals(self, is_ready: Callable[[], bool], timeout: float) -> bool:
+        """Wait like :meth:`wait` until ``is_ready()``, which only the arrival of jobs can change."""
+        return self._wait(self._arrivals, is_ready, timeout)
+
+    def _wait(
+        self, condition: threading.Condition, is_ready: Callable[[], bool], timeout: float | None
+    ) -> bool:
+        with condition:
+            condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
             if not is_ready():
                 self.raise_failure()
             return is_ready()
@@ -304,7 +319,7 @@ class Driver:
         Its threads do not exist here, so a lock that one of them held will never be released.
         """
         self.was_forked = True
-        self.condition = threading.Condition()
+        self._create_conditions()
         self.failure = InputError(
             f"the pool belongs to process {self._process}, from which this process was forked; "
             "create another Pool here"
@@ -336,8 +351,7 @@ class Driver:
                 self.failure = error
                 for job in self.jobs.values():
                     job.source.close(f"the scheduler has failed: {error}")
-                self.watches.wake_all()
-                self.condition.notify_all()
+                self._wake_all()
         finally:
             self.callbacks.stop()
             self._on_end(self)
@@ -371,8 +385,13 @@ class Driver:
         """Cancel the jobs that have not ended."""
         with self.condition:
             self._run.cancel_all()
-            self.watches.wake_all()
-            self.condition.notify_all()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Wake whoever waits for anything; the caller holds the condition."""
+        self.watches.wake_all()
+        self.condition.notify_all()
+        self._arrivals.notify_all()
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
@@ -385,6 +404,10 @@ class Driver:
         messages = self._messages.take_all()
         has_arrivals = self._record_arrivals(messages)
         requests = self._take_requests(has_arrivals)
+        if not self._messages.is_empty():  # the requests have added jobs
+            arrived = self._messages.take_all()
+            self._record_arrivals(arrived)
+            messages += arrived
         with self.condition:
             self._run.react(outcomes, messages, requests)
         self._run.record_progress(partial(self.forecaster.recall, 0.0))
@@ -407,6 +430,8 @@ class Driver:
         with self.condition:
             self._run.add_jobs(jobs)
         self._run.flush()
+        with self.condition:
+            self._arrivals.notify_all()
         return True
 
     def _take_requests(self, has_arrivals: bool) -> list[RequestReceived]:

@@ -138,7 +138,9 @@ class JobQueue:
         self.driver.look_for_requests()
         wanted = set(numbers)
         found: dict[int, KnownJob] = {}
-        is_there = self._wait_until(lambda: len(self._find_submitted(wanted, found)) == len(wanted))
+        is_there = self.driver.wait_for_arrivals(
+            lambda: len(self._find_submitted(wanted, found)) == len(wanted), _ANSWER_SECONDS
+        )
         if not is_there:
             for record in self.earlier.values():
                 if record.spec.submission in wanted:

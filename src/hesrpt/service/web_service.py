@@ -16,6 +16,7 @@ import uvicorn
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.batch_run import RunOptions
+from hesrpt.runtime.decisions.rehearsal import rehearse
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
 from hesrpt.service.call_store import CallStore
@@ -30,6 +31,8 @@ OnStop = Literal["drain", "stop"]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # A thread that needs Python's lock gets it after this many seconds, so that no item waits long.
 _SWITCH_SECONDS = 0.0005
+# How long after the start to load what the policy needs for many jobs, in seconds.
+_REHEARSAL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +163,16 @@ class WebService:
         self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
+        rehearsal = threading.Timer(
+            _REHEARSAL_SECONDS, rehearse, (self.options.run.policy, self.queue.pool.servers)
+        )
         try:
             watcher.start()
+            rehearsal.start()
             on_start()
             self._server.run([self._socket])
         finally:
+            rehearsal.cancel()
             self._stop_serving()
             self._comparisons.close()
             self.queue.close()
