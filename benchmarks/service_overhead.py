@@ -132,20 +132,25 @@ class _Phase(NamedTuple):
 
 def _measure_idle(process: psutil.Process) -> float:
     """Return the share of a core that the service uses while it has nothing to do."""
-    used = sum(process.cpu_times()[:2])
+    used = _read_cpu_time(process)
     time.sleep(_IDLE_SECONDS)
-    return (sum(process.cpu_times()[:2]) - used) / _IDLE_SECONDS
+    return (_read_cpu_time(process) - used) / _IDLE_SECONDS
+
+
+def _read_cpu_time(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _measure_phase(url: str, process: psutil.Process) -> _Phase:
     with Client(url) as client:
         time.sleep(2.0)
-        began, used = time.monotonic(), sum(process.cpu_times()[:2])
+        began, used = time.monotonic(), _read_cpu_time(process)
         before = _count_jobs(client)
         probe = client.map(_probe, range(int(_LOAD_SECONDS / _PROBE_SECONDS)), servers=1)
         spans = probe.results()
         seconds = time.monotonic() - began
-        share = (sum(process.cpu_times()[:2]) - used) / seconds
+        share = (_read_cpu_time(process) - used) / seconds
         rate = 60 * (_count_jobs(client) - before) / seconds
     spans.sort()
     gaps = sorted(later[0] - earlier[1] for earlier, later in pairwise(spans))

@@ -145,6 +145,15 @@ def test_logs_are_the_same_by_directory_and_by_url(command: Command, served: Ser
         assert command("logs", several, *options).stdout == (
             f"--- {several}, item 0 ('a')\na!\n--- {several}, item 1 ('b')\nb!\n"
         )
+        lines = [
+            json.loads(line)
+            for line in command("logs", several, "--json", *options).stdout.splitlines()
+        ]
+        assert lines == [
+            {"job": several, "item": 0, "line": "a!"},
+            {"job": several, "item": 1, "line": "b!"},
+        ]
+    assert command("logs", silent, "--json").stdout == ""
     unknown = command("logs", loud, "5")
     assert_refused(unknown, f"there is no item 5 in job {loud!r}; items are 0 to 0")
     assert str(served.queue.directory) not in unknown.stderr

@@ -213,7 +213,7 @@ class Driver:
         return self._wait(self.condition, is_ready, timeout)
 
     def wait_for_arrivals(self, is_ready: Callable[[], bool], timeout: float) -> bool:
-        """Wait like :meth:`wait` until ``is_ready()``, which only the arrival of jobs can change."""
+        """Wait until ``is_ready()``, which only jobs that arrive can change: see :meth:`wait`."""
         return self._wait(self._arrivals, is_ready, timeout)
 
     def _wait(
