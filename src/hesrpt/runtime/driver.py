@@ -46,7 +46,7 @@ _STEP_SECONDS = 0.5
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
 # How often to look for requests at most while somebody asks for it, in seconds.
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
 
@@ -135,6 +135,10 @@ class Driver:
                 self._look_at = self._looked_at + _LOOK_SECONDS
         if is_new:
             self.engine.wake()
+
+    def expect_pauses(self) -> None:
+        """Do not warn if all jobs are paused: somebody looks after them."""
+        self._run.warner.warns_of_pauses = False
 
     def start_nothing_more(self) -> None:
         """Let running items end, but start no others; nothing of this is recorded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import sys
@@ -163,10 +164,9 @@ class WebService:
         self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
-        rehearsal = threading.Timer(
-            _REHEARSAL_SECONDS, rehearse, (self.options.run.policy, self.queue.pool.servers)
-        )
+        rehearsal = threading.Timer(_REHEARSAL_SECONDS, self._load_policy)
         try:
+            gc.freeze()  # what is there now stays: no search for garbage has to look at it
             watcher.start()
             rehearsal.start()
             on_start()
@@ -178,6 +178,15 @@ class WebService:
             self.queue.close()
         self.queue.driver.raise_failure()
         notify("stopped; the next start goes on")
+
+    def _load_policy(self) -> None:
+        """Load what the policy needs for many jobs, which stays too."""
+        gc.disable()
+        try:
+            rehearse(self.options.run.policy, self.queue.pool.servers)
+            gc.freeze()
+        finally:
+            gc.enable()
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""
