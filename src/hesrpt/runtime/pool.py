@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,14 +16,13 @@ from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
 from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.decisions.server_limits import check_server_limits
-from hesrpt.runtime.driver import PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import ItemFailure, OnError
-from hesrpt.runtime.feasibility import explain_impossible
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
+from hesrpt.runtime.job_intake import JobIntake
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
 from hesrpt.runtime.job_spec import AfterFailure
 from hesrpt.runtime.lifetime import Lease, start_driver
@@ -40,7 +37,7 @@ from hesrpt.runtime.python_jobs import (
     create_python_spec,
     order_job,
 )
-from hesrpt.runtime.storage.journal_entries import Answer, JobRecord
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.runtime.waiting import (
     shut_down_and_wait,
 )
@@ -121,15 +118,14 @@ class Pool(PoolView):
             learned=learned,
         ) as driver:
             self._driver, self._journal = driver, driver.journal
-            self._adding = threading.Lock()
-            self._is_closed = False
-            self._registry = JobRegistry(driver.journal, on_change, driver.jobs)
+            registry = JobRegistry(driver.journal, on_change, driver.jobs)
             if retention is not None:
                 if driver.journal is None:
                     raise InputError("retention= needs state=, the directory to remove jobs from")
-                driver.keep_only(retention, self._registry.forget)
-            driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
+                driver.keep_only(retention, registry.forget)
             self._handles = JobHandles(Lease(driver))
+            self._intake = JobIntake(driver, registry, self._handles)
+            driver.open_inbox(weakref.WeakMethod(self._intake.add_submitted))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
 
     # --- adding jobs --------------------------------------------------------------------------
@@ -206,7 +202,7 @@ class Pool(PoolView):
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
-        self._check_open()
+        self._intake.check_open()
         if keep and self._journal is not None:
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
@@ -274,7 +270,7 @@ class Pool(PoolView):
         max_tasks_per_child
             A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
-        self._check_open()
+        self._intake.check_open()
         source = create_call_source(
             self._driver.engine,
             timeout=timeout,
@@ -300,56 +296,12 @@ class Pool(PoolView):
 
         Commands that are done already are left out.
         """
-        with self._adding:
-            self._check_open()
-            for job in jobs:
-                if job.spec.resize == "affinity" and not self._driver.engine.can_resize:
-                    job.spec = replace(job.spec, resize="never")
-            problems = self._find_problems(jobs)
-            for job, error in problems.items():
-                if not job.spec.is_submitted:
-                    raise InputError(f"job {job.name!r}: {error}")
-                if job.answer is not None:
-                    job.answer = Answer(job.answer.request, True, error)
-            self._registry.register(jobs)
-            jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
-            handles = [self._handles.add(job) for job in jobs]
-            self._driver.submit(jobs)
-            for job, error in problems.items():
-                self._driver.cancel(job, error)  # whoever submitted it is not here
-        return handles
-
-    def _find_problems(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
-        """Return which jobs can never start, and why."""
-        engine = self._driver.engine
-        impossible = {job: error for job in jobs if (error := explain_impossible(job.spec, engine))}
-        return self._registry.find_missing(jobs) | impossible
-
-    def _add_submitted_jobs(self, jobs: Sequence[LiveJob], can_refuse: bool) -> list[Answer]:
-        """Add jobs that another process has submitted, unless the pool is closed.
-
-        Return why some of them are not added, if whoever submitted them can be told. Otherwise,
-        those that can never start are added too, and fail.
-        """
-        refusals: dict[LiveJob, str] = {}
-        accepted = list(jobs)
-        # Jobs that wait for one that is refused can never start either.
-        while can_refuse and (problems := self._find_problems(accepted)):
-            refusals |= problems
-            accepted = [job for job in accepted if job not in problems]
-        with suppress(PoolClosedError):
-            if accepted:
-                self.add_jobs(accepted)
-        return [
-            Answer(job.answer.request, True, error)
-            for job, error in refusals.items()
-            if job.answer is not None
-        ]
+        return self._intake.add(jobs)
 
     @property
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
-        return self._registry.list_records()
+        return self._intake.list_earlier_jobs()
 
     # --- groups of jobs -----------------------------------------------------------------------
 
@@ -390,7 +342,7 @@ class Pool(PoolView):
 
         Call :meth:`wait` first to let them end.
         """
-        self._is_closed = True
+        self._intake.is_closed = True
         self._driver.close()
         if self._handles.progress is not None:
             self._handles.progress.close()
@@ -414,8 +366,3 @@ class Pool(PoolView):
                     shut_down_and_wait(self._driver)
         finally:
             self.close()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise PoolClosedError("the pool is closed")
-        self._driver.raise_failure()
