@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hesrpt._version import __version__
+from hesrpt.cli.completion import complete_group, complete_job
 from hesrpt.cli.options import AsJson, flag_option, number_option, text_option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape
@@ -36,7 +37,8 @@ def add(
         text_option("Name of the job. By default, that of the program.", metavar="NAME"),
     ] = None,
     group: Annotated[
-        str | None, text_option("Its group.", metavar="NAME", panel=_ORDER_PANEL)
+        str | None,
+        text_option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
     ] = None,
     after: Annotated[
         list[str] | None,
@@ -44,6 +46,7 @@ def add(
             "Start when this job has ended well. Can be repeated.",
             metavar="JOB",
             panel=_ORDER_PANEL,
+            complete=complete_job,
         ),
     ] = None,
     after_failure: Annotated[

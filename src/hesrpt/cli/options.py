@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -63,9 +64,20 @@ def whole_number_option(
     return info
 
 
-def text_option(text: str, *names: str, metavar: str, panel: str | None = None) -> OptionInfo:
-    """Return an option whose value is a text or a path, with its help text."""
-    info: OptionInfo = typer.Option(*names, metavar=metavar, rich_help_panel=panel, help=text)
+def text_option(
+    text: str,
+    *names: str,
+    metavar: str,
+    panel: str | None = None,
+    complete: Callable[..., list[str]] | None = None,
+) -> OptionInfo:
+    """Return an option whose value is a text or a path, with its help text.
+
+    ``complete`` returns values for completion in the shell.
+    """
+    info: OptionInfo = typer.Option(
+        *names, metavar=metavar, rich_help_panel=panel, help=text, autocompletion=complete
+    )
     return info
 
 
