@@ -212,6 +212,10 @@ class JobQueue:
 
     # --- the end --------------------------------------------------------------------------------
 
+    def is_idle(self) -> bool:
+        """Return whether no item runs now."""
+        return self.driver.core.observed == 0
+
     def count_running_items(self) -> int:
         """Return how many items run now."""
         with self.driver.condition:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 import sys
@@ -23,6 +22,7 @@ from hesrpt.service.auth import AccessRules, read_or_create_token
 from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
+from hesrpt.service.garbage import keep_searches_short, load_without_searches
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.units import format_count
 
@@ -166,11 +166,11 @@ class WebService:
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
         rehearsal = threading.Timer(_REHEARSAL_SECONDS, self._load_policy)
         try:
-            gc.freeze()  # what is there now stays: no search for garbage has to look at it
             watcher.start()
             rehearsal.start()
-            on_start()
-            self._server.run([self._socket])
+            with keep_searches_short(self.queue.is_idle):
+                on_start()
+                self._server.run([self._socket])
         finally:
             rehearsal.cancel()
             self._stop_serving()
@@ -180,13 +180,9 @@ class WebService:
         notify("stopped; the next start goes on")
 
     def _load_policy(self) -> None:
-        """Load what the policy needs for many jobs, which stays too."""
-        gc.disable()
-        try:
+        """Load what the policy needs for many jobs."""
+        with load_without_searches():
             rehearse(self.options.run.policy, self.queue.pool.servers)
-            gc.freeze()
-        finally:
-            gc.enable()
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""
