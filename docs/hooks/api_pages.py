@@ -55,6 +55,9 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Errors": ("errors.md", ("hesrpt.errors",)),
 }
 
+#: Classes whose members are in several modules.
+_WITH_INHERITED = ("hesrpt.Pool",)
+
 
 def on_config(config: MkDocsConfig) -> None:
     """Replace the directory in the navigation with the pages generated for it."""
@@ -97,8 +100,14 @@ def _write_index() -> str:
 def _write_section(module_name: str) -> str:
     """Return the directives that document one module's public names."""
     module = PACKAGE[module_name.removeprefix("hesrpt.")]
-    directives = "".join(f"::: {path}\n\n" for path in _find_public_paths(module))
+    directives = "".join(map(_write_directive, _find_public_paths(module)))
     return f"\n{_summarise(module)}\n\n{directives}"
+
+
+def _write_directive(path: str) -> str:
+    """Return the directive that documents a name, with what it inherits from unnamed classes."""
+    inherits = "    options:\n      inherited_members: true\n" if path in _WITH_INHERITED else ""
+    return f"::: {path}\n{inherits}\n"
 
 
 def _find_public_paths(module: Member) -> list[str]:

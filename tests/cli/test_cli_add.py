@@ -92,8 +92,11 @@ def test_waiting_says_what_became_of_jobs(tmp_path: Path, state: Path) -> None:
     assert_refused(refused, "--timeout must be a duration such as 90 or 2h, got 'soon'")
     waited = call("wait", "s", "--timeout", "0.1s", cwd=tmp_path)
     assert waited.returncode == 124
-    assert waited.stdout == "hesrpt: jobs have not ended after 0.1 s\n"
+    assert waited.stderr.endswith("hesrpt: jobs have not ended after 0.1 s\n")
     assert "no scheduler is running" in waited.stderr
+    waited = call("wait", "s", "first", "later", "--timeout", "0.1", "--json", cwd=tmp_path)
+    assert waited.returncode == 124
+    assert [job["name"] for job in json.loads(waited.stdout)["jobs"]] == ["first"]
 
 
 def test_a_command_finds_its_run(

@@ -72,6 +72,21 @@ def test_jobs_are_completed_once_even_if_they_were_only_submitted(tmp_path: Path
     assert complete("") == []
 
 
+def test_names_of_jobs_and_groups_to_add_to_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pool(state=tmp_path / "s", engine=FakeEngine(1)) as pool:
+        pool.map(abs, [1], name="letters", group="nightly")
+    monkeypatch.setenv("HESRPT_STATE", str(tmp_path / "s"))
+    monkeypatch.setenv("_HESRPT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    for option, expected in (("--after", "letters"), ("--group", "nightly")):
+        monkeypatch.setenv("COMP_WORDS", f"hesrpt add {option} ")
+        command = [sys.executable, "-c", "from hesrpt.cli.main import app; app(prog_name='hesrpt')"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout.split() == [expected]
+
+
 @pytest.mark.slow
 def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(

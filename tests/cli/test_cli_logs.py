@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import pytest
 from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Pool
+from hesrpt.cli.log_printers import ItemOutput, JobOutput, print_json_lines
 from hesrpt.runtime.commands.jobs_file import parse_jobs_file
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.reports.inspection import read_status
@@ -48,6 +51,28 @@ def test_follow_prints_items_and_attempts_until_the_job_ends(tmp_path: Path) -> 
         for place, item in enumerate("xy")
     )
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "s" / "logs").iterdir()} == {0o600}
+
+
+def test_json_lines_of_a_job_that_is_followed_are_whole_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parts = [
+        (0, b"one\ntw"),
+        (1, b"\xff"),
+        (0, "o \u2192".encode()[:-1]),
+        (1, b""),
+        (0, b"\x92\n\n"),
+    ]
+    outputs = (ItemOutput(item, "", content) for item, content in parts)
+    assert print_json_lines("a", JobOutput(has_several=True, parts=outputs))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["item"], line["line"]) for line in lines] == [
+        (0, "one"),
+        (0, "two \u2192"),
+        (0, ""),
+        (1, "\ufffd"),
+    ]
+    assert not print_json_lines("a", JobOutput(has_several=False, parts=iter(())))
 
 
 def test_log_of_a_function_has_its_output_and_its_traceback_alone(tmp_path: Path) -> None:

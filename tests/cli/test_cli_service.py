@@ -126,8 +126,20 @@ def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) 
     assert re.search(r"simulated +FIFO", printed)
     assert "no comparison" not in printed
     content = json.loads(call("report", "s", "--json", cwd=tmp_path).stdout)
+    measured = content["comparison"]["measured"]["mean_flow_time"]
+    assert content["metrics"]["mean_flow_time"] == pytest.approx(measured)
+    assert len(content["jobs"]) == 3
     assert content["comparison"]["reason"] == "job 'unwanted' was cancelled"
     assert {each["policy"] for each in content["recent"]["simulated"]} >= {"fifo", "equi"}
+
+
+def test_a_report_without_a_done_job_says_so(tmp_path: Path) -> None:
+    with Pool(1, state=tmp_path / "s") as pool:
+        pool.pause_group("unwanted")
+        pool.map(abs, range(8), group="unwanted").cancel()
+    printed = call("report", "s", cwd=tmp_path).stdout
+    assert re.search(r"mean flow time +none: no job is done\n", printed)
+    assert json.loads(call("report", "s", "--json", cwd=tmp_path).stdout)["metrics"] is None
 
 
 def test_logs_are_the_same_by_directory_and_by_url(command: Command, served: ServedQueue) -> None:
@@ -145,6 +157,15 @@ def test_logs_are_the_same_by_directory_and_by_url(command: Command, served: Ser
         assert command("logs", several, *options).stdout == (
             f"--- {several}, item 0 ('a')\na!\n--- {several}, item 1 ('b')\nb!\n"
         )
+        lines = [
+            json.loads(line)
+            for line in command("logs", several, "--json", *options).stdout.splitlines()
+        ]
+        assert lines == [
+            {"job": several, "item": 0, "line": "a!"},
+            {"job": several, "item": 1, "line": "b!"},
+        ]
+    assert command("logs", silent, "--json").stdout == ""
     unknown = command("logs", loud, "5")
     assert_refused(unknown, f"there is no item 5 in job {loud!r}; items are 0 to 0")
     assert str(served.queue.directory) not in unknown.stderr
@@ -162,6 +183,7 @@ def test_a_refused_request_exits_with_1(served: ServedQueue) -> None:
 
 
 def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQueue) -> None:
+    known = [job.name for job in served.client.jobs()]
     for options, problem in (
         (["--servers", "16"], "it needs at least 16 servers, but there are only 2"),
         (["--resources", "gpu=3"], "each item needs 3 gpu, but how much there is was not said"),
@@ -169,6 +191,7 @@ def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQue
         refused = command("add", "--name", "impossible", *options, "true")
         assert (refused.returncode, refused.stdout) == (1, "")
         assert problem in refused.stderr
+    assert [job.name for job in served.client.jobs()] == known  # nor is it listed
     before = len(served.client.jobs())
     with pytest.raises(ServiceError, match="it needs at least 3 servers") as error:
         served.client.add("true", name="too wide", servers=3)

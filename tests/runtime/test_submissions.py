@@ -21,7 +21,7 @@ from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.lifetime import Lease
 from hesrpt.runtime.pool import Pool
 from hesrpt.runtime.reports.inspection import read_status
-from hesrpt.runtime.requests import submit_jobs
+from hesrpt.runtime.requests import ImpossibleJobError, find_names, submit_jobs
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, Changes, JobRecord, Request
 
@@ -144,3 +144,33 @@ def test_job_submitted_before_the_pool_is_there_waits_for_it(
     monkeypatch.setattr("hesrpt.runtime.pool.JobHandles", SlowHandles)
     with Pool(1, state=tmp_path / "s", resume=True, engine=FakeEngine(1)) as pool:
         wait_until(lambda: [job.state for job in pool.jobs] == ["done"], seconds=20)
+
+
+def test_submitted_jobs_that_can_never_start_are_refused_and_not_listed(
+    tmp_path: Path, spec: JobSpec
+) -> None:
+    directory = tmp_path / "s"
+    wide = replace(rename(spec, "wide"), min_servers=2)
+    dependent = replace(rename(spec, "dependent"), after=("wide",))
+    with Pool(1, state=directory) as pool:
+        first = submit_jobs(directory, [spec])
+        assert find_names(directory, first) == ["first"]  # now it has looked for requests
+        submission = submit_jobs(directory, [wide, rename(spec, "second"), dependent])
+        with pytest.raises(ImpossibleJobError) as error:
+            find_names(directory, submission)
+        wait_until(lambda: len(pool.jobs) == 2)
+    assert str(error.value) == (
+        "job 'wide': it needs at least 2 servers, but there are only 1; added: second"
+    )
+    assert sorted(read_jobs_that_ran(spec)) == ["first", "second"]
+    assert [job.name for job in read_status(directory).jobs] == ["first", "second"]
+
+
+def test_a_job_that_nobody_could_refuse_is_listed_as_failed(tmp_path: Path, spec: JobSpec) -> None:
+    directory = tmp_path / "s"
+    Pool(1, state=directory).close()
+    submit_jobs(directory, [replace(spec, min_servers=2)])
+    with Pool(1, state=directory, resume=True) as pool:
+        wait_until(lambda: bool(pool.jobs))
+    (job,) = read_status(directory).jobs
+    assert (job.state, job.error) == ("failed", "it needs at least 2 servers, but there are only 1")

@@ -212,6 +212,10 @@ def test_who_tries_wrong_tokens_has_to_wait(served: ServedQueue) -> None:
     statuses = [client.get("/api/v1/jobs").status_code for _ in range(30)]
     assert statuses[:20] == [401] * 20
     assert statuses[-1] == 429
+    shown = client.get("/", headers={"Accept": "text/html"})
+    assert (shown.status_code, shown.headers["retry-after"]) == (429, "5")
+    assert "Too many wrong tokens; wait a few seconds." in shown.text
+    assert 'id="sign-in"' in shown.text
     assert served.connect(address="10.9.9.9").get("/api/v1/jobs").status_code == 200
 
 

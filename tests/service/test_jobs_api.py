@@ -278,9 +278,18 @@ def test_items_that_a_job_leaves_behind_do_not_wait(served: ServedQueue) -> None
 def test_what_a_job_prints_is_followed(served: ServedQueue) -> None:
     name = served.add("for i in 1 2 3; do echo line $i; sleep 0.2; done", name="talker")
     followed = list(served.client.follow_logs(name))
-    assert "".join(text for _, text in followed) == "line 1\nline 2\nline 3\n"
-    assert {title for title, _ in followed} == {"item 0"}
+    assert "".join(part.text for part in followed) == "line 1\nline 2\nline 3\n"
+    assert {part.title for part in followed} == {"item 0"}
     assert served.client.logs(served.add("true", name="silent")) == ""
+
+
+def test_the_end_of_a_long_output_says_which_items_it_is_from(served: ServedQueue) -> None:
+    name = served.add("echo line {item}", name="lines", items=[0, 1, 2], max_servers=1)
+    wait_for(served, name)
+    assert served.client.logs(name, tail=7) == f"--- {name}, item 2\nline 2\n"
+    parts = served.client.read_logs(name, tail=9)
+    assert [(part.item, part.text) for part in parts] == [(1, "1\n"), (2, "line 2\n")]
+    assert served.client.read_logs(name, 1) == [(1, "item 1", "line 1\n")]
 
 
 def test_servers_metrics_and_schedule_are_shown(served: ServedQueue) -> None:

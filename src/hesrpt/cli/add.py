@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.options import AsJson, parse_number, parse_whole_number
+from hesrpt.cli.completion import complete_group, complete_job
+from hesrpt.cli.options import AsJson, flag_option, number_option, text_option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
@@ -33,115 +34,95 @@ def add(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the job. By default, that of the program."),
+        text_option("Name of the job. By default, that of the program.", metavar="NAME"),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=_ORDER_PANEL, help="Its group.")
+        str | None,
+        text_option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
     ] = None,
     after: Annotated[
         list[str] | None,
-        typer.Option(
+        text_option(
+            "Start when this job has ended well. Can be repeated.",
             metavar="JOB",
-            rich_help_panel=_ORDER_PANEL,
-            help="Start when this job has ended well. Can be repeated.",
+            panel=_ORDER_PANEL,
+            complete=complete_job,
         ),
     ] = None,
     after_failure: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "If such a job fails: cancel this one, the default, or release it.",
             metavar="CHOICE",
-            rich_help_panel=_ORDER_PANEL,
-            help="If such a job fails: cancel this one, the default, or release it.",
+            panel=_ORDER_PANEL,
         ),
     ] = None,
     weight: Annotated[
         float | None,
-        typer.Option(
-            parser=parse_number,
-            metavar="W",
-            rich_help_panel=_ORDER_PANEL,
-            help="What a second of its flow time costs; 1 by default.",
+        number_option(
+            "What a second of its flow time costs; 1 by default.", metavar="W", panel=_ORDER_PANEL
         ),
     ] = None,
     servers: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="N",
-            rich_help_panel=_SERVERS_PANEL,
-            help="How many servers it gets. Sets --min-servers and --max-servers.",
+        whole_number_option(
+            "How many servers it gets. Sets --min-servers and --max-servers.", panel=_SERVERS_PANEL
         ),
     ] = None,
     min_servers: Annotated[
         int | None,
-        typer.Option(
-            "--min-servers",
-            "--min",
-            parser=parse_whole_number,
-            metavar="N",
-            rich_help_panel=_SERVERS_PANEL,
-            help="The fewest servers that it gets.",
+        whole_number_option(
+            "The fewest servers that it gets.", "--min-servers", "--min", panel=_SERVERS_PANEL
         ),
     ] = None,
     max_servers: Annotated[
         int | None,
-        typer.Option(
-            "--max-servers",
-            "--max",
-            parser=parse_whole_number,
-            metavar="N",
-            rich_help_panel=_SERVERS_PANEL,
-            help="The most servers that it gets.",
+        whole_number_option(
+            "The most servers that it gets.", "--max-servers", "--max", panel=_SERVERS_PANEL
         ),
     ] = None,
     resources: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "What each item needs besides a server, for example gpu=1,memory=4GB.",
             metavar="KIND=N,…",
-            rich_help_panel=_SERVERS_PANEL,
-            help="What each item needs besides a server, for example gpu=1,memory=4GB.",
+            panel=_SERVERS_PANEL,
         ),
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "Work on one server, for example 90s or 2h, if it is known.",
             metavar="DURATION",
-            rich_help_panel=_SERVERS_PANEL,
-            help="Work on one server, for example 90s or 2h, if it is known.",
+            panel=_SERVERS_PANEL,
         ),
     ] = None,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Stop an item after this long; it has failed then."),
+        text_option("Stop an item after this long; it has failed then.", metavar="DURATION"),
     ] = None,
     retries: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="N",
-            help="How often a failed item runs again; once by default.",
-        ),
+        whole_number_option("How often a failed item runs again; once by default."),
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="If an item fails, go on with the others.")
+        bool, flag_option("If an item fails, go on with the others.", "--keep-going")
     ] = False,
     cwd: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where to run it. By default, the current directory."),
+        text_option("Where to run it. By default, the current directory.", metavar="DIR"),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Variable of its environment. Can be repeated."),
+        text_option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
     ] = None,
     on_end: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="HOOK", help="Command to run or address to post to when it has ended."
-        ),
+        text_option("Command to run or address to post to when it has ended.", metavar="HOOK"),
     ] = None,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Wait until it has ended; exit with 1 if it is not done."),
+        flag_option("Wait until it has ended; exit with 1 if it is not done.", "--wait"),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -10,13 +10,21 @@ from typing import Any
 
 from hesrpt._version import __version__
 from hesrpt.cli.failed_items import failures_as_json
+from hesrpt.cli.log_printers import ItemOutput, JobOutput
 from hesrpt.cli.run_tables import describe_continuation, get_resume_command
 from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView, list_failed_hooks
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.reports.inspection import RunStatus, read_job_names, read_status
+from hesrpt.runtime.reports.inspection import (
+    ItemLog,
+    RunStatus,
+    list_logs,
+    read_job_names,
+    read_status,
+)
+from hesrpt.runtime.reports.log_following import LogFollower
 from hesrpt.runtime.requests import (
     RequestResult,
     find_names,
@@ -27,6 +35,9 @@ from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
 
 # How often to look whether jobs have ended, in seconds.
 _POLL_SECONDS = 0.25
+# How often to look for new output, in seconds; and how many times as long as that took, at least.
+_FOLLOW_SECONDS, _FOLLOW_FACTOR = 0.2, 5.0
+_BLOCK_BYTES = 1 << 16
 
 
 class DirectoryRun:
@@ -42,6 +53,7 @@ class DirectoryRun:
     def read(self) -> RunView:
         """Return what is shown of the run."""
         status = self.read_status()
+        hooks = list_failed_hooks(status.hooks)
         content = {
             "hesrpt": __version__,
             "running": status.is_running,
@@ -58,9 +70,9 @@ class DirectoryRun:
                 kind: {"total": total, "free": free}
                 for kind, (total, free) in status.progress.resources.items()
             },
+            "failed_hooks": [vars(hook) for hook in hooks],
             "jobs": [_describe(status, job) for job in status.jobs],
         }
-        hooks = list_failed_hooks(status.hooks)
         return RunView(overview=status.describe(), content=content, failed_hooks=hooks)
 
     def list_names(self) -> list[str]:
@@ -108,6 +120,15 @@ class DirectoryRun:
         names = find_names(self.directory, submission)
         return AddedJobs(names, "" if submission.starts_now else note)
 
+    def open_logs(self, job: str, item: int | None, *, follow: bool) -> JobOutput:
+        """Return what the items of a job have printed, and with ``follow`` what they will print."""
+        if follow:
+            follower = LogFollower(self.directory, job, item)
+            return JobOutput(item is None and follower.items != 1, _follow(follower))
+        logs = list_logs(self.directory, job, item)
+        parts = (part for log in logs for part in _read_blocks(log))
+        return JobOutput(item is None and len(logs) > 1, parts)
+
     def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
         """Wait for jobs, or for all that have not ended; yield them as they end.
 
@@ -144,18 +165,44 @@ class DirectoryRun:
 
 
 def _describe(status: RunStatus, job: JobRecord) -> dict[str, Any]:
-    keys = ("name", "done", "items", "arrived", "ended", "error")
+    keys = ("name", "number", "done", "items", "arrived", "ended", "flow_time", "error")
     return {key: getattr(job, key) for key in keys} | {
         "state": status.get_state(job),
         "servers": status.get_servers(job),
         "planned": status.get_planned(job),
         "eta": status.get_eta(job),
         "weight": job.spec.weight,
+        "min_servers": job.spec.min_servers,
+        "max_servers": job.spec.max_servers,
         "group": job.spec.group,
         "after": list(job.spec.after),
         "waits_for": status.list_unfinished(job),
         "waits_because": status.explain_wait(job),
         "resources": dict(job.spec.resources),
+        "failed": len(job.failed_items),
         "failed_attempts": job.failures,
         "failed_items": failures_as_json(job.failed_items),
     }
+
+
+def _read_blocks(log: ItemLog) -> Iterator[ItemOutput]:
+    try:
+        with open(log.path, "rb") as file:
+            for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+                yield ItemOutput(log.item, log.title, block)
+    except FileNotFoundError:
+        return  # an empty log is removed when its item ends
+    except PermissionError as error:
+        raise InputError(f"{log.path}: cannot be read: {error.strerror}") from None
+
+
+def _follow(follower: LogFollower) -> Iterator[ItemOutput]:
+    """Yield what items have printed and will print, until the job or its scheduler has ended."""
+    goes_on = True
+    while goes_on:
+        started = time.monotonic()
+        outputs, goes_on = follower.read()
+        for log, content in outputs:
+            yield ItemOutput(log.item, log.title, content)
+        if goes_on:
+            time.sleep(max(_FOLLOW_SECONDS, _FOLLOW_FACTOR * (time.monotonic() - started)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
+from hesrpt.cli.completion import complete_malleable_policy
 from hesrpt.errors import InputError
 from hesrpt.policies import POLICIES, list_malleable_policies
 
@@ -43,39 +46,83 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
+def number_option(text: str, *names: str, metavar: str, panel: str | None = None) -> OptionInfo:
+    """Return an option whose value is a number, with its help text."""
+    info: OptionInfo = typer.Option(
+        *names, parser=parse_number, metavar=metavar, rich_help_panel=panel, help=text
+    )
+    return info
+
+
+def whole_number_option(
+    text: str, *names: str, metavar: str = "N", panel: str | None = None
+) -> OptionInfo:
+    """Return an option whose value is a whole number, with its help text."""
+    info: OptionInfo = typer.Option(
+        *names, parser=parse_whole_number, metavar=metavar, rich_help_panel=panel, help=text
+    )
+    return info
+
+
+def text_option(
+    text: str,
+    *names: str,
+    metavar: str,
+    panel: str | None = None,
+    complete: Callable[..., list[str]] | None = None,
+) -> OptionInfo:
+    """Return an option whose value is a text or a path, with its help text.
+
+    ``complete`` returns values for completion in the shell.
+    """
+    info: OptionInfo = typer.Option(
+        *names, metavar=metavar, rich_help_panel=panel, help=text, autocompletion=complete
+    )
+    return info
+
+
+def flag_option(text: str, name: str, *, panel: str | None = None) -> OptionInfo:
+    """Return an option that is given or not, with its help text."""
+    info: OptionInfo = typer.Option(name, rich_help_panel=panel, help=text)
+    return info
+
+
+def malleable_policy_option(default: str) -> OptionInfo:
+    """Return an option that names a policy of the live scheduler, and says what is the default."""
+    info: OptionInfo = typer.Option(
+        metavar="NAME",
+        autocompletion=complete_malleable_policy,
+        help=f"One of {MALLEABLE_POLICY_NAMES}. By default, {default}.",
+    )
+    return info
+
+
 POLICY_NAMES = ", ".join(POLICIES)
 MALLEABLE_POLICY_NAMES = ", ".join(list_malleable_policies())
 SPEEDUP_PANEL = "Speedup"
 OUTPUT_PANEL = "Output"
 
-Servers = Annotated[
-    float, typer.Option(parser=parse_number, metavar="N", help="Number of servers.")
-]
+Servers = Annotated[float, number_option("Number of servers.", metavar="N")]
 MaxServers = Annotated[
     float | None,
-    typer.Option(
-        parser=parse_number,
-        metavar="K",
-        rich_help_panel=SPEEDUP_PANEL,
-        help="Maximum number of servers that one job can use.",
+    number_option(
+        "Maximum number of servers that one job can use.", metavar="K", panel=SPEEDUP_PANEL
     ),
 ]
-Seed = Annotated[int, typer.Option(parser=parse_whole_number, metavar="S", help="Random seed.")]
+Seed = Annotated[int, whole_number_option("Random seed.", metavar="S")]
 ResizeCost = Annotated[
     float,
-    typer.Option(
-        parser=parse_number,
+    number_option(
+        "Time for which a job pauses when its number of servers changes; for traces, seconds.",
         metavar="T",
-        help="Time for which a job pauses when its number of servers changes; for traces, seconds.",
     ),
 ]
 SizeError = Annotated[
     float,
-    typer.Option(
-        parser=parse_number,
-        metavar="E",
-        help="Error of the sizes that the policy sees: each is multiplied by exp(E·Z), with Z "
+    number_option(
+        "Error of the sizes that the policy sees: each is multiplied by exp(E·Z), with Z "
         "standard normal.",
+        metavar="E",
     ),
 ]
 AsJson = Annotated[

@@ -70,7 +70,7 @@ def report(
                 {
                     "hesrpt": __version__,
                     "servers": run_report.servers,
-                    "metrics": schedule.metrics(),
+                    "metrics": run_report.metrics,
                     "comparison": comparison.to_json_value(),
                     "recent": None if recent is None else recent.to_json_value(),
                     "jobs": [

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.completion import complete_change, complete_malleable_policy
+from hesrpt.cli.completion import complete_change
 from hesrpt.cli.engine_options import EngineOptions
-from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, AsJson, parse_whole_number
+from hesrpt.cli.options import (
+    AsJson,
+    flag_option,
+    malleable_policy_option,
+    text_option,
+    whole_number_option,
+)
 from hesrpt.display.console import create_console, literal
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
@@ -41,35 +47,28 @@ def run(
     ] = None,
     servers: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="N",
-            help="Number of servers. By default, the number in the jobs file, or else all cores "
-            "of this machine, or all that are free on the cluster.",
+        whole_number_option(
+            "Number of servers. By default, the number in the jobs file, or else all cores "
+            "of this machine, or all that are free on the cluster."
         ),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_malleable_policy,
-            help=f"One of {MALLEABLE_POLICY_NAMES}. By default, the policy in the jobs file, or "
-            "else adaptive.",
-        ),
+        malleable_policy_option("the policy in the jobs file, or else adaptive"),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
+        text_option(
+            "Record every result in this directory. If it holds a run already, continue that.",
             metavar="DIR",
-            help="Record every result in this directory. If it holds a run already, continue that.",
         ),
     ] = None,
     keep_going: Annotated[
         bool,
-        typer.Option(
-            "--keep-going",
-            help="If an item fails, go on with the others of its job. For single jobs, set "
+        flag_option(
+            "If an item fails, go on with the others of its job. For single jobs, set "
             "keep_going in the jobs file.",
+            "--keep-going",
         ),
     ] = False,
     on_change: Annotated[
@@ -84,22 +83,19 @@ def run(
     ] = None,
     learned: Annotated[
         Path | None,
-        typer.Option(
+        text_option(
+            "State directory of an earlier run, to plan with what its jobs have taught.",
             metavar="DIR",
-            help="State directory of an earlier run, to plan with what its jobs have taught.",
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Append what the scheduler decides, and why, to this file."
-        ),
+        text_option("Append what the scheduler decides, and why, to this file.", metavar="FILE"),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Print the commands and when jobs would end, but start and create nothing.",
+        flag_option(
+            "Print the commands and when jobs would end, but start and create nothing.", "--dry-run"
         ),
     ] = False,
     as_json: AsJson = False,

@@ -163,7 +163,10 @@ def _build_comparison(
     table = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
     title = f"{get_title(comparison.policy)} on {format_count(servers, 'server')}"
     done = sum(record.state == "done" for record in records)
-    mean = "" if done == 0 else format_duration(comparison.mean_flow_time)
+    if done == 0:
+        table.add_row("mean flow time", "none: no job is done")
+        return table
+    mean = format_duration(comparison.mean_flow_time)
     table.add_row("mean flow time", mean, "measured", literal(title))
     if done < len(records):
         table.add_row("", "", "", _describe_done(done))

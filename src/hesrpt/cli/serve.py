@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hesrpt.cli.completion import complete_malleable_policy
 from hesrpt.cli.engine_options import EngineOptions
-from hesrpt.cli.options import MALLEABLE_POLICY_NAMES, parse_whole_number
+from hesrpt.cli.options import (
+    flag_option,
+    malleable_policy_option,
+    text_option,
+    whole_number_option,
+)
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
@@ -36,118 +40,101 @@ def serve(
     ],
     servers: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="N",
-            help="Number of servers. By default, as before, or else all cores of this machine.",
+        whole_number_option(
+            "Number of servers. By default, as before, or else all cores of this machine."
         ),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_malleable_policy,
-            help=f"One of {MALLEABLE_POLICY_NAMES}. By default, as before, or else adaptive.",
-        ),
+        malleable_policy_option("as before, or else adaptive"),
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "Remove jobs with their output this long after their end, for example 30d.",
             metavar="DURATION",
-            help="Remove jobs with their output this long after their end, for example 30d.",
         ),
     ] = None,
     keep_bytes: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "Remove the oldest jobs while results and output take more, for example 10GB.",
             metavar="SIZE",
-            help="Remove the oldest jobs while results and output take more, for example 10GB.",
         ),
     ] = None,
     keep_jobs: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="N",
-            help="Keep at most so many jobs that have ended.",
-        ),
+        whole_number_option("Keep at most so many jobs that have ended."),
     ] = 10_000,
     on_stop: Annotated[
         str,
-        typer.Option(
-            metavar="CHOICE",
-            help="On SIGTERM and Ctrl-C: drain lets running items end, stop stops them. The "
+        text_option(
+            "On SIGTERM and Ctrl-C: drain lets running items end, stop stops them. The "
             "next start goes on in either case.",
+            metavar="CHOICE",
         ),
     ] = "drain",
     drain_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for running items.")
+        float, text_option("How long to wait for running items.", metavar="SECONDS")
     ] = 60.0,
     host: Annotated[
         str,
-        typer.Option(
+        text_option(
+            "Address to listen on. Any but this machine's own needs TLS, or --insecure.",
             metavar="ADDRESS",
-            rich_help_panel=_ACCESS_PANEL,
-            help="Address to listen on. Any but this machine's own needs TLS, or --insecure.",
+            panel=_ACCESS_PANEL,
         ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(
-            parser=parse_whole_number,
-            metavar="PORT",
-            rich_help_panel=_ACCESS_PANEL,
-            help="Port to listen on; 0 chooses a free one.",
+        whole_number_option(
+            "Port to listen on; 0 chooses a free one.", metavar="PORT", panel=_ACCESS_PANEL
         ),
     ] = 8642,
     certfile: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=_ACCESS_PANEL, help="Certificate for HTTPS (PEM)."
-        ),
+        text_option("Certificate for HTTPS (PEM).", metavar="FILE", panel=_ACCESS_PANEL),
     ] = None,
     keyfile: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=_ACCESS_PANEL, help="Key of the certificate (PEM)."
-        ),
+        text_option("Key of the certificate (PEM).", metavar="FILE", panel=_ACCESS_PANEL),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
+        flag_option(
+            "Listen on the network without TLS: others there can read the token.",
             "--insecure",
-            rich_help_panel=_ACCESS_PANEL,
-            help="Listen on the network without TLS: others there can read the token.",
+            panel=_ACCESS_PANEL,
         ),
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
+        text_option(
+            "Further name of this service, such as that of a proxy. Can be repeated.",
             metavar="NAME",
-            rich_help_panel=_ACCESS_PANEL,
-            help="Further name of this service, such as that of a proxy. Can be repeated.",
+            panel=_ACCESS_PANEL,
         ),
     ] = None,
     read_only_token: Annotated[
         bool,
-        typer.Option(
+        flag_option(
+            "Also accept a token that may only look, and print its URL.",
             "--read-only-token",
-            rich_help_panel=_ACCESS_PANEL,
-            help="Also accept a token that may only look, and print its URL.",
+            panel=_ACCESS_PANEL,
         ),
     ] = False,
     commands_only: Annotated[
         bool,
-        typer.Option(
+        flag_option(
+            "Refuse Python functions (Client.map): nothing is unpickled.",
             "--commands-only",
-            rich_help_panel=_ACCESS_PANEL,
-            help="Refuse Python functions (Client.map): nothing is unpickled.",
+            panel=_ACCESS_PANEL,
         ),
     ] = False,
     print_unit: Annotated[
         bool,
-        typer.Option(
-            "--print-unit", help="Print a systemd user unit with these options, and start nothing."
+        flag_option(
+            "Print a systemd user unit with these options, and start nothing.", "--print-unit"
         ),
     ] = False,
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hesrpt._version import __version__
+from hesrpt.cli.log_printers import ItemOutput, JobOutput
 from hesrpt.cli.run_view import AddedJobs, EndedJob, FailedHook, RunView
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
@@ -14,7 +15,7 @@ from hesrpt.runtime.requests import RequestResult
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.service.client import Client
 from hesrpt.service.http_connection import ServiceError, UnreachableError
-from hesrpt.service.job_info import JobInfo
+from hesrpt.service.job_info import ItemText, JobInfo
 
 # The states of the jobs that a request about all jobs applies to.
 _ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"
@@ -35,6 +36,7 @@ class ServiceRun:
             policy=str(servers["policy"]),
             jobs=[_describe(job, float(servers["time"])) for job in jobs],
         )
+        hooks = [FailedHook(**each) for each in servers.get("failed_hooks", ())]
         content = {
             "hesrpt": __version__,
             "running": True,
@@ -45,9 +47,9 @@ class ServiceRun:
                 for each in self.client.groups()
             },
             "resources": servers["resources"],
+            "failed_hooks": [vars(hook) for hook in hooks],
             "jobs": [dict(vars(job)) for job in jobs],
         }
-        hooks = [FailedHook(**each) for each in servers.get("failed_hooks", ())]
         return RunView(overview=overview, content=content, failed_hooks=hooks)
 
     def list_names(self) -> list[str]:
@@ -100,6 +102,17 @@ class ServiceRun:
     def submit(self, path: Path) -> AddedJobs:
         """Add the jobs in a file."""
         return AddedJobs([job.name for job in self.client.submit(path)])
+
+    def open_logs(self, job: str, item: int | None, *, follow: bool) -> JobOutput:
+        """Return what the items of a job have printed, and with ``follow`` what they will print."""
+        if follow:
+            has_several = item is None and self.client.info(job).items != 1
+            found: Iterable[ItemText] = self.client.follow_logs(job, item)
+        else:
+            found = self.client.read_logs(job, item)
+            has_several = item is None and len(found) > 1
+        parts = (ItemOutput(part.item, part.title, part.text.encode()) for part in found)
+        return JobOutput(has_several, parts)
 
     def wait(self, names: Sequence[str], timeout: float | None) -> Iterator[EndedJob]:
         """Wait for jobs, or for all that have not ended; yield them when they have.

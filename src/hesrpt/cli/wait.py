@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,20 +61,22 @@ def wait_for_jobs(
     as_json: bool,
 ) -> None:
     """Wait for jobs, print what became of them, and exit with a code that says it."""
-    ended = []
+    ended, has_timed_out = [], False
     try:
         for job in target.wait(names, timeout):
             ended.append(job)
             if not as_json:
                 print(escape(f"{job.name}: {_describe_end(job)}"), flush=True)
     except TimeoutError:
-        print(f"hesrpt: jobs have not ended after {timeout:g} s", flush=True)
-        raise typer.Exit(TIMED_OUT) from None
+        has_timed_out = True
+        print(f"hesrpt: jobs have not ended after {timeout:g} s", file=sys.stderr)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if as_json:
         content = {"hesrpt": __version__, "jobs": [job._asdict() for job in ended]}
         print(json.dumps(content, indent=2))
+    if has_timed_out:
+        raise typer.Exit(TIMED_OUT)
     if any(job.state != "done" for job in ended):
         raise typer.Exit(1)
 

@@ -46,7 +46,7 @@ _STEP_SECONDS = 0.5
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
 # How often to look for requests at most while somebody asks for it, in seconds.
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
 
@@ -66,7 +66,7 @@ class Driver:
         memory: KindMemory | None = None,
     ) -> None:
         self.core, self.engine, self.journal = core, engine, journal
-        self.condition = threading.Condition()  # guards the run: the core, the recorder, all jobs
+        self._create_conditions()
         self._run = LiveRun(core, engine, journal, self.send, memory or KindMemory())
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.forecaster = Forecaster(core, self._estimate_remaining_work)
@@ -85,6 +85,12 @@ class Driver:
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
         self._thread = threading.Thread(target=self._work, name="hesrpt-driver", daemon=True)
+
+    def _create_conditions(self) -> None:
+        lock = threading.RLock()
+        self.condition = threading.Condition(lock)  # guards the run: the core, recorder, all jobs
+        # Those who submit jobs wait for little else, so they are not woken by each step.
+        self._arrivals = threading.Condition(lock)
 
     # --- called by other threads ----------------------------------------------------------------
 
@@ -129,6 +135,10 @@ class Driver:
                 self._look_at = self._looked_at + _LOOK_SECONDS
         if is_new:
             self.engine.wake()
+
+    def expect_pauses(self) -> None:
+        """Do not warn if all jobs are paused: somebody looks after them."""
+        self._run.warner.warns_of_pauses = False
 
     def start_nothing_more(self) -> None:
         """Let running items end, but start no others; nothing of this is recorded."""
@@ -204,8 +214,17 @@ class Driver:
 
     def wait(self, is_ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``is_ready()``, for at most ``timeout`` seconds; return whether it is."""
-        with self.condition:
-            self.condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
+        return self._wait(self.condition, is_ready, timeout)
+
+    def wait_for_arrivals(self, is_ready: Callable[[], bool], timeout: float) -> bool:
+        """Wait until ``is_ready()``, which only jobs that arrive can change: see :meth:`wait`."""
+        return self._wait(self._arrivals, is_ready, timeout)
+
+    def _wait(
+        self, condition: threading.Condition, is_ready: Callable[[], bool], timeout: float | None
+    ) -> bool:
+        with condition:
+            condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
             if not is_ready():
                 self.raise_failure()
             return is_ready()
@@ -304,7 +323,7 @@ class Driver:
         Its threads do not exist here, so a lock that one of them held will never be released.
         """
         self.was_forked = True
-        self.condition = threading.Condition()
+        self._create_conditions()
         self.failure = InputError(
             f"the pool belongs to process {self._process}, from which this process was forked; "
             "create another Pool here"
@@ -336,8 +355,7 @@ class Driver:
                 self.failure = error
                 for job in self.jobs.values():
                     job.source.close(f"the scheduler has failed: {error}")
-                self.watches.wake_all()
-                self.condition.notify_all()
+                self._wake_all()
         finally:
             self.callbacks.stop()
             self._on_end(self)
@@ -371,8 +389,13 @@ class Driver:
         """Cancel the jobs that have not ended."""
         with self.condition:
             self._run.cancel_all()
-            self.watches.wake_all()
-            self.condition.notify_all()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Wake whoever waits for anything; the caller holds the condition."""
+        self.watches.wake_all()
+        self.condition.notify_all()
+        self._arrivals.notify_all()
 
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
@@ -385,6 +408,10 @@ class Driver:
         messages = self._messages.take_all()
         has_arrivals = self._record_arrivals(messages)
         requests = self._take_requests(has_arrivals)
+        if not self._messages.is_empty():  # the requests have added jobs
+            arrived = self._messages.take_all()
+            self._record_arrivals(arrived)
+            messages += arrived
         with self.condition:
             self._run.react(outcomes, messages, requests)
         self._run.record_progress(partial(self.forecaster.recall, 0.0))
@@ -407,6 +434,8 @@ class Driver:
         with self.condition:
             self._run.add_jobs(jobs)
         self._run.flush()
+        with self.condition:
+            self._arrivals.notify_all()
         return True
 
     def _take_requests(self, has_arrivals: bool) -> list[RequestReceived]:

@@ -18,8 +18,8 @@ from hesrpt.runtime.storage.journal_entries import Answer, Changes, Request
 #: How often to look for requests, in seconds.
 POLL_SECONDS = 0.25
 
-#: Adds jobs to a pool, unless that is closed.
-AddJobs = Callable[[Sequence[LiveJob]], None]
+#: Adds jobs to a pool, unless that is closed. Returns refusals if jobs can be refused.
+AddJobs = Callable[[Sequence[LiveJob], bool], Sequence[Answer]]
 
 
 class Inbox:
@@ -29,10 +29,13 @@ class Inbox:
         self._journal, self._add_jobs = journal, add_jobs
         self._deferred: set[int] = set()  # requests about jobs that the run does not have yet
         self._is_closed = False
+        self._has_looked = False
         journal.requests.open()
 
     def take(self, list_jobs: Callable[[], Iterable[LiveJob]]) -> list[RequestReceived]:
         """Return the requests about jobs of this run, and add the jobs that were submitted."""
+        # Those who submit jobs now wait for an answer, unlike those who did before the start.
+        can_refuse, self._has_looked = self._has_looked, True
         if self._is_closed or not (requests := self._journal.requests.read()):
             return []
         submitted = [
@@ -56,7 +59,9 @@ class Inbox:
             elif request.spec is None and request.number not in self._deferred:
                 self._defer(request)
         if submitted and (add_jobs := self._add_jobs()) is not None:
-            add_jobs(submitted)  # they are in the journal before this method is called again
+            refusals = add_jobs(submitted, can_refuse)
+            self._journal.write(Changes(answers=list(refusals)))
+            # All others are in the journal before this method is called again.
         return received
 
     def _defer(self, request: Request) -> None:

@@ -109,7 +109,7 @@ class LiveRun:
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
         self._publication = Publication()
-        self._warner = WaitingWarner()
+        self.warner = WaitingWarner()
         self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
@@ -184,7 +184,7 @@ class LiveRun:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
         self._attempts.record(self.now)
         self._memory.record_calibration()
-        self._warner.warn(self.core, self.engine.now())
+        self.warner.warn(self.core, self.engine.now())
         if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
         held = {}

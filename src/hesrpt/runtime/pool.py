@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, get_args, overload
+from typing import Any, Self, TypeVar, get_args
 
-from hesrpt.display.notebook_html import render_run
-from hesrpt.display.overview import RunOverview
-from hesrpt.display.progress import Progress
-from hesrpt.display.screens import choose_screen
 from hesrpt.errors import InputError, JobError
 from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.groups import Group, check_group_name, give_weight
-from hesrpt.runtime.decisions.item_resources import describe_amount, describe_number
 from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.decisions.server_limits import check_server_limits
-from hesrpt.runtime.driver import Driver, PoolClosedError
 from hesrpt.runtime.driver_setup import open_driver
 from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.executor import PoolExecutor
 from hesrpt.runtime.failures import ItemFailure, OnError
-from hesrpt.runtime.handles.completed_jobs import iterate_completed
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.handles.job_handles import JobHandles
+from hesrpt.runtime.job_intake import JobIntake
 from hesrpt.runtime.job_registry import JobRegistry, OnChange
-from hesrpt.runtime.job_spec import AfterFailure, JobSpec
+from hesrpt.runtime.job_spec import AfterFailure
 from hesrpt.runtime.lifetime import Lease, start_driver
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.live_run import Snapshot
+from hesrpt.runtime.pool_view import PoolView
 from hesrpt.runtime.posix import require_posix
 from hesrpt.runtime.python_jobs import (
     create_call_source,
@@ -44,18 +37,10 @@ from hesrpt.runtime.python_jobs import (
     create_python_spec,
     order_job,
 )
-from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, RunComparison, compare_policies
-from hesrpt.runtime.reports.live_history import describe_history
-from hesrpt.runtime.reports.live_overview import describe_run, write_run
-from hesrpt.runtime.reports.run_schedule import build_schedule
-from hesrpt.runtime.storage.journal_entries import Answer, JobRecord
+from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.runtime.waiting import (
     shut_down_and_wait,
-    wait_except_for_executors,
-    wait_for_all_jobs,
 )
-from hesrpt.schedule import Schedule
-from hesrpt.units import format_count
 from hesrpt.validation import check_positive
 from hesrpt.workload import SpeedupLike
 
@@ -68,7 +53,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class Pool:
+class Pool(PoolView):
     """Servers that several jobs share, so that jobs end as early as possible on average.
 
     Leaving the ``with`` block of a pool waits until all jobs have ended. If the block raises an
@@ -133,38 +118,15 @@ class Pool:
             learned=learned,
         ) as driver:
             self._driver, self._journal = driver, driver.journal
-            self._adding = threading.Lock()
-            self._is_closed = False
-            self._registry = JobRegistry(driver.journal, on_change, driver.jobs)
+            registry = JobRegistry(driver.journal, on_change, driver.jobs)
             if retention is not None:
                 if driver.journal is None:
                     raise InputError("retention= needs state=, the directory to remove jobs from")
-                driver.keep_only(retention, self._registry.forget)
-            driver.open_inbox(weakref.WeakMethod(self._add_submitted_jobs))
+                driver.keep_only(retention, registry.forget)
             self._handles = JobHandles(Lease(driver))
+            self._intake = JobIntake(driver, registry, self._handles)
+            driver.open_inbox(weakref.WeakMethod(self._intake.add_submitted))
             start_driver(driver)  # from now on, it adds jobs that other processes submit
-
-    def __repr__(self) -> str:
-        return f"<Pool: {write_run(self.overview())}>"
-
-    def _repr_html_(self) -> str:
-        """Return the jobs as HTML, which notebooks show."""
-        return render_run(self.overview())
-
-    @property
-    def driver(self) -> Driver:
-        """The scheduler, for those who build on it: a service shows its jobs without handles."""
-        return self._driver
-
-    @property
-    def servers(self) -> int:
-        """The number of servers; on a cluster that changes, the highest number so far."""
-        return self._driver.recorder.peak_servers
-
-    @property
-    def resources(self) -> dict[str, tuple[float, float]]:
-        """Of each kind of resource besides servers, how much there is, and how much is free."""
-        return self._driver.core.stock.describe()
 
     # --- adding jobs --------------------------------------------------------------------------
 
@@ -240,7 +202,7 @@ class Pool:
         keep
             Leave results in the cluster; :meth:`Job.refs` returns references to them.
         """
-        self._check_open()
+        self._intake.check_open()
         if keep and self._journal is not None:
             raise InputError(
                 "keep=True cannot be combined with state=, which stores all results on disk"
@@ -308,7 +270,7 @@ class Pool:
         max_tasks_per_child
             A worker that has run this many calls of the executor is replaced. Not on a cluster.
         """
-        self._check_open()
+        self._intake.check_open()
         source = create_call_source(
             self._driver.engine,
             timeout=timeout,
@@ -334,45 +296,14 @@ class Pool:
 
         Commands that are done already are left out.
         """
-        with self._adding:
-            self._check_open()
-            engine = self._driver.engine
-            for job in jobs:
-                if job.spec.resize == "affinity" and not engine.can_resize:
-                    job.spec = replace(job.spec, resize="never")
-            problems = self._registry.find_missing(jobs)
-            problems |= {
-                job: error for job in jobs if (error := explain_impossible(job.spec, engine))
-            }
-            for job, error in problems.items():
-                if not job.spec.is_submitted:
-                    raise InputError(f"job {job.name!r}: {error}")
-                if job.answer is not None:
-                    job.answer = Answer(job.answer.request, True, error)
-            self._registry.register(jobs)
-            jobs = [job for job in jobs if job.spec.command is None or job.state != "done"]
-            handles = [self._handles.add(job) for job in jobs]
-            self._driver.submit(jobs)
-            for job, error in problems.items():
-                self._driver.cancel(job, error)  # whoever submitted it is not here
-        return handles
-
-    def _add_submitted_jobs(self, jobs: Sequence[LiveJob]) -> None:
-        """Add jobs that another process has submitted, unless the pool is closed."""
-        with suppress(PoolClosedError):
-            self.add_jobs(jobs)
+        return self._intake.add(jobs)
 
     @property
     def earlier_jobs(self) -> list[JobRecord]:
         """The jobs of earlier schedulers on the state directory that were not added again."""
-        return self._registry.list_records()
+        return self._intake.list_earlier_jobs()
 
     # --- groups of jobs -----------------------------------------------------------------------
-
-    @property
-    def groups(self) -> dict[str, Group]:
-        """The groups that jobs belong to, or of which something was said, by their names."""
-        return self._driver.list_groups()
 
     def set_group_weight(self, group: str, weight: float) -> None:
         """Multiply the weights of all jobs of a group by ``weight``, also of those that come later.
@@ -400,124 +331,6 @@ class Pool:
             raise InputError("must not be empty", argument="group")
         self._driver.change_group(group, change)
 
-    # --- following jobs -----------------------------------------------------------------------
-
-    @property
-    def jobs(self) -> list[Job[Any]]:
-        """All jobs, in the order in which they were added.
-
-        A pool that runs for long forgets jobs whose results were freed: it keeps the last 10,000.
-        """
-        return [self._handles.get(job) for job in list(self._driver.jobs.values())]
-
-    @overload
-    def as_completed(
-        self, jobs: None = None, timeout: float | None = None
-    ) -> Iterator[Job[Any]]: ...
-
-    @overload
-    def as_completed(
-        self, jobs: Iterable[Job[T]], timeout: float | None = None
-    ) -> Iterator[Job[T]]: ...
-
-    def as_completed(
-        self, jobs: Iterable[Job[Any]] | None = None, timeout: float | None = None
-    ) -> Iterator[Job[Any]]:
-        """Yield jobs as they end.
-
-        Parameters
-        ----------
-        jobs
-            The jobs to wait for, each of which is yielded once. Default: all jobs that no other
-            call without ``jobs`` has yielded, including those that are added or retried meanwhile.
-        timeout
-            A TimeoutError is raised if the next job has not ended this many seconds after the call
-            of ``as_completed``.
-        """
-        return iterate_completed(self._driver, self._handles, jobs, timeout)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all jobs have ended, for at most ``timeout`` seconds.
-
-        Returns whether they have ended.
-        """
-        have_ended = wait_for_all_jobs(self._driver, timeout)
-        if self._handles.progress is not None:
-            self._handles.progress.close_if_ended()
-        return have_ended
-
-    def progress(self) -> Progress:
-        """Show the jobs and their progress until all have ended.
-
-        This returns at once. The display goes on in the background: in a terminal a table, in a
-        notebook HTML below the cell, and otherwise a line for each job that ends. Several ways to
-        use it::
-
-            pool.progress()        # from now on, until all jobs have ended
-            with pool.progress():  # also jobs that are added in the block; its end waits for them
-
-        """
-        self._driver.check_process()
-        if self._handles.progress is not None:
-            self._handles.progress.close()
-        self._handles.progress = Progress(
-            partial(describe_run, self._driver),
-            partial(wait_except_for_executors, self._driver),
-            choose_screen(),
-        )
-        return self._handles.progress
-
-    def overview(self) -> RunOverview:
-        """Return what the pool and its jobs are doing, as :meth:`progress` shows it."""
-        return describe_run(self._driver)
-
-    def snapshot(self) -> Snapshot:
-        """Return how many servers each job has now."""
-        return self._driver.take_snapshot()
-
-    def predict_ends(self) -> dict[str, float]:
-        """Predict when jobs will end, in seconds since the run began.
-
-        This simulates the policy on the work that remains, as far as it is known: jobs without a
-        size are left out until their first item is done. See :attr:`Job.eta`.
-        """
-        self._driver.check_process()
-        return dict(self._driver.forecaster.predict())
-
-    # --- results of the run -------------------------------------------------------------------
-
-    @property
-    def schedule(self) -> Schedule:
-        """How many servers each job held when, for the jobs that have ended."""
-        with self._driver.condition:
-            return build_schedule(self.records, self._driver.recorder.holdings, self.servers)
-
-    @property
-    def records(self) -> list[JobRecord]:
-        """The jobs that have ended, with their measured sizes and speedups."""
-        with self._driver.condition:
-            return [job.to_record() for job in self._driver.jobs.values() if job.has_ended]
-
-    @property
-    def first_start(self) -> float:
-        """When the first item started, in seconds since the run began."""
-        return self._driver.recorder.first_start or 0.0
-
-    def compare_policies(self, *, max_jobs: int = MAX_JOBS) -> RunComparison:
-        """Compare the run with what FIFO and equal shares would have made of it.
-
-        All jobs must have ended. The run is replayed in simulated time with the durations of its
-        items, under its own policy and the others. If the model does not fit, or if there are
-        more than ``max_jobs`` jobs, which would take long, the comparison has a reason instead of
-        simulations.
-        """
-        active = [job.name for job in self.jobs if not job.has_ended]
-        if active:
-            raise InputError(f"job {active[0]!r} has not ended yet")
-        if not self.jobs and self._journal is None:
-            raise InputError("there are no jobs to compare policies for")
-        return compare_policies(describe_history(self._driver), max_jobs)
-
     # --- closing ------------------------------------------------------------------------------
 
     def stop_taking_requests(self) -> bool:
@@ -529,7 +342,7 @@ class Pool:
 
         Call :meth:`wait` first to let them end.
         """
-        self._is_closed = True
+        self._intake.is_closed = True
         self._driver.close()
         if self._handles.progress is not None:
             self._handles.progress.close()
@@ -553,39 +366,3 @@ class Pool:
                     shut_down_and_wait(self._driver)
         finally:
             self.close()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise PoolClosedError("the pool is closed")
-        self._driver.raise_failure()
-
-
-def explain_impossible(spec: JobSpec, engine: Engine) -> str | None:
-    """Return why a job can never start on an engine, or None."""
-    return _check_width(spec, engine) or _check_resources(spec, engine)
-
-
-def _check_width(spec: JobSpec, engine: Engine) -> str | None:
-    """Return why a job can never start, if it needs more servers than there can be."""
-    most = engine.max_capacity()
-    need = f"it needs at least {format_count(spec.min_servers, 'server')}"
-    if spec.min_servers > most:
-        return f"{need}, but there are only {most:g}"
-    if not spec.is_bag and spec.min_servers > engine.max_command_width():
-        return f"{need}, but a command can have only {engine.max_command_width():g} here"
-    return None
-
-
-def _check_resources(spec: JobSpec, engine: Engine) -> str | None:
-    """Return why a job can never start, if an item needs more of a resource than there is."""
-    totals = engine.resource_totals()
-    for kind, amount in spec.resources.items():
-        if kind not in totals:
-            return (
-                f"each item needs {describe_amount(kind, amount)}, but how much there is was not "
-                f"said: use resources={{{kind!r}: …}}, or --resources {kind}=…"
-            )
-        if amount > totals[kind]:
-            total = describe_number(kind, totals[kind])
-            return f"each item needs {describe_amount(kind, amount)}, but there is only {total}"
-    return None

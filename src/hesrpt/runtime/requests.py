@@ -77,7 +77,8 @@ def find_names(
     """Return the names of jobs that were submitted: other jobs may have those asked for.
 
     Wait for at most ``timeout`` seconds until a scheduler that is running has named them. If none
-    is running, the next one will name them so. Raises an ImpossibleJobError if one cannot start.
+    is running, the next one will name them so. Raises an ImpossibleJobError if one was refused,
+    because it could never start.
     """
     wanted = set(submission.numbers)
     deadline = time.monotonic() + timeout
@@ -97,9 +98,13 @@ def find_names(
             names.setdefault(request.number, request.spec.name)
     given = zip(submission.numbers, submission.specs, strict=True)
     found = [names.get(number, spec.name) for number, spec in given]
-    for number, name in zip(submission.numbers, found, strict=True):
-        if number in answers and answers[number].is_refused:
-            raise ImpossibleJobError(f"job {name!r}: {answers[number].text}")
+    named = dict(zip(submission.numbers, found, strict=True))
+    refused = {number: answer for number, answer in answers.items() if answer.is_refused}
+    if refused:
+        number, answer = next(iter(refused.items()))
+        added = [name for number, name in named.items() if number not in refused]
+        rest = f"; added: {', '.join(added)}" if added else ""
+        raise ImpossibleJobError(f"job {named[number]!r}: {answer.text}{rest}")
     return found
 
 

@@ -96,6 +96,9 @@ SHOW_ITEMS: dict[str, Any] = {
         }
     )
 }
+SHOW_LOGS: dict[str, Any] = {
+    "responses": _answer({"items": [{"item": 0, "title": "item 0 ('a')", "text": "a\n"}]})
+}
 CHANGE_GROUP: dict[str, Any] = {
     "openapi_extra": _body({"pause and weigh": {"value": {"paused": True, "weight": 2}}})
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastapi import FastAPI
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -45,9 +45,11 @@ def create_routes(
     app.include_router(create_group_routes(queue), prefix=PREFIX)
     app.include_router(create_run_routes(queue, events, comparisons))
 
+    page = _read_page("index.html")
+
     @app.get("/", include_in_schema=False)
     def show_page() -> Response:
-        return FileResponse(_PAGE / "index.html")
+        return HTMLResponse(page)
 
     app.mount("/page", StaticFiles(directory=_PAGE, check_dir=False), name="page")
     return app
@@ -63,5 +65,11 @@ def create_app(
     """Create the application; without a store of calls, it refuses Python functions."""
     cache = comparisons or ComparisonCache(queue.directory)
     routes = create_routes(queue, events or EventStream(queue), calls, cache)
-    sign_in_page = _PAGE / "sign_in.html"
-    return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits(), sign_in_page)
+    page = _read_page("sign_in.html")
+    return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits(), page)
+
+
+def _read_page(name: str) -> str:
+    """Return an HTML page with what all pages have in their heads."""
+    text = (_PAGE / name).read_text(encoding="utf-8")
+    return text.replace("<!-- head -->\n", (_PAGE / "head.html").read_text(encoding="utf-8"))

@@ -147,10 +147,10 @@ class AccessMiddleware:
     """Refuses what is not allowed, and adds security headers to all answers."""
 
     def __init__(
-        self, app: ASGIApp, rules: AccessRules, limits: RateLimits, sign_in_page: Path
+        self, app: ASGIApp, rules: AccessRules, limits: RateLimits, sign_in_page: str
     ) -> None:
         self._app, self._rules, self._limits = app, rules, limits
-        self._sign_in_page = sign_in_page.read_text(encoding="utf-8")
+        self._sign_in_page = sign_in_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -193,8 +193,9 @@ class AccessMiddleware:
             client = scope["client"][0] if scope.get("client") else ""
             # A right token is taken whatever others at the same address have tried.
             if found is not None and not self._limits.may_try_token(client):
-                return _refuse(429, "too many wrong tokens; wait a few seconds")
-            return self._ask_for_token(path, headers, is_wrong=found is not None)
+                return self._ask_for_token(path, headers, 429, "too many wrong tokens")
+            problem = "a token is missing" if found is None else "the token is wrong"
+            return self._ask_for_token(path, headers, 401, problem)
         place, token = found
         if place == "query":
             # The page is loaded again without the token in its address, which others may see.
@@ -224,18 +225,22 @@ class AccessMiddleware:
         )
         return answer
 
-    def _ask_for_token(self, path: str, headers: Headers, *, is_wrong: bool) -> Response:
+    def _ask_for_token(self, path: str, headers: Headers, status: int, problem: str) -> Response:
         """Refuse a request: a browser gets a form, which contains no data, others a sentence."""
-        problem = "the token is wrong" if is_wrong else "a token is missing"
         hint = "open the address that `hesrpt serve` has printed; its token is in DIR/token"
         realm = {"WWW-Authenticate": 'Bearer realm="hesrpt"'}
-        if path.startswith("/api/"):
-            return JSONResponse({"detail": f"{problem}; {hint}"}, status_code=401, headers=realm)
+        if status == 429:
+            hint, realm = "wait a few seconds", {"Retry-After": "5"}
+        if path.startswith("/api/") or path == SIGN_IN_PATH:
+            return JSONResponse({"detail": f"{problem}; {hint}"}, status_code=status, headers=realm)
         if path == "/" and "text/html" in headers.get("accept", ""):
-            shown = f"{problem.capitalize()}." if is_wrong else ""
+            # Whoever opens the page without a token has made no mistake.
+            shown = "" if problem == "a token is missing" else f"{problem.capitalize()}."
+            if status == 429:
+                shown = f"{problem.capitalize()}; {hint}."
             page = self._sign_in_page.replace("{problem}", shown)
-            return HTMLResponse(page, status_code=401, headers=realm)
-        return PlainTextResponse(f"hesrpt: {problem}; {hint}\n", status_code=401, headers=realm)
+            return HTMLResponse(page, status_code=status, headers=realm)
+        return PlainTextResponse(f"hesrpt: {problem}; {hint}\n", status_code=status, headers=realm)
 
 
 def _refuse(status: int, detail: str) -> Response:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.commands.jobs_file import COMMON_KEYS
 from hesrpt.runtime.decisions.server_limits import check_server_limits
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
@@ -36,24 +37,7 @@ _SUFFIX = ".calls"
 # Stands for a request of which the journal has no number.
 _SUBMISSION = 0
 #: The options of a job that calls a Python function.
-OPTIONS = (
-    "name",
-    "kind",
-    "size",
-    "p",
-    "weight",
-    "servers",
-    "min_servers",
-    "max_servers",
-    "after",
-    "after_failure",
-    "group",
-    "resources",
-    "on_end",
-    "retries",
-    "keep_going",
-    "timeout",
-)
+OPTIONS = ("name", "kind", *COMMON_KEYS, "timeout")
 
 
 class CallStore:

@@ -18,7 +18,7 @@ from hesrpt.runtime.commands.jobs_file import read_portable_jobs
 from hesrpt.runtime.text import describe_value
 from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls, unpack_results
 from hesrpt.service.http_connection import Connection, UnreachableError
-from hesrpt.service.job_info import JobInfo
+from hesrpt.service.job_info import ItemText, JobInfo
 
 if TYPE_CHECKING:
     import httpx
@@ -225,12 +225,20 @@ class Client:
         path = f"{_get_path(name)}/logs"
         return self._connection.request("GET", path, query={"item": item, "tail": tail}).text
 
-    def follow_logs(self, name: str, item: int | None = None) -> Iterator[tuple[str, str]]:
-        """Yield the titles of items and what they print, until the job has ended."""
+    def read_logs(
+        self, name: str, item: int | None = None, *, tail: int = 10_000_000
+    ) -> list[ItemText]:
+        """Return the same as :meth:`logs`, the output of each item apart."""
+        path = f"{_get_path(name)}/logs"
+        found = self._connection.get(path, item=item, tail=tail, format="json")["items"]
+        return [ItemText(**each) for each in found]
+
+    def follow_logs(self, name: str, item: int | None = None) -> Iterator[ItemText]:
+        """Yield what items print, until the job has ended."""
         for kind, data in self._connection.stream(f"{_get_path(name)}/logs", item=item, follow=1):
             if kind == "end":
                 return
-            yield data["title"], data["text"]
+            yield ItemText(**data)
 
     def wait(self, *names: str, timeout: float | None = None) -> list[JobInfo]:
         """Wait until jobs have ended, or all jobs; return them.

@@ -20,8 +20,8 @@ from hesrpt.service.run_views import describe_servers
 
 #: How often to look for changes, and to say that the connection is alive, in seconds.
 POLL_SECONDS, ALIVE_SECONDS = 0.5, 15.0
-#: The most who may watch at a time.
-MAX_WATCHERS = 1000
+#: The most who may watch at a time; more than these many are told only half as often.
+MAX_WATCHERS, MANY_WATCHERS = 1000, 50
 # Tell of a new prediction if it differs by more than this fraction of the time left.
 _ETA_CHANGE = 0.1
 # How many messages a slow client may be behind; then it is disconnected, and fetches all again.
@@ -86,7 +86,7 @@ def _summarise(
 
 
 class EventStream:
-    """Tells all who watch what has changed, at most twice a second."""
+    """Tells all who watch what has changed, at most twice a second; once a second if many do."""
 
     def __init__(self, queue: JobQueue) -> None:
         self._queue, self._changes = queue, JobChanges(queue)
@@ -125,7 +125,8 @@ class EventStream:
         quiet = 0.0  # seconds since the last message
         told_servers: Any = None
         while self._watchers and not self._is_closed:
-            await asyncio.sleep(POLL_SECONDS)
+            pause = POLL_SECONDS * (2 if len(self._watchers) > MANY_WATCHERS else 1)
+            await asyncio.sleep(pause)
             changed, removed = self._changes.find()
             servers = describe_servers(self._queue) | {"time": None}
             if changed or removed or servers != told_servers:
@@ -136,7 +137,7 @@ class EventStream:
                 quiet = 0.0
                 self._send(lambda access: _ALIVE)
             else:
-                quiet += POLL_SECONDS
+                quiet += pause
 
     def _send(self, encode: Callable[[Access], bytes]) -> None:
         """Send a message to all who watch; it is encoded once for each kind of access."""

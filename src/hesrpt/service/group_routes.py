@@ -83,21 +83,17 @@ def _summarise(name: str, group: Group, jobs: Sequence[LiveJob | JobRecord]) -> 
 
 def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
     _find(queue, name)
+    weight, is_paused = content.get("weight", 1.0), content.get("paused", False)
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise InputError(f"weight must be a number greater than 0, got {describe_value(weight)}")
+    if not isinstance(is_paused, bool):
+        raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
     words = []
     if "weight" in content:
-        weight = content["weight"]
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise InputError(
-                f"weight must be a number greater than 0, got {describe_value(weight)}"
-            )
         queue.pool.set_group_weight(name, float(weight))
         words.append(f"now has weight {weight:g}")
     if "paused" in content:
-        if not isinstance(content["paused"], bool):
-            raise InputError(
-                f"paused must be true or false, got {describe_value(content['paused'])}"
-            )
-        (queue.pool.pause_group if content["paused"] else queue.pool.resume_group)(name)
-        words.append("paused" if content["paused"] else "resumed")
+        (queue.pool.pause_group if is_paused else queue.pool.resume_group)(name)
+        words.append("paused" if is_paused else "resumed")
     group = _describe(queue, name, queue.pool.groups[name])
     return answer({"group": group, "text": " and ".join(words)})

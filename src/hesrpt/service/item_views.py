@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from hesrpt.errors import InputError
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.reports.inspection import ItemLog, list_logs
-from hesrpt.runtime.reports.log_following import LogFollower
+from hesrpt.runtime.reports.log_following import LogFollower, Output
 from hesrpt.runtime.text import describe_value
 from hesrpt.service.answers import encode
 from hesrpt.service.job_queue import JobQueue, KnownJob
@@ -79,25 +78,38 @@ def find_running_items(queue: JobQueue, job: LiveJob) -> set[int]:
 # --- output -------------------------------------------------------------------------------------
 
 
-def read_logs(queue: JobQueue, name: str, item: int | None, tail: int) -> bytes:
-    """Return the end of what the items of a job have printed."""
+def read_logs(queue: JobQueue, name: str, item: int | None, tail: int) -> list[Output]:
+    """Return the end of what the items of a job have printed, in the order of the items."""
     queue.find_job(name)
-    try:
-        logs = list_logs(queue.directory, name, item)
-    except InputError as error:
-        if str(error).endswith("has printed nothing"):
-            return b""
-        raise
+    return _read_ends(list_logs(queue.directory, name, item), tail)
+
+
+def read_text(queue: JobQueue, name: str, item: int | None, tail: int) -> bytes:
+    """Return the same with headings, if several items have printed something."""
+    queue.find_job(name)
+    logs = list_logs(queue.directory, name, item)
     parts: list[bytes] = []
+    for log, content in _read_ends(logs, tail):
+        parts += [f"--- {name}, {log.title}\n".encode() if len(logs) > 1 else b"", content]
+    return b"".join(parts)
+
+
+def _read_ends(logs: Sequence[ItemLog], tail: int) -> list[Output]:
+    """Return the last ``tail`` bytes of several logs."""
+    outputs: list[Output] = []
     left = tail
     for log in reversed(logs):
         if left <= 0:
             break
         content = _read_end(log, left)
-        heading = f"--- {name}, {log.title}\n".encode() if item is None and len(logs) > 1 else b""
-        parts.append(heading + content)
+        outputs.append(Output(log, content))
         left -= len(content)
-    return b"".join(reversed(parts))
+    return outputs[::-1]
+
+
+def describe_output(log: ItemLog, content: bytes) -> dict[str, Any]:
+    """Return something that an item has printed as JSON values."""
+    return {"item": log.item, "title": log.title, "text": content.decode("utf-8", "replace")}
 
 
 def _read_end(log: ItemLog, most: int) -> bytes:
@@ -116,9 +128,7 @@ async def follow_logs(queue: JobQueue, name: str, item: int | None) -> AsyncIter
     while goes_on and not queue.is_closed:
         outputs, goes_on = await run_in_threadpool(follower.read)
         for log, content in outputs:
-            text = content.decode("utf-8", "replace")
-            data = encode({"item": log.item, "title": log.title, "text": text})
-            yield b"data: " + data + b"\n\n"
+            yield b"data: " + encode(describe_output(log, content)) + b"\n\n"
         if goes_on:
             await anyio.sleep(_FOLLOW_SECONDS)
     yield b"event: end\ndata: {}\n\n"

@@ -1,10 +1,10 @@
-"""A job as the service describes it."""
+"""A job as the service describes it, and what its items print."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 _ENDED = ("done", "failed", "cancelled")
 
@@ -49,3 +49,11 @@ class JobInfo:
     def has_ended(self) -> bool:
         """Whether the job is done, failed or cancelled."""
         return self.state in _ENDED
+
+
+class ItemText(NamedTuple):
+    """Something that an item of a job has printed."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    text: str

@@ -18,12 +18,12 @@ from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.feasibility import explain_impossible
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.pool import explain_impossible
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, JobRecord, Request, RequestKind
 
@@ -54,6 +54,7 @@ class JobQueue:
         assert options.state is not None
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
+        self.driver.expect_pauses()
         self.journal = Journal.read(self.directory)
         self._earlier: dict[str, JobRecord] = {}
         self.is_stopping = self.is_closed = False
@@ -138,8 +139,13 @@ class JobQueue:
         self.driver.look_for_requests()
         wanted = set(numbers)
         found: dict[int, KnownJob] = {}
-        is_there = self._wait_until(lambda: len(self._find_submitted(wanted, found)) == len(wanted))
+        is_there = self.driver.wait_for_arrivals(
+            lambda: len(self._find_submitted(wanted, found)) == len(wanted), _ANSWER_SECONDS
+        )
         if not is_there:
+            for answer in self.journal.requests.read_answers(wanted).values():
+                if answer.is_refused:  # it was possible a moment ago
+                    raise RefusedError(answer.text)
             for record in self.earlier.values():
                 if record.spec.submission in wanted:
                     found[record.spec.submission] = record
@@ -205,6 +211,10 @@ class JobQueue:
                     yield job.name
 
     # --- the end --------------------------------------------------------------------------------
+
+    def is_idle(self) -> bool:
+        """Return whether no item runs now."""
+        return self.driver.core.observed == 0
 
     def count_running_items(self) -> int:
         """Return how many items run now."""

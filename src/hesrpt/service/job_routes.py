@@ -13,7 +13,14 @@ from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.text import describe_value
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
-from hesrpt.service.item_views import MAX_TAIL, follow_logs, list_items, read_logs
+from hesrpt.service.item_views import (
+    MAX_TAIL,
+    describe_output,
+    follow_logs,
+    list_items,
+    read_logs,
+    read_text,
+)
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
 from hesrpt.service.job_views import (
@@ -88,17 +95,23 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
     def show_items(name: Name, offset: Offset = 0, limit: Limit = 100) -> Response:
         return answer(list_items(queue, queue.find_job(name), offset, limit))
 
-    @router.get("/jobs/{name}/logs", summary="Read what a job has printed")
+    @router.get(
+        "/jobs/{name}/logs", summary="Read what a job has printed", **api_examples.SHOW_LOGS
+    )
     async def show_logs(
         name: Name,
         item: Annotated[int | None, Query(ge=0)] = None,
         tail: Annotated[int, Query(ge=1, le=MAX_TAIL)] = 64_000,
+        form: Annotated[Literal["text", "json"], Query(alias="format")] = "text",
         follow: bool = False,
     ) -> Response:
         if follow:
             queue.find_job(name)
             return StreamingResponse(follow_logs(queue, name, item), media_type="text/event-stream")
-        content = await run_in_threadpool(read_logs, queue, name, item, tail)
+        if form == "json":
+            outputs = await run_in_threadpool(read_logs, queue, name, item, tail)
+            return answer({"items": [describe_output(*output) for output in outputs]})
+        content = await run_in_threadpool(read_text, queue, name, item, tail)
         return Response(content, media_type="text/plain; charset=utf-8")
 
     @router.get("/jobs/{name}", summary="Show a job", **api_examples.SHOW_JOB)

@@ -16,11 +16,13 @@ import uvicorn
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.batch_run import RunOptions
+from hesrpt.runtime.decisions.rehearsal import rehearse
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
 from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
+from hesrpt.service.garbage import keep_searches_short, load_without_searches
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.units import format_count
 
@@ -30,6 +32,8 @@ OnStop = Literal["drain", "stop"]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # A thread that needs Python's lock gets it after this many seconds, so that no item waits long.
 _SWITCH_SECONDS = 0.0005
+# How long after the start to load what the policy needs for many jobs, in seconds.
+_REHEARSAL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +164,25 @@ class WebService:
         self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
+        rehearsal = threading.Timer(_REHEARSAL_SECONDS, self._load_policy)
         try:
             watcher.start()
-            on_start()
-            self._server.run([self._socket])
+            rehearsal.start()
+            with keep_searches_short(self.queue.is_idle):
+                on_start()
+                self._server.run([self._socket])
         finally:
+            rehearsal.cancel()
             self._stop_serving()
             self._comparisons.close()
             self.queue.close()
         self.queue.driver.raise_failure()
         notify("stopped; the next start goes on")
+
+    def _load_policy(self) -> None:
+        """Load what the policy needs for many jobs."""
+        with load_without_searches():
+            rehearse(self.options.run.policy, self.queue.pool.servers)
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""

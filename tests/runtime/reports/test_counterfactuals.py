@@ -14,6 +14,7 @@ from support.waiting import wait_until
 from hesrpt import InputError, Pool
 from hesrpt.runtime import live_run
 from hesrpt.runtime.commands.command_template import CommandTemplate
+from hesrpt.runtime.commands.hooks import Hook
 from hesrpt.runtime.engines.engine import Outcome
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.job_spec import JobSpec
@@ -64,6 +65,15 @@ def test_comparison_in_words() -> None:
     )
     silent = RunComparison(policy="equi", mean_flow_time=1.82, reason="job 'a\\n' has failed")
     assert repr(silent).splitlines()[1] == r"  no simulations: job 'a\n' has failed>"
+
+
+def test_jobs_with_hooks_are_simulated_without_calling_them(tmp_path: Path) -> None:
+    with Pool(engine=FakeEngine(4, take_seconds)) as pool:
+        jobs = [create_job(name) for name in ITEMS]
+        jobs[0].spec = replace(jobs[0].spec, on_end=(Hook(f"echo >> {tmp_path}/calls"),))
+        pool.add_jobs(jobs)
+    assert set(get_means(pool.compare_policies())) == {"adaptive", "fifo", "equi"}
+    assert (tmp_path / "calls").read_text() == "\n"  # by the run itself
 
 
 def test_each_policy_is_simulated_as_it_really_does() -> None:

@@ -39,10 +39,17 @@ _CODE_VARIABLES = re.compile(
 # The quotes around values are those of POSIX shells.
 _SHELLS = re.compile(r"(|a|ba|da|k|mk|z)sh")
 _OWN_PREFIX = "HESRPT_"
+# Commands of so many characters that were right are remembered.
+_SHORT = 1000
 
 
 def check_command(command: str | tuple[str, ...]) -> None:
     """Raise an error if a placeholder is unknown, or its value could become code."""
+    is_short = len(command if isinstance(command, str) else "".join(command)) <= _SHORT
+    (_check_short_command if is_short else _check_command)(command)
+
+
+def _check_command(command: str | tuple[str, ...]) -> None:
     for part in [command] if isinstance(command, str) else command:
         if "\0" in part:
             raise InputError(f"a command cannot contain a zero byte, got {part!r}")
@@ -55,6 +62,10 @@ def check_command(command: str | tuple[str, ...]) -> None:
         _check_eval(commands)
     except InputError as error:
         raise InputError(f"{error} (in {_describe(command)})") from None
+
+
+# A job's command is checked when it is read, in its template and in the scheduler.
+_check_short_command = lru_cache(maxsize=1000)(_check_command)
 
 
 def check_environment(env: Mapping[str, str]) -> None:
@@ -79,9 +90,10 @@ def check_environment(env: Mapping[str, str]) -> None:
 def check_input(command: str | tuple[str, ...], text: str) -> None:
     """Raise an error if a command would run the values in its standard input as code."""
     check_placeholders(text)
-    values = find_values([text])
+    if not (values := find_values([text])):
+        return
     readers = [words for words in _split_commands(command) if runs_standard_input(words)]
-    if values and readers:
+    if readers:
         program = get_program(readers[0])
         raise InputError(
             f"{values[0]} would become part of the program that {program} reads; pass it as an "

@@ -32,10 +32,8 @@ from hesrpt.speedups import PowerLaw
 
 _FILE_KEYS = ("servers", "policy", "resources", "group", "job")
 _GROUP_KEYS = ("name", "weight")
-_JOB_KEYS = (
-    "name",
-    "kind",
-    *COMMAND_KEYS,
+#: The keys of any job, whether it runs a command or calls a function.
+COMMON_KEYS = (
     "size",
     "p",
     "weight",
@@ -49,9 +47,8 @@ _JOB_KEYS = (
     "on_end",
     "retries",
     "keep_going",
-    "resize",
-    "restart_cost",
 )
+_JOB_KEYS = ("name", "kind", *COMMAND_KEYS, *COMMON_KEYS, "resize", "restart_cost")
 # The longest file, in characters: TOML takes seconds to read so much, and nobody writes it by hand.
 _MAX_LENGTH = 4_000_000
 _AT_MOST = f"and at most {MAX_NUMBER:,}"

@@ -27,7 +27,7 @@ from hesrpt.speedups import Speedup, SpeedupVector
 # Only the first ends are predicted: those of a hundred jobs may take a policy a second.
 _MAX_ENDS = 50
 # How long a forecast holds, in seconds; and at least so many times as long as it took.
-_HOLDS_SECONDS, _HOLDS_FACTOR = 0.5, 50.0
+_HOLDS_SECONDS, _HOLDS_FACTOR = 0.5, 200.0
 # How long to wait for a forecast that is being made, in seconds.
 _PATIENCE = 0.003
 
@@ -146,7 +146,7 @@ class Forecaster:
     def __init__(self, core: Core, estimate: Callable[[], RemainingWork]) -> None:
         self.ends: Mapping[str, float] = {}
         self._core, self._estimate = core, estimate
-        self._holds_until, self._arrivals = -inf, 0
+        self._holds_until, self._rests_until, self._arrivals = -inf, -inf, 0
         self._thread: threading.Thread | None = None
 
     def predict(self) -> Mapping[str, float]:
@@ -155,17 +155,19 @@ class Forecaster:
             arrivals, started = self._core.arrivals, time.monotonic()
             self.ends = predict_ends(self._estimate())
             ended = time.monotonic()
-            self._holds_until = ended + max(_HOLDS_SECONDS, _HOLDS_FACTOR * (ended - started))
+            self._rests_until = ended + _HOLDS_FACTOR * (ended - started)
+            self._holds_until = max(self._rests_until, ended + _HOLDS_SECONDS)
             self._arrivals = arrivals
         return self.ends
 
     def recall(self, patience: float = _PATIENCE) -> Mapping[str, float]:
         """Return when jobs will end, as was known some moments ago.
 
-        If another forecast is made, wait for it, but no longer than ``patience`` seconds.
+        If another forecast is made, wait for it, but no longer than ``patience`` seconds. Jobs that
+        keep arriving do not make one each: forecasts take a small part of the time only.
         """
         is_busy = self._thread is not None and self._thread.is_alive()
-        if not is_busy and not self._holds():
+        if not is_busy and not self._holds() and time.monotonic() >= self._rests_until:
             # Others may call this at the same moment; a second thread does no harm.
             thread = threading.Thread(
                 target=self._predict_quietly, name="hesrpt-forecast", daemon=True

@@ -165,6 +165,14 @@ class RunReport:
     schedule: Schedule
     history: RunHistory  # of these jobs
 
+    @property
+    def metrics(self) -> dict[str, float] | None:
+        """The metrics of the jobs that are done; None if none is."""
+        done = [record for record in self.records if record.state == "done"]
+        if not done:
+            return None
+        return build_schedule(done, self.history.holdings, self.servers).metrics()
+
 
 class UnknownItemError(InputError):
     """A job has no item of this number."""

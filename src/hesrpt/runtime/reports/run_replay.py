@@ -18,6 +18,7 @@ from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import (
     Admit,
+    CallHook,
     CapacityChanged,
     Command,
     Event,
@@ -178,8 +179,8 @@ class _Replay:
                 job.ends = [(end, item, command.servers, started)]
             case Finish():
                 self._ends[command.job] = time
-            case Admit():
-                pass  # its items are known
+            case Admit() | CallHook():
+                pass  # its items are known, and no job waits for hooks
             case _:
                 raise AssertionError(f"a replay has no {command}")
 

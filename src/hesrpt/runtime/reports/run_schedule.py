@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -27,21 +28,36 @@ class RecordedTimeline(Timeline):
     def __init__(
         self, numbers: Sequence[int], holdings: Sequence[Holding], completion_times: FloatArray
     ) -> None:
-        columns = {number: column for column, number in enumerate(numbers)}
-        changes = [change for change in holdings if change.job in columns]
-        times = np.array([change.time for change in changes])
+        self._columns = {number: column for column, number in enumerate(numbers)}
+        self._changes = [change for change in holdings if change.job in self._columns]
+        times = np.array([change.time for change in self._changes])
         self.starts: FloatArray = np.unique(np.concatenate((times, completion_times, [0.0])))
         self.ends: FloatArray = np.append(self.starts[1:], self.starts[-1])
         self.completion_times = completion_times
-        self.table: FloatArray = np.zeros((len(self.starts), len(numbers)))
-        held_now = np.zeros(len(numbers))
+
+    @cached_property
+    def table(self) -> FloatArray:
+        """The servers of each job in each phase; large if there are thousands of jobs."""
+        table = np.zeros((len(self.starts), len(self._columns)))
+        held_now = np.zeros(len(self._columns))
         next_change = 0
         for phase, start in enumerate(self.starts):
-            while next_change < len(changes) and changes[next_change].time <= start:
-                change = changes[next_change]
-                held_now[columns[change.job]] = change.servers
+            while next_change < len(self._changes) and self._changes[next_change].time <= start:
+                change = self._changes[next_change]
+                held_now[self._columns[change.job]] = change.servers
                 next_change += 1
-            self.table[phase] = held_now
+            table[phase] = held_now
+        return table
+
+    def total_servers(self) -> FloatArray:
+        gains = np.zeros(len(self.starts))
+        held: dict[int, int] = {}
+        for change in self._changes:
+            phase = np.searchsorted(self.starts, change.time)
+            gains[phase] += change.servers - held.get(change.job, 0)
+            held[change.job] = change.servers
+        total: FloatArray = np.cumsum(gains)
+        return total
 
     def servers(self, phase: int) -> FloatArray:
         row: FloatArray = self.table[phase]

@@ -81,6 +81,7 @@ class Database:
     def __init__(self, directory: Path) -> None:
         self.path = get_database_path(directory)
         self._waits_until = inf
+        self._synchronous = ""  # how the writer was last told to reach the disk
         self._reading, self._writing = threading.RLock(), threading.Lock()
         with self._raise_state_errors():
             self._reader, self._writer = self._connect(), self._connect()
@@ -139,7 +140,9 @@ class Database:
         """
         with self._raise_state_errors(), self._writing:
             synchronous = "FULL" if durable else "NORMAL"
-            self._writer.execute(f"PRAGMA synchronous = {synchronous}")
+            if synchronous != self._synchronous:
+                self._writer.execute(f"PRAGMA synchronous = {synchronous}")
+                self._synchronous = synchronous
             self._retry_while_locked(lambda: self._writer.execute("BEGIN IMMEDIATE"))
             try:
                 yield self._writer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Any
 
 from hesrpt.errors import InputError, StateError
@@ -19,6 +20,8 @@ _COLUMNS = "kind, job, submission, spec, weight, job_group, checksum"
 _MAX_ANSWERS = 10_000
 #: How long a key is remembered that keeps a request from being added twice, in seconds.
 KEY_SECONDS = 7 * 86_400.0
+# How often to remove older ones, in seconds: all have to be looked at.
+_PRUNE_SECONDS = 3600.0
 # Created when first used: most runs have no such keys.
 _CREATE_KEYS = """
 CREATE TABLE IF NOT EXISTS request_keys (
@@ -37,6 +40,7 @@ class RequestTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._pruned_at = -inf  # when old keys were last removed
 
     # --- other processes ------------------------------------------------------------------------
 
@@ -55,18 +59,23 @@ class RequestTable:
         The key is remembered in the same transaction, with a digest of what was asked for. Raises
         an InputError if the key was used for something else.
         """
+        prunes = time - self._pruned_at >= _PRUNE_SECONDS
         with self._database.transaction(durable=True) as connection:
-            connection.execute(_CREATE_KEYS)
+            if prunes:
+                connection.execute(_CREATE_KEYS)
             query = "SELECT * FROM request_keys WHERE key = ?"
             for row in connection.execute(query, (key,)).fetchall():
                 if is_intact(row):
                     if row[1] != digest:
                         raise InputError("the key was used for another request already")
                     return [int(number) for number in row[2].split()]
-            connection.execute("DELETE FROM request_keys WHERE time < ?", (time - KEY_SECONDS,))
+            if prunes:
+                connection.execute("DELETE FROM request_keys WHERE time < ?", (time - KEY_SECONDS,))
             numbers = _insert(connection, requests)
             row = seal((key, digest, " ".join(map(str, numbers)), float(time)))
             connection.execute("INSERT OR REPLACE INTO request_keys VALUES (?, ?, ?, ?, ?)", row)
+        if prunes:
+            self._pruned_at = time
         return numbers
 
     def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:

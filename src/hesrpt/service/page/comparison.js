@@ -146,7 +146,10 @@ export function describeCalibration(calibration) {
   if (calibration === null) return "";
   const { focus, jobs_seen: jobs, is_stream: isStream } = calibration;
   if (!isStream) {
-    return "adaptive shares as heSRPT does, which is best for a batch: no job has joined others yet.";
+    return (
+      "adaptive shares as heSRPT does, which is best for a batch: " +
+      "no job of known size has joined others yet."
+    );
   }
   const [, strength] = STRENGTHS.find(([least]) => focus >= least);
   const words = [
