@@ -37,14 +37,14 @@ def test_short_items_are_batched_when_starting_is_slow() -> None:
     core = Core(2, batch_seconds=0.1)
     assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
     first, queued, _ = core.handle(ItemFinished(0.01, "a", 0, 0.01))
-    assert first == Start("a", 2, next_items=tuple(range(3, 12)))
+    assert first == Start("a", 2, next_items=range(3, 12))
     # This batch is queued for whichever server is free next, and another one after it.
-    assert queued == Start("a", 12, next_items=tuple(range(13, 22)))
+    assert queued == Start("a", 12, next_items=range(13, 22))
     job = core.jobs["a"]
     assert (job.observed, len(job.in_flight)) == (2, 31)
     # The server of item 1 takes the queued batch, and another batch is queued.
     assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
-        Start("a", 32, next_items=tuple(range(33, 42)))
+        Start("a", 32, next_items=range(33, 42))
     ]
     assert job.in_flight[12].servers == 1
     # Items that were lost run alone.

@@ -25,7 +25,7 @@ from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight
+from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.allocation import Allocator
 from hesrpt.runtime.decisions.dispatch import Dispatcher
 from hesrpt.runtime.decisions.events import (
@@ -54,7 +54,9 @@ from hesrpt.runtime.decisions.events import (
     finish,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
+from hesrpt.runtime.decisions.in_flight import BatchInFlight
 from hesrpt.runtime.decisions.item_resources import ResourceStock
+from hesrpt.runtime.decisions.learning import sum_durations
 from hesrpt.runtime.decisions.predecessors import Predecessors
 from hesrpt.runtime.decisions.retries import (
     describe_failed_items,
@@ -350,8 +352,9 @@ class Core:
             return self._complete_items(job, remove_queued_items(job, items), commands)
         if job.is_bag:
             width = max(round((batch.width + width_at_end) / 2), 1)
-            job.durations.add_all(width, seconds)
-            self.allocator.all_durations.add_all(width, seconds)
+            sums = sum_durations(seconds)
+            job.durations.add_sums(width, sums)
+            self.allocator.all_durations.add_sums(width, sums)
         else:
             self._learn_from_command(job, batch, seconds[0])
         return self._complete_items(job, len(items), commands) or is_first

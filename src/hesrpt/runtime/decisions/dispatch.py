@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight, Tally
+from hesrpt.runtime.decisions.active_job import ActiveJob, Tally
 from hesrpt.runtime.decisions.allocation import Allocator, keeps_width
 from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, Stop, Suspend
+from hesrpt.runtime.decisions.in_flight import BatchInFlight
 from hesrpt.runtime.decisions.waiting_line import WaitingLine
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
@@ -182,7 +183,7 @@ class Dispatcher:
         items = job.take_items(min(self._batch_size(job), max_items))
         batch = BatchInFlight(time, width, servers)
         job.add_in_flight(items, batch)
-        return Start(job.name, items[0], next_items=items[1:], gpus=batch.gpus)
+        return Start(job.name, items[0], next_items=items[1:] or (), gpus=batch.gpus)
 
     def _batch_size(self, job: ActiveJob) -> int:
         """Return how many items to give a server at once."""

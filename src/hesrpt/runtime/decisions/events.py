@@ -191,12 +191,14 @@ class Start:
     job: str
     item: int
     servers: int = 1
-    next_items: tuple[int, ...] = ()
+    next_items: Sequence[int] = ()  # a range, if all of them are consecutive
     gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
 
     @property
-    def items(self) -> tuple[int, ...]:
+    def items(self) -> Sequence[int]:
         """All items of this start."""
+        if isinstance(self.next_items, range):
+            return range(self.item, self.next_items.stop)
         return (self.item, *self.next_items)
 
 
