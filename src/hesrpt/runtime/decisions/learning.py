@@ -52,7 +52,7 @@ class WidthSums(NamedTuple):
 class DurationSums(NamedTuple):
     """Sums over the durations of items."""
 
-    count: int
+    items: int
     total: float
     squares: float  # the sum of the squared durations
 
@@ -90,8 +90,8 @@ class ItemDurations:
 
     def add_sums(self, width: int, sums: DurationSums) -> None:
         """Add finished items of one width, of which only the sums are known."""
-        self.counts[width] += sums.count
-        self.seconds[width] += max(sums.total, 1e-9 * sums.count)
+        self.counts[width] += sums.items
+        self.seconds[width] += max(sums.total, 1e-9 * sums.items)
         self.squares += sums.squares
         self._fitted_p = self._alone = None
 

@@ -113,6 +113,9 @@ class LocalEngine(Engine):
     def pack_argument(self, argument: Any) -> Any:
         return argument if is_short_and_plain(argument) else pickle_for_one(argument)
 
+    def pack_numbers(self, numbers: Sequence[float]) -> Sequence[float]:
+        return numbers
+
     # --- which processes there are --------------------------------------------------------------
 
     @property
