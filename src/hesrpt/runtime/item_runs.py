@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# So many items at least are looked through by NumPy.
+_MANY = 64
+
 
 def find_runs(items: Sequence[int]) -> list[range]:
     """Return the runs of consecutive items among items in any order.
@@ -13,6 +16,14 @@ def find_runs(items: Sequence[int]) -> list[range]:
     """
     if isinstance(items, range) and items.step == 1:
         return [items] if items else []
+    if len(items) >= _MANY:
+        import numpy as np  # here, because workers must start quickly
+
+        numbers = np.asarray(items)
+        breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+        starts = numbers[np.concatenate(([0], breaks))]
+        stops = numbers[np.concatenate((breaks - 1, [-1]))] + 1
+        return list(map(range, starts.tolist(), stops.tolist()))
     runs: list[range] = []
     start = stop = -1
     for item in items:

@@ -13,8 +13,9 @@ from hesrpt.runtime.engines.engine import PythonTasks, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
 from hesrpt.runtime.engines.pickling import are_numbers, load_harmless
 from hesrpt.runtime.engines.shared_files import Pickled
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
+from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.items.unfinished_items import Block, UnfinishedItem, UnfinishedItems, sum_bytes
 from hesrpt.runtime.storage.logs import LogPaths
@@ -212,6 +213,10 @@ class PythonSource:
         with self.changed:
             fingerprints = self.unfinished.get_fingerprints(items)
         return create_keys(fingerprints, self.run, items)
+
+    def identify(self, items: range) -> bytes | None:
+        with self.changed:
+            return self.unfinished.pack_identities(items)
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:

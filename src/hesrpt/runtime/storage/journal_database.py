@@ -17,7 +17,7 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 6
+_VERSION = 7
 _SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
@@ -30,6 +30,13 @@ CREATE TABLE items (
     ended REAL NOT NULL, digest BLOB NOT NULL, checksum BLOB NOT NULL, result BLOB,
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;
+CREATE TABLE chunks (
+    number INTEGER PRIMARY KEY, job INTEGER NOT NULL, run INTEGER NOT NULL,
+    start INTEGER NOT NULL, size INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
+    identities BLOB NOT NULL, durations BLOB NOT NULL, digest BLOB NOT NULL,
+    checksum BLOB NOT NULL, code TEXT NOT NULL, sizes BLOB NOT NULL, results BLOB NOT NULL
+);
+CREATE UNIQUE INDEX chunks_by_start ON chunks (job, run, start);
 CREATE TABLE failures (
     number INTEGER PRIMARY KEY, job INTEGER NOT NULL, position INTEGER NOT NULL,
     time REAL NOT NULL, round INTEGER NOT NULL, is_last INTEGER NOT NULL,
