@@ -15,7 +15,6 @@ from functools import partial
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.core import Core
-from hesrpt.runtime.decisions.dispatch import MAX_BATCH
 from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.kinds import KindMemory
@@ -247,7 +246,8 @@ class Driver:
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""
         minimum = 2 * self.core.servers + 2
-        return ReadAhead(minimum, minimum * (MAX_BATCH if self.engine.batch_seconds else 1))
+        most = self.engine.max_batch if self.engine.batch_seconds else 1
+        return ReadAhead(minimum, minimum * most)
 
     def take_snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""

@@ -43,7 +43,8 @@ class ActiveJob:
     done_count: int = 0  # includes the failed items
     failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
     stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
-    retry_queue: deque[int] = field(default_factory=deque)
+    retry_queue: deque[int] = field(default_factory=deque)  # items that run again alone
+    returned: deque[range] = field(default_factory=deque)  # that were given back before they ran
     failures: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
     in_flight: ItemsInFlight = field(default_factory=ItemsInFlight)
@@ -281,6 +282,14 @@ class ActiveJob:
                 items = range(self.done_before.pop().start, items.stop)
             self.done_before.append(items)
 
+    def return_item(self, item: int) -> None:
+        """Take back an item that was given to the engine, and certainly never ran."""
+        self.items_taken -= 1
+        if self.returned and self.returned[-1].stop == item:
+            self.returned.append(range(self.returned.pop().start, item + 1))
+        else:
+            self.returned.append(range(item, item + 1))
+
     def take_items(self, count: int) -> Sequence[int]:
         """Return the next items to start.
 
@@ -288,6 +297,12 @@ class ActiveJob:
         """
         if self.retry_queue:
             return (self.retry_queue.popleft(),)
+        if self.returned:
+            run = self.returned.popleft()
+            if len(run) > count:
+                self.returned.appendleft(run[count:])
+            self.items_taken += len(run[:count])
+            return run[:count]
         self.items_taken += count
         runs: list[range] = []
         while count > 0:

@@ -27,7 +27,7 @@ from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
 from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.allocation import Allocator
-from hesrpt.runtime.decisions.dispatch import Dispatcher
+from hesrpt.runtime.decisions.dispatch import MAX_BATCH, Dispatcher
 from hesrpt.runtime.decisions.events import (
     CapacityChanged,
     Command,
@@ -78,6 +78,7 @@ class Core:
         policy: PolicyLike = "hesrpt",
         batch_seconds: float = 0.0,
         resources: Mapping[str, float] | None = None,
+        max_batch: int = MAX_BATCH,
     ) -> None:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
@@ -93,7 +94,9 @@ class Core:
         self.arrivals = 0  # how many jobs have arrived
         self._needs_plan = self._has_news = False  # because of events applied since the last plan
         self._line = WaitingLine(self.jobs)
-        self._dispatcher = Dispatcher(self.jobs, self._line, self.allocator, batch_seconds)
+        self._dispatcher = Dispatcher(
+            self.jobs, self._line, self.allocator, batch_seconds, max_batch
+        )
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
@@ -397,7 +400,7 @@ class Core:
 
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
         """End a job: with an error if it is cancelled, otherwise as its items have ended."""
-        commands += [Stop(job.name, item) for item in job.in_flight]
+        commands += [Stop(job.name, run[0], run[1:] or ()) for run in job.in_flight.list_runs()]
         error_at_end = error or describe_failed_items(job)
         commands += finish(job.spec, error_at_end)
         self.predecessors.end(job.name, get_job_state(0.0, error_at_end))

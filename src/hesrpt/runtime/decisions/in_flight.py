@@ -82,6 +82,10 @@ class ItemsInFlight(Mapping[int, BatchInFlight]):
             last += 1
         self._runs[first:last] = left
 
+    def list_runs(self) -> list[range]:
+        """Return the runs of consecutive items that belong to one batch."""
+        return [range(start, stop) for start, stop, _ in self._runs]
+
     def clear(self) -> None:
         """Remove all items."""
         self._runs.clear()

@@ -111,12 +111,12 @@ class ItemLoop:
         board, forks, clock, loads = self._board, self._forks, read_clock, pickle.loads
         started, ends, base = board.started, board.ends, board.base + 1
         number_type, numbers = _NUMBER_TYPES.get(board.code), board.numbers.get(board.code)
+        is_watched = group.output is not None
         unflushed, first_byte = _NO_OUTPUT if group.output is None else group.output.watch()
         has_pickled, send_at = group.has_pickled, self._replies.sent_at + _GATHER_SECONDS
         first = place = board.finished
         # Functions that may need a new worker are asked after each item.
         limit = first + 1 if _can_ask(function) else MAX_RESULTS
-        ended = began
         for place, argument in zip(range(first, limit), group.arguments, strict=False):
             started[0] = base + place
             try:
@@ -124,32 +124,56 @@ class ItemLoop:
                     result = function(loads(argument))
                 else:
                     result = function(argument)
-                if forks:
-                    self._end_fork()
-                pieces = None if type(result) is number_type else dump_result_pieces(result)
             except BaseException as error:  # even sys.exit(): an item must not end its worker
                 self._end_fork()
-                self._fail(group, place - first, error, argument, ended)
+                before = ends[place - 1] if place > first else began
+                self._fail(group, place - first, error, argument, before)
                 break
-            if pieces is None:
+            if forks:
+                self._end_fork()
+            if type(result) is number_type and not (is_watched and (unflushed or first_byte[0])):
                 try:
                     numbers[place] = result  # type: ignore[index]
                 except ValueError:  # it has more than 64 bits
-                    pieces = dump_result_pieces(result)
-            before, ended = ended, clock()
-            ends[place] = ended
-            if unflushed or first_byte[0]:
-                try:
-                    group.save_output(place - first)
-                except OSError as error:
-                    self._replies.send_failure(report_unwritable_output(error))
-                    break
-            if pieces is not None and not self._add(group, function, result, pieces, before):
-                break
-            if ended > send_at:
+                    pass
+                else:
+                    ends[place] = ended = clock()
+                    if ended > send_at:
+                        break
+                    continue
+            before = ends[place - 1] if place > first else began
+            if not self._finish(group, place - first, function, argument, result, before):
                 break
         group.done += place - first + 1
         self._end(function)
+
+    def _finish(
+        self,
+        group: _Group,
+        place: int,
+        function: Callable[[Any], Any],
+        argument: Any,
+        result: Any,
+        started: float,
+    ) -> bool:
+        """Finish the running item, which has printed something, or has not returned a number.
+
+        Returns whether the next item can follow at once.
+        """
+        try:
+            pieces = dump_result_pieces(result)
+        except BaseException as error:
+            self._end_fork()
+            self._fail(group, place, error, argument, started)
+            return False
+        if group.output is not None:
+            try:
+                group.save_output(place)
+            except OSError as error:
+                self._replies.send_failure(report_unwritable_output(error))
+                return False
+        can_follow = self._add(group, function, result, pieces, started)
+        return can_follow and read_clock() <= self._replies.sent_at + _GATHER_SECONDS
 
     def _end(self, function: Callable[[Any], Any]) -> None:
         """Let the running item end, and send results if that is due."""

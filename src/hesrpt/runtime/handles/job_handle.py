@@ -143,7 +143,7 @@ class Job(Generic[T_co]):
         self._wait(timeout)
         if errors == "raise":
             self._check_success()
-        return list(stream)
+        return stream.collect()
 
     def iter_results(
         self, timeout: float | None = None, *, ordered: bool = True, errors: Errors = "raise"

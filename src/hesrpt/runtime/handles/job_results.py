@@ -81,6 +81,16 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 return
             yield result
 
+    def collect(self) -> list[V_co]:
+        """Return all results that are left, as ``list`` would, but more quickly."""
+        results: list[V_co] = []
+        while True:
+            results.extend(self._ready)
+            try:
+                results.append(next(self))
+            except StopIteration:
+                return results
+
     def __aiter__(self) -> Self:
         return self
 

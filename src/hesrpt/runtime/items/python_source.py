@@ -23,6 +23,8 @@ from hesrpt.runtime.text import describe_value
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
+# No more items than this are read ahead, unless they are in memory already.
+_MAX_READ_AHEAD_ITEMS = 60_000
 # Items that are in memory already are read in blocks of at most so many items, and of not much more
 # than so many bytes. Others are taken one by one, because the next one may be long in coming.
 _BLOCK_ITEMS, _BLOCK_BYTES = 256, 2**16
@@ -87,6 +89,12 @@ class PythonSource:
         self.done_before = tuple(matches.done)
         return matches
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether all items are in memory, and any part of them can be taken."""
+        # Other classes may do anything when they are asked for a part of them.
+        return type(self.arguments) in (list, tuple, range)
+
     # --- reading --------------------------------------------------------------------------------
 
     def open(self, listener: SourceListener) -> None:
@@ -114,8 +122,8 @@ class PythonSource:
     def _read_blocks(self, listener: SourceListener) -> Iterator[Block]:
         """Yield the items that are to be done."""
         arguments = self.arguments
-        # Other classes may do anything when they are asked for a part of them.
-        if type(arguments) is list or type(arguments) is tuple or type(arguments) is range:
+        if self.is_at_hand:
+            assert isinstance(arguments, list | tuple | range)
             for done in (*self.done_before, None):
                 yield from self._read_sequence(arguments, None if done is None else done.start)
                 self.count = self.count if done is None else done.stop
@@ -178,8 +186,11 @@ class PythonSource:
 
     def _has_room(self) -> bool:
         minimum, maximum = self.read_ahead()
-        is_small = self.unfinished.bytes < _MAX_READ_AHEAD_BYTES
-        return len(self.unfinished) < (maximum if is_small else minimum)
+        if self.unfinished.bytes >= _MAX_READ_AHEAD_BYTES:
+            maximum = minimum
+        elif not self.is_at_hand:
+            maximum = min(maximum, _MAX_READ_AHEAD_ITEMS)
+        return len(self.unfinished) < maximum
 
     # --- called by the driver -------------------------------------------------------------------
 
