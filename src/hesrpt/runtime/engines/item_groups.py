@@ -81,6 +81,17 @@ class ItemGroup:
             return self
         return ItemGroup(self.job, self.tasks.without(self._stopped), self.batch)
 
+    def is_followed_by(self, items: Sequence[int], other: ItemGroup) -> bool:
+        """Return whether another group goes on where items of this one end, in the same batch."""
+        return (
+            other.batch is self.batch
+            and isinstance(items, range)
+            and isinstance(other.items, range)
+            and other.next_item == items.stop
+            and not self._stopped
+            and not other._stopped
+        )
+
     def take(self, count: int) -> Sequence[int]:
         """Remove items that have ended, and return them."""
         taken = self._items[self._first : self._first + count]

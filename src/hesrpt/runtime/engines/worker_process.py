@@ -301,16 +301,26 @@ class WorkerProcess:
         """Return the results from some place on as replies to the items that come next."""
         replies = []
         while start < len(results.seconds):
-            group = self.groups[0]
-            stop = min(start + len(group), len(results.seconds))
-            items = group.take(stop - start)
+            group, items = self._take_items(len(results.seconds) - start)
+            while start + len(items) < len(results.seconds) and group.is_followed_by(
+                items, self.groups[0]
+            ):  # what ended together stays together
+                _, others = self._take_items(len(results.seconds) - start - len(items))
+                items = range(items[0], others[-1] + 1)
+            stop = start + len(items)
             part = results.seconds[start:stop], results.results[start:stop]
             replies.append(Reply(group, items, *part))
-            self._replied += stop - start
-            if not len(group):
-                self.groups.popleft()
             start = stop
         return replies
+
+    def _take_items(self, most: int) -> tuple[ItemGroup, Sequence[int]]:
+        """Remove the next items of a group, for which there is a reply; return both."""
+        group = self.groups[0]
+        items = group.take(min(len(group), most))
+        self._replied += len(items)
+        if not len(group):
+            self.groups.popleft()
+        return group, items
 
     def describe_failure(self, report: GoneReport) -> str:
         """Return why the running item failed."""

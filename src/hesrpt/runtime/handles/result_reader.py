@@ -14,6 +14,7 @@ from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.handles.completions import DONE_BEFORE
 from hesrpt.runtime.handles.result_store import ResultStore
 from hesrpt.runtime.identity.item_keys import create_key_range
+from hesrpt.runtime.item_runs import find_runs
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import StoredResult
@@ -98,10 +99,9 @@ class ResultReader:
 
         Yield the run that has done them, their positions then, and their positions now.
         """
-        completions, first, stop = self._job.completions, items[0], items[-1] + 1
-        is_consecutive = stop - first == len(items) and list(items) == list(range(first, stop))
-        if is_consecutive and DONE_BEFORE not in completions.states[first:stop]:
-            return [(self._job.spec.resumed, range(first, stop), items)]
+        states, runs = self._job.completions.states, find_runs(items)
+        if not any(DONE_BEFORE in states[run.start : run.stop] for run in runs):
+            return [(self._job.spec.resumed, run, run) for run in runs]
         return _group(map(self._locate, items))
 
     def _locate(self, item: int) -> tuple[int, int, int]:

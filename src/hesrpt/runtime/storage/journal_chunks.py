@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from hesrpt.runtime.decisions.learning import sum_durations
 from hesrpt.runtime.engines.packed_results import PICKLED, PackedResults
 from hesrpt.runtime.identity.identities import unpack_fingerprints
 from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.storage.journal_database import Database
-from hesrpt.runtime.storage.journal_entries import MAX_CHUNK_ITEMS, FinishedChunk, FinishedItem
+from hesrpt.runtime.storage.journal_entries import FinishedChunk, FinishedItem
 from hesrpt.runtime.storage.journal_rows import Row
 
 _COLUMNS = "job, run, start, size, seconds, ended, identities, durations, digest, checksum"
@@ -28,6 +29,17 @@ _RESULT_COLUMNS = "code, sizes, results"
 # and the length of what identifies them.
 _NUMBERS = struct.Struct("<qqqqddQ")
 _CHECKSUM = struct.Struct("<I")
+# The job of a chunk, its run, its first position, and its number of items.
+_PLACE = struct.Struct("<qqqq")
+# Durations are 32-bit floats: the seventh digit is noise.
+_DURATIONS = "f"
+
+
+class ChunkPlace(NamedTuple):
+    """Which chunk of a job it is."""
+
+    run: int
+    start: int
 
 
 class StoredChunk(NamedTuple):
@@ -54,7 +66,7 @@ class StoredChunk(NamedTuple):
         """Whether it is as it was written."""
         try:
             return bool(_compute_checksum(*self[:-1]) == self.checksum) and (
-                len(self.durations) == 8 * self.size
+                len(self.durations) == 4 * self.size
             )
         except (struct.error, TypeError):  # a value has another type
             return False
@@ -62,7 +74,7 @@ class StoredChunk(NamedTuple):
     @property
     def timings(self) -> Iterator[tuple[int, float, float]]:
         """The position of each item, its seconds, and its end."""
-        for position, seconds in zip(self.items, array("d", self.durations), strict=True):
+        for position, seconds in zip(self.items, array(_DURATIONS, self.durations), strict=True):
             yield position, seconds, self.ended
 
     def create_keys(self) -> list[bytes]:
@@ -97,22 +109,24 @@ class ChunkTable:
 
     def read_results(
         self, job: int, run: int, positions: range
-    ) -> Iterator[tuple[StoredChunk, PackedResults | None]]:
-        """Yield the chunks of a run with items at some positions, and their results.
+    ) -> Iterator[tuple[range, PackedResults | None]]:
+        """Yield the items of chunks of a run, and their results.
 
-        These are None if they are damaged.
+        These are the chunks that have items at some positions. The results are None if they are
+        damaged.
         """
         query = (
-            f"SELECT {_COLUMNS}, {_RESULT_COLUMNS} FROM chunks "
-            "WHERE job = ? AND run = ? AND start < ? AND start > ? ORDER BY start"
+            f"SELECT start, size, digest, {_RESULT_COLUMNS} FROM chunks "
+            "WHERE job = ? AND run = ? AND start < ? AND start >= "
+            "(SELECT IFNULL(MAX(start), 0) FROM chunks WHERE job = ? AND run = ? AND start <= ?) "
+            "ORDER BY start"
         )
-        bounds = (positions.stop, positions.start - MAX_CHUNK_ITEMS)
-        for *row, code, sizes, content in self._database.select(query, job, run, *bounds):
-            chunk = StoredChunk(*row)
-            if not chunk.is_intact:
-                yield chunk, None
-            elif chunk.items.stop > positions.start:
-                yield chunk, _unpack(chunk, code, sizes, content)
+        place = (job, run)
+        bounds = (*place, positions.stop, *place, positions.start)
+        for start, size, digest, *columns in self._database.select(query, *bounds):
+            if start + size > positions.start:
+                results = _unpack((job, run, start, size), digest, *columns)
+                yield range(start, start + size), results
 
     def find(self, connection: sqlite3.Connection, job: int, run: int, position: int) -> int | None:
         """Return the first position of the chunk that has an item; None if none has it."""
@@ -137,7 +151,7 @@ class ChunkTable:
         self.remove(connection, job, run, start)
         if not chunk.is_intact:
             return []
-        results: Sequence[bytes] | None = _unpack(chunk, code, sizes, content)
+        results: Sequence[bytes] | None = _unpack(chunk[:4], chunk.digest, code, sizes, content)
         pickled = [b""] * chunk.size if results is None else results
         return [
             (FinishedItem(job, key, position, seconds, ended, result), results is not None)
@@ -156,32 +170,33 @@ class ChunkTable:
 def _create_row(chunk: FinishedChunk) -> Row:
     results = chunk.results
     sizes = array("I", results.sizes).tobytes() if results.code == PICKLED else b""
+    place = (chunk.job, chunk.run, chunk.start, len(chunk.seconds))
     values = (
-        chunk.job,
-        chunk.run,
-        chunk.start,
-        len(chunk.seconds),
-        sum(chunk.seconds) + 0.0,
+        *place,
+        sum_durations(chunk.seconds).total + 0.0,
         chunk.ended + 0.0,
         chunk.identities,
-        chunk.seconds.tobytes(),
-        _compute_digest(results.code, sizes, results.content),
+        array(_DURATIONS, chunk.seconds).tobytes(),
+        _compute_digest(place, results.code, sizes, results.content),
     )
     return (*values, _compute_checksum(*values), results.code, sizes, results.content)
 
 
-def _unpack(chunk: StoredChunk, code: Any, sizes: Any, content: Any) -> PackedResults | None:
-    """Return the results of a chunk; None if they are damaged."""
+def _unpack(
+    place: Sequence[int], digest: Any, code: Any, sizes: Any, content: Any
+) -> PackedResults | None:
+    """Return the results of the chunk at a place; None if they are damaged."""
     try:
-        if _compute_digest(code, sizes, content) != chunk.digest:
+        if _compute_digest(place, code, sizes, content) != digest:
             return None
-    except (TypeError, AttributeError):  # a value has another type
+    except (TypeError, AttributeError, struct.error):  # a value has another type
         return None
     return PackedResults(code, content, array("I", sizes))
 
 
-def _compute_digest(code: str, sizes: bytes, content: bytes) -> bytes:
-    return _CHECKSUM.pack(crc32(content, crc32(sizes, crc32(code.encode()))))
+def _compute_digest(place: Sequence[int], code: str, sizes: bytes, content: bytes) -> bytes:
+    packed = _PLACE.pack(*place) + code.encode()
+    return _CHECKSUM.pack(crc32(content, crc32(sizes, crc32(packed))))
 
 
 def _compute_checksum(

@@ -70,6 +70,8 @@ PRAGMA user_version = {_VERSION};
 
 # The most that SQLite writes to its log for a page.
 _PAGE_BYTES = 4096 + 24
+# How many pages are written to the log before they are moved to the database.
+_CHECKPOINT_PAGES = 8000
 # How long one attempt to get a lock on the database waits, in seconds.
 _ATTEMPT_SECONDS = 0.25
 # How long to pause between two attempts, in seconds: some attempts fail at once.
@@ -93,6 +95,7 @@ class Database:
             self._reader, self._writer = self._connect(), self._connect()
         try:
             self.select("PRAGMA journal_mode = WAL")
+            self._writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             (version,) = self.select("PRAGMA user_version")[0]
         except BaseException:
             self.close()

@@ -16,7 +16,7 @@ from typing import Any
 from hesrpt.errors import StateError
 from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.identity.item_keys import KeyPlace, parse_key
-from hesrpt.runtime.storage.journal_chunks import ChunkTable, StoredChunk
+from hesrpt.runtime.storage.journal_chunks import ChunkPlace, ChunkTable
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import Changes, FinishedItem, StoredResult
 from hesrpt.runtime.storage.journal_jobs import JobTable
@@ -161,12 +161,13 @@ class ItemTable:
 
         Discard damaged entries, so that their items are done again.
         """
-        damaged: list[tuple[bytes | StoredChunk, str]] = []
+        damaged: list[tuple[bytes | ChunkPlace, str]] = []
         for chunk in self._chunks.read(number):
             if chunk.is_intact:
                 yield from zip(chunk.create_keys(), chunk.items, strict=True)
             else:
-                damaged.append((chunk, f"damaged entry of items {_describe(chunk)}"))
+                place = ChunkPlace(chunk.run, chunk.start)
+                damaged.append((place, f"damaged entry of items from {chunk.start}"))
         query = f"SELECT result IS NULL, {ITEM_COLUMNS} FROM items WHERE job = ?"
         for in_file, *row in self._database.iterate(query, number):
             job, key, position, _, _, digest, _ = row
@@ -236,10 +237,10 @@ class ItemTable:
         """
         for chunk, results in self._chunks.read_results(number, run, positions):
             if results is None:
-                raise self._create_error(number, [chunk], _describe(chunk), "have damaged results")
-            items = range(
-                max(chunk.items.start, positions.start), min(chunk.items.stop, positions.stop)
-            )
+                place = ChunkPlace(run, chunk.start)
+                problem = "have damaged results"
+                raise self._create_error(number, [place], _describe(chunk), problem)
+            items = range(max(chunk.start, positions.start), min(chunk.stop, positions.stop))
             yield items, results[items.start - chunk.start : items.stop - chunk.start]
 
     def read_results(
@@ -295,7 +296,7 @@ class ItemTable:
         )
 
     def _create_error(
-        self, number: int, entries: Sequence[bytes | StoredChunk], items: str, problem: str
+        self, number: int, entries: Sequence[bytes | ChunkPlace], items: str, problem: str
     ) -> StateError:
         """Discard damaged entries of a job; return the error that says so."""
         name = self._jobs.read_record(number).name
@@ -306,13 +307,13 @@ class ItemTable:
             f"do {it} again"
         )
 
-    def _discard(self, number: int, entries: Sequence[bytes | StoredChunk]) -> None:
+    def _discard(self, number: int, entries: Sequence[bytes | ChunkPlace]) -> None:
         """Remove chunks, and items with some keys, and let the next resume do them again."""
         unused: list[str] = []
         # If this fails, the damage is what the caller has to know about.
         with suppress(StateError), self._database.transaction(durable=True) as connection:
             for entry in entries:
-                if isinstance(entry, StoredChunk):
+                if isinstance(entry, ChunkPlace):
                     self._chunks.remove(connection, number, entry.run, entry.start)
                     continue
                 unused += _find_files(connection, "job = ? AND key = ?", (number, entry))
@@ -321,8 +322,8 @@ class ItemTable:
         self.files.remove(unused)
 
 
-def _describe(chunk: StoredChunk) -> str:
-    return f"{chunk.start} to {chunk.items.stop - 1}" if chunk.is_intact else f"from {chunk.start}"
+def _describe(items: range) -> str:
+    return f"{items.start} to {items.stop - 1}"
 
 
 def _find_files(
