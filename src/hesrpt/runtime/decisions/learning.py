@@ -62,7 +62,8 @@ def sum_durations(seconds: Sequence[float]) -> DurationSums:
     if len(seconds) < _MANY:
         return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
     array = np.asarray(seconds)
-    return DurationSums(len(seconds), float(array.sum()), float(array @ array))
+    # A scalar product would start the threads of BLAS, which take the cores from the items.
+    return DurationSums(len(seconds), float(array.sum()), float((array * array).sum()))
 
 
 @dataclass
