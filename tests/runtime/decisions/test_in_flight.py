@@ -12,8 +12,6 @@ from hesrpt.runtime.item_runs import find_runs, join_items
 RANGES = st.builds(
     lambda start, length: range(start, start + length), st.integers(0, 40), st.integers(1, 15)
 )
-    lambda start, length: range(start, start + length), st.integers(0, 40), st.integers(1, 15)
-)
 
 
 @given(st.lists(st.tuples(st.booleans(), RANGES)))
