@@ -200,21 +200,26 @@ class ItemLoop:
             is_last = _needs_new_worker(function)
             self._replies.send_large_result(ended - started, pieces, is_last=is_last)
             return False
-        code = group.choose_code(result)
         pickled = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         place = board.finished
-        board.ends[place] = ended
-        if place > 0 and code == PICKLED == board.code and board.add_pickled(pickled, place):
-            return True
+        for code in {_find_code(result), group.choose_code(result)}:
+            if place > 0 and code == board.code and self._write(code, result, pickled, place):
+                board.ends[place] = ended
+                return True
         self._replies.send_results()
         board.note_start(started)
-        board.use(code)
+        board.use(code := group.choose_code(result))
+        self._write(code, result, pickled, 0)
         board.ends[0] = ended
-        if code == PICKLED:
-            board.add_pickled(pickled, 0)
-        else:
-            board.numbers[code][0] = result
+        group.can_be_numbers = False
         return False
+
+    def _write(self, code: str, result: Any, pickled: Pickled, place: int) -> bool:
+        """Write a result to the board; return False if there is no room for it."""
+        if code == PICKLED:
+            return self._board.add_pickled(pickled, place)
+        self._board.numbers[code][place] = result
+        return True
 
     def _fail(
         self, group: _Group, place: int, error: BaseException, argument: Any, started: float
@@ -256,13 +261,17 @@ class _Group:
         self.output.save(self.done + place)
 
     def choose_code(self, result: Any) -> str:
-        """Choose how to write a result that is not of the same kind as those before.
+        """Choose how to write a result if that is not of the same kind as those before.
 
         Each change costs a message, so after one change all results of the group are pickled.
         """
-        code = NUMBER_CODES.get(type(result), PICKLED) if self.can_be_numbers else PICKLED
-        self.can_be_numbers = False
-        return PICKLED if code == INTEGERS and result.bit_length() > 63 else code
+        return _find_code(result) if self.can_be_numbers else PICKLED
+
+
+def _find_code(result: Any) -> str:
+    """Return how to write a result, if it were the only one."""
+    code = NUMBER_CODES.get(type(result), PICKLED)
+    return PICKLED if code == INTEGERS and result.bit_length() > 63 else code
 
 
 def _can_ask(function: Callable[[Any], Any]) -> bool:
