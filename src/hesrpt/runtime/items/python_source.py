@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -103,41 +104,51 @@ class PythonSource:
         ).start()
 
     def _read(self, listener: SourceListener) -> None:
-        startable = 0
         try:
-            for block in self._read_blocks(listener):
-                if not self._add(block):
-                    return
-                startable += len(block.packed)
-                listener.report_items(startable)
+            is_open = (self._read_all if self.is_at_hand else self._read_one_by_one)(listener)
         except BaseException as error:  # the user's iterable may raise anything
             problem = f"cannot read its items: {type(error).__name__}: {error}"
             listener.report_failure(problem, error.with_traceback(_skip_own_frames(error)))
         else:
+            if not is_open:
+                return
             count = self.count
             listener.report_removed(self.earlier.list_unmatched())
             listener.report_end(lambda: count)
         self.earlier = EarlierItems()
 
-    def _read_blocks(self, listener: SourceListener) -> Iterator[Block]:
-        """Yield the items that are to be done."""
-        arguments = self.arguments
-        if self.is_at_hand:
-            assert isinstance(arguments, list | tuple | range)
-            for done in (*self.done_before, None):
-                yield from self._read_sequence(arguments, None if done is None else done.start)
-                self.count = self.count if done is None else done.stop
-            return
-        for argument in arguments:
+    def _read_one_by_one(self, listener: SourceListener) -> bool:
+        """Read an iterable; return False if nobody wants its items any more."""
+        startable = 0
+        for argument in self.arguments:
             fingerprint = fingerprint_item(argument) if self.has_journal else b""
             if (match := self.earlier.match(fingerprint, self.count)) is not None:
                 listener.report_match(match, self.count)
-                self.count += 1
             else:
-                yield self._create_block([argument], [fingerprint])
+                packed = self._pack(self.count, argument)
+                add = partial(self.unfinished.add, self.count, packed, fingerprint)
+                if not self._wait_for_room(add):
+                    return False
+                startable += 1
+                listener.report_items(startable)
+            self.count += 1
+        return True
 
-    def _read_sequence(self, arguments: Sequence[Any], stop: int | None) -> Iterator[Block]:
-        """Yield the items up to a position, or to the end."""
+    def _read_all(self, listener: SourceListener) -> bool:
+        """Read a list; return False if nobody wants its items any more."""
+        startable, arguments = 0, self.arguments
+        assert isinstance(arguments, list | tuple | range)
+        for done in (*self.done_before, None):
+            for block in self._read_blocks(arguments, None if done is None else done.start):
+                if not self._wait_for_room(partial(self.unfinished.add_block, block)):
+                    return False
+                startable += len(block.packed)
+                listener.report_items(startable)
+            self.count = self.count if done is None else done.stop
+        return True
+
+    def _read_blocks(self, arguments: Sequence[Any], stop: int | None) -> Iterator[Block]:
+        """Yield the items of a list up to a position, or to its end."""
         while True:
             end = self.count + _BLOCK_NUMBERS
             part = arguments[self.count : end if stop is None else min(end, stop)]
@@ -173,15 +184,15 @@ class PythonSource:
             self.values[item] = describe_value(argument)
             return self.pack_argument(Refusal(problem))
 
-    def _add(self, block: Block) -> bool:
-        """Add items to do, as soon as there is room for them; return False if that is never."""
+    def _wait_for_room(self, add: Callable[[], None]) -> bool:
+        """Add items to do as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
                 self.is_waiting = True
                 self.changed.wait(1.0)  # more servers may allow for more items
             self.is_waiting = False
             if not self.is_closed:
-                self.unfinished.add_block(block)
+                add()
             return not self.is_closed
 
     def _has_room(self) -> bool:
