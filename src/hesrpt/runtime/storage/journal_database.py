@@ -18,7 +18,10 @@ from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
 _VERSION = 7
+# Chunks of items are large, so larger pages than usual are written more quickly.
+_PAGE_SIZE = 8192
 _SCHEMA = f"""
+PRAGMA page_size = {_PAGE_SIZE};
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
@@ -69,9 +72,9 @@ PRAGMA user_version = {_VERSION};
 """
 
 # The most that SQLite writes to its log for a page.
-_PAGE_BYTES = 4096 + 24
+_PAGE_BYTES = _PAGE_SIZE + 24
 # How many pages are written to the log before they are moved to the database.
-_CHECKPOINT_PAGES = 8000
+_CHECKPOINT_PAGES = 4000
 # How long one attempt to get a lock on the database waits, in seconds.
 _ATTEMPT_SECONDS = 0.25
 # How long to pause between two attempts, in seconds: some attempts fail at once.
