@@ -190,10 +190,14 @@ def test_items_are_described_without_running_code_of_others() -> None:
         Photo("x"): "",  # its class would have to be imported
     }
     source = PythonSource(
-        None, (), pack_argument=pickle_for_one, read_ahead=lambda: ReadAhead(9, 9)
+        None,
+        (),
+        pack_argument=pickle_for_one,
+        pack_numbers=list,
+        read_ahead=lambda: ReadAhead(9, 9),
     )
     for number, (item, text) in enumerate(described.items()):
-        source.unfinished[number] = pickle_for_one(item)
+        source.unfinished.add(number, pickle_for_one(item))
         assert source.describe_value(number).startswith(text)
         assert len(source.describe_value(number)) < 110
     assert source.describe_value(3) == ""

@@ -64,7 +64,7 @@ class DecisionRunner:
                 job.durations = self._core.jobs[job.name].durations
                 self._engine.start(job.name, tasks, command.servers)
             case Stop():
-                self._engine.stop(job.name, command.item)
+                self._engine.stop_items(job.name, command.items)
             case Resize():
                 self._engine.resize(job.name, command.item, command.servers)
             case Suspend():

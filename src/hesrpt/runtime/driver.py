@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from math import inf
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.core import Core
-from hesrpt.runtime.decisions.dispatch import MAX_BATCH
 from hesrpt.runtime.decisions.forecast import Forecaster, RemainingWork, estimate_remaining_work
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.kinds import KindMemory
@@ -45,6 +45,8 @@ from hesrpt.runtime.storage.journal import Journal
 _STEP_SECONDS = 0.5
 # How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
 _GATHER_SECONDS = 0.005
+# After that, it does not wait again for this long, in seconds.
+_GATHER_PAUSE_SECONDS = 0.02
 # How often to look for requests at most while somebody asks for it, in seconds.
 _LOOK_SECONDS = 0.2
 # How long to wait for a locked journal when the driver is closed, in seconds.
@@ -78,6 +80,7 @@ class Driver:
         self._added = 0  # how many jobs have been added
         self._inbox: Inbox | None = None
         self._next_poll = 0.0
+        self._gathered_at = -inf  # when it last waited for jobs to arrive together
         self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
         self._look_at: float | None = None  # when to look because somebody asks for it
         self._pruner: Pruner | None = None
@@ -266,7 +269,8 @@ class Driver:
     def get_read_ahead(self) -> ReadAhead:
         """Return how many items to read before servers are free for them."""
         minimum = 2 * self.core.servers + 2
-        return ReadAhead(minimum, minimum * (MAX_BATCH if self.engine.batch_seconds else 1))
+        most = self.engine.max_batch if self.engine.batch_seconds else 1
+        return ReadAhead(minimum, minimum * most)
 
     def take_snapshot(self) -> Snapshot:
         """Return how many servers each job has now."""
@@ -404,7 +408,7 @@ class Driver:
             timeout = min(timeout, max(look_at - self.engine.now(), 0.0))
         outcomes = self.engine.wait_for_outcomes(timeout)
         if not self._messages.is_empty() and self.core.observed == 0:
-            time.sleep(_GATHER_SECONDS)
+            self._gather_messages()
         messages = self._messages.take_all()
         has_arrivals = self._record_arrivals(messages)
         requests = self._take_requests(has_arrivals)
@@ -421,6 +425,16 @@ class Driver:
             self.condition.notify_all()
         if self._pruner is not None:
             self._pruner.step(self.now)
+
+    def _gather_messages(self) -> None:
+        """Let jobs that are submitted one after another arrive together.
+
+        What their sources report at once is not worth waiting for.
+        """
+        now = self.engine.now()
+        if now - self._gathered_at > _GATHER_PAUSE_SECONDS:
+            self._gathered_at = now
+            time.sleep(_GATHER_SECONDS)
 
     def _record_arrivals(self, messages: Sequence[Message]) -> bool:
         """Write the jobs that arrive to the journal, before any of them starts.

@@ -56,7 +56,13 @@ def open_driver(
         running_engine = create_engine(engine, servers, engine_options)
         on_error.callback(running_engine.close)
         resources = running_engine.resource_totals()
-        core = Core(running_engine.capacity(), policy, running_engine.batch_seconds, resources)
+        core = Core(
+            running_engine.capacity(),
+            policy,
+            running_engine.batch_seconds,
+            resources,
+            running_engine.max_batch,
+        )
         if journal is not None:
             _record_resume(journal, core)
         elif state is not None:

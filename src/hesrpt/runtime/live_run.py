@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
@@ -20,11 +19,7 @@ from hesrpt.runtime.decisions.events import (
     Command,
     Event,
     GroupChanged,
-    ItemFailed,
-    ItemFinished,
-    ItemLost,
     ItemsExhausted,
-    ItemsFinished,
     ItemsRead,
     ItemsRetried,
     JobArrived,
@@ -52,9 +47,9 @@ from hesrpt.runtime.messages import (
     SourceExhausted,
     SourceProgress,
 )
+from hesrpt.runtime.outcome_events import OutcomeHandler
 from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
-from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_hooks import RunHooks
 from hesrpt.runtime.run_memory import RunMemory
 from hesrpt.runtime.steering import RequestReceived, check_pausable, obey, obey_for_group
@@ -62,7 +57,6 @@ from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
     Answer,
-    FinishedItem,
     Request,
 )
 from hesrpt.runtime.storage.run_progress import RunProgress
@@ -113,6 +107,7 @@ class LiveRun:
         self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
         self._attempts = FailedAttempts(self.recorder)
+        self._outcomes = OutcomeHandler(self.jobs, self.recorder, self._attempts, self._memory)
         self._hooks = RunHooks(self.recorder, self.jobs)
         self._runner = DecisionRunner(
             core,
@@ -167,7 +162,7 @@ class LiveRun:
         before = note_decisions(self.core)
         self._hooks.record()
         now = self.now
-        events: list[Event] = [self._handle_outcome(outcome, now) for outcome in outcomes]
+        events: list[Event] = [self._outcomes.handle(outcome, now) for outcome in outcomes]
         for message in messages:
             events += self._handle_message(message)
         events += self._check_capacity()
@@ -282,7 +277,7 @@ class LiveRun:
     def record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
         """Record what was done when the engine was closed; nothing starts any more."""
         self._carry_out(
-            self.core.apply(*(self._handle_outcome(each, self.now) for each in outcomes))
+            self.core.apply(*(self._outcomes.handle(each, self.now) for each in outcomes))
         )
         self._runner.finish_jobs(self.now)
 
@@ -294,61 +289,6 @@ class LiveRun:
                 job.ended, job.error, job.servers = self.now, "cancelled", 0
 
     # --- events -----------------------------------------------------------------------------------
-
-    def _handle_outcome(self, outcome: Outcome | FinishedItems, now: float) -> Event:
-        """Record an outcome; return it as an event."""
-        if isinstance(outcome, FinishedItems):
-            return self._finish_items(outcome, now)
-        job, item = self.jobs[outcome.job], outcome.item
-        self.recorder.record_start(now - outcome.seconds)
-        if outcome.is_lost:
-            if outcome.was_started:
-                job.count_attempt(item)
-            return ItemLost(now, job.name, item, outcome.was_started)
-        if outcome.error is not None:
-            job.failed_seconds += outcome.seconds
-            job.failed_attempts += 1
-            job.count_attempt(item)
-            failure = self._attempts.add(job, item, outcome.error, outcome.details)
-            return ItemFailed(now, job.name, item, failure.describe())
-        finished = FinishedItems(job.name, (item,), (outcome.seconds,), (outcome.result,))
-        if outcome.reference is not None:
-            job.references[item] = outcome.reference
-        self._finish_items(finished, now)
-        return ItemFinished(now, job.name, item, outcome.seconds)
-
-    def _finish_items(self, finished: FinishedItems, now: float) -> Event:
-        """Record items that are done; return that as an event."""
-        job, (_, items, durations, results) = self.jobs[finished.job], finished
-        self.recorder.record_start(now - durations[0])
-        is_delivered = job.source.delivers_results
-        if self.journal is not None:
-            job.unwritten += len(items)
-            contents = repeat(b"") if is_delivered else results
-            self.recorder.add_finished_items(
-                map(
-                    FinishedItem._make,
-                    zip(
-                        repeat(job.number),
-                        job.source.get_keys(items),
-                        items,
-                        durations,
-                        repeat(now),
-                        contents,
-                        strict=False,
-                    ),
-                )
-            )
-        else:
-            if len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
-                job.timings += map(ItemTiming, items, durations, repeat(now))
-            if not is_delivered and items[0] not in job.references:
-                job.results.add(items, results)
-        job.done += len(items)
-        job.done_now += len(items)
-        job.source.finish_items(items, results)
-        self._memory.add_changed(job)
-        return ItemsFinished(now, job.name, items, durations)
 
     def _handle_message(self, message: Message) -> list[Event]:
         """Return a message as events."""

@@ -12,6 +12,7 @@ from hesrpt.runtime.storage.journal_entries import (
     Answer,
     Changes,
     FailedAttempt,
+    FinishedChunk,
     FinishedItem,
     Holding,
     JobRecord,
@@ -79,6 +80,10 @@ class Recorder:
     def add_finished_items(self, items: Iterable[FinishedItem]) -> None:
         """Record items that are done."""
         self._changes.finished_items += items
+
+    def add_finished_chunk(self, chunk: FinishedChunk) -> None:
+        """Record consecutive items that are done."""
+        self._changes.finished_chunks.append(chunk)
 
     def add_failed_attempt(self, attempt: FailedAttempt) -> None:
         """Record a failed attempt of an item."""

@@ -219,10 +219,8 @@ class JobQueue:
     def count_running_items(self) -> int:
         """Return how many items run now."""
         with self.driver.condition:
-            batches = [
-                each for job in self.driver.core.jobs.values() for each in job.in_flight.values()
-            ]
-        return sum(batch.servers > 0 for batch in batches)
+            batches = [each for job in self.driver.core.jobs.values() for each in job.batches]
+            return sum(batch.items_left for batch in batches if batch.servers > 0)
 
     def drain(self, timeout: float) -> bool:
         """Take no more jobs, and let running items end; return whether all have ended."""

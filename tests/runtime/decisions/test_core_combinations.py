@@ -105,7 +105,8 @@ class Checker:
                     assert (command.job, item) not in self.batches
                     self.batches[command.job, item] = command
             case Stop():
-                del self.batches[command.job, command.item]
+                for item in command.items:
+                    del self.batches[command.job, item]
             case Admit():
                 spec = self.specs[command.job]
                 assert all(self.has_ended_as_needed(name, spec) for name in spec.after)

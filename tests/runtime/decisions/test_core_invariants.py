@@ -75,7 +75,7 @@ def test_random_events_keep_the_state_consistent(
                 check_width(command)
                 running.update(started)
             elif isinstance(command, Stop):
-                running.remove((command.job, command.item))
+                running.difference_update((command.job, item) for item in command.items)
             elif isinstance(command, Finish):
                 assert command.job not in ended
                 ended.add(command.job)

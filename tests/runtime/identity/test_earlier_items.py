@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_key, get_log_name
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
+from hesrpt.runtime.identity.item_keys import create_key, parse_key
 from hesrpt.runtime.storage.journal_entries import NO_POSITION
 from hesrpt.runtime.storage.logs import LogName
 
@@ -67,7 +68,7 @@ def test_items_that_had_gone_are_found_again() -> None:
 
 
 def test_key_says_which_log_it_is() -> None:
-    assert get_log_name(create_key(fingerprint_item("a"), 3, 5)) == LogName(item=5, run=3)
+    assert parse_key(create_key(fingerprint_item("a"), 3, 5)).log == LogName(item=5, run=3)
 
 
 @pytest.mark.slow

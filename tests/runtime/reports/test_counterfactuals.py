@@ -12,7 +12,7 @@ import pytest
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
-from hesrpt.runtime import live_run
+from hesrpt.runtime import outcome_events
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.commands.hooks import Hook
 from hesrpt.runtime.engines.engine import Outcome
@@ -163,7 +163,7 @@ def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
 
 
 def test_many_items_are_replayed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (live_history, live_run):
+    for module in (live_history, outcome_events):
         monkeypatch.setattr(module, "MAX_TIMED_ITEMS", 500)
     with Pool(engine=FakeEngine(4, lambda job, item, width: 0.2)) as pool:
         pool.add_jobs([create_job("large", 1200), create_job("small", 400)])

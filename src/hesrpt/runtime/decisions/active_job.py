@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import repeat
 from math import inf
 
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
+from hesrpt.runtime.decisions.in_flight import BatchInFlight, ItemsInFlight
 from hesrpt.runtime.decisions.item_resources import ResourceStock, to_parts
 from hesrpt.runtime.decisions.learning import ItemDurations
+from hesrpt.runtime.item_runs import join_items
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
-
-
-@dataclass(eq=False)
-class BatchInFlight:
-    """An item that was given to the engine and has not ended, or several, one after another."""
-
-    started: float  # when the item started that runs now
-    width: int  # how many servers its job held when it started, including its own
-    servers: int  # 0 while it waits in the engine for a server, or is suspended
-    items_left: int = 1  # how many of its items have not ended
-    suspended_at: float | None = None  # None: it is not suspended
-    suspended_servers: int = 0  # how many servers it had before
-    gpus: tuple[int, ...] = ()  # the indices of those that it holds
-
-    @property
-    def last_servers(self) -> int:
-        """How many servers it has; if it is suspended, how many it had before."""
-        return self.servers if self.suspended_at is None else self.suspended_servers
-
-    def measure_seconds(self, time: float) -> float:
-        """Return how long it has run, not counting the time during which it was suspended."""
-        return (time if self.suspended_at is None else self.suspended_at) - self.started
 
 
 @dataclass
@@ -64,10 +43,11 @@ class ActiveJob:
     done_count: int = 0  # includes the failed items
     failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
     stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
-    retry_queue: deque[int] = field(default_factory=deque)
+    retry_queue: deque[int] = field(default_factory=deque)  # items that run again alone
+    returned: deque[range] = field(default_factory=deque)  # that were given back before they ran
     failures: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
-    in_flight: dict[int, BatchInFlight] = field(default_factory=dict)  # by item
+    in_flight: ItemsInFlight = field(default_factory=ItemsInFlight)
     batches: set[BatchInFlight] = field(default_factory=set)  # in flight
     durations: ItemDurations = field(init=False)
     name: str = field(init=False)
@@ -237,7 +217,7 @@ class ActiveJob:
         if self.need:
             batch.gpus = self.stock.take(self.need)
             self.waited_work, self.denied = 0.0, 0
-        self.in_flight.update(dict.fromkeys(items, batch))
+        self.in_flight.add(items, batch)
         self.batches.add(batch)
         self._add_observed(batch.servers)
 
@@ -257,13 +237,12 @@ class ActiveJob:
         in_flight.suspended_at = None
         self.set_servers(in_flight, servers)
 
-    def remove_in_flight(self, items: Iterable[int]) -> dict[BatchInFlight, int]:
+    def remove_in_flight(self, items: Sequence[int]) -> Mapping[BatchInFlight, int]:
         """Record that items are no longer in flight.
 
         Returns how many items of each batch were.
         """
-        found = Counter(map(self.in_flight.pop, items, repeat(None)))
-        removed = {batch: count for batch, count in found.items() if batch is not None}
+        removed = self.in_flight.remove(items)
         for batch, count in removed.items():
             batch.items_left -= count
             if batch.items_left == 0:
@@ -303,24 +282,39 @@ class ActiveJob:
                 items = range(self.done_before.pop().start, items.stop)
             self.done_before.append(items)
 
-    def take_items(self, count: int) -> tuple[int, ...]:
+    def return_item(self, item: int) -> None:
+        """Take back an item that was given to the engine, and certainly never ran."""
+        self.items_taken -= 1
+        if self.returned and self.returned[-1].stop == item:
+            self.returned.append(range(self.returned.pop().start, item + 1))
+        else:
+            self.returned.append(range(item, item + 1))
+
+    def take_items(self, count: int) -> Sequence[int]:
         """Return the next items to start.
 
         An item that failed or lost its server comes alone: it may have caused that.
         """
         if self.retry_queue:
             return (self.retry_queue.popleft(),)
+        if self.returned:
+            run = self.returned.popleft()
+            if len(run) > count:
+                self.returned.appendleft(run[count:])
+            self.items_taken += len(run[:count])
+            return run[:count]
         self.items_taken += count
-        items: tuple[int, ...] = ()
-        while len(items) < count:
+        runs: list[range] = []
+        while count > 0:
             while self.done_before and self.done_before[0].start == self.next_item:
                 self.next_item = self.done_before.popleft().stop
-            stop = self.next_item + count - len(items)
+            stop = self.next_item + count
             if self.done_before:
                 stop = min(stop, self.done_before[0].start)
-            items += tuple(range(self.next_item, stop))
+            runs.append(range(self.next_item, stop))
+            count -= stop - self.next_item
             self.next_item = stop
-        return items
+        return join_items(runs)
 
 
 @cache

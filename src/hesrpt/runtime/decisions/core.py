@@ -25,9 +25,9 @@ from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight
+from hesrpt.runtime.decisions.active_job import ActiveJob
 from hesrpt.runtime.decisions.allocation import Allocator
-from hesrpt.runtime.decisions.dispatch import Dispatcher
+from hesrpt.runtime.decisions.dispatch import MAX_BATCH, Dispatcher
 from hesrpt.runtime.decisions.events import (
     CapacityChanged,
     Command,
@@ -54,7 +54,9 @@ from hesrpt.runtime.decisions.events import (
     finish,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
+from hesrpt.runtime.decisions.in_flight import BatchInFlight
 from hesrpt.runtime.decisions.item_resources import ResourceStock
+from hesrpt.runtime.decisions.learning import sum_durations
 from hesrpt.runtime.decisions.predecessors import Predecessors
 from hesrpt.runtime.decisions.retries import (
     describe_failed_items,
@@ -76,6 +78,7 @@ class Core:
         policy: PolicyLike = "hesrpt",
         batch_seconds: float = 0.0,
         resources: Mapping[str, float] | None = None,
+        max_batch: int = MAX_BATCH,
     ) -> None:
         if servers < 0:
             raise InputError(f"servers must be at least 0, got {servers}")
@@ -91,7 +94,9 @@ class Core:
         self.arrivals = 0  # how many jobs have arrived
         self._needs_plan = self._has_news = False  # because of events applied since the last plan
         self._line = WaitingLine(self.jobs)
-        self._dispatcher = Dispatcher(self.jobs, self._line, self.allocator, batch_seconds)
+        self._dispatcher = Dispatcher(
+            self.jobs, self._line, self.allocator, batch_seconds, max_batch
+        )
 
     def handle(self, *events: Event) -> list[Command]:
         """Apply events to the state; return the commands to carry out, in this order."""
@@ -350,8 +355,9 @@ class Core:
             return self._complete_items(job, remove_queued_items(job, items), commands)
         if job.is_bag:
             width = max(round((batch.width + width_at_end) / 2), 1)
-            job.durations.add_all(width, seconds)
-            self.allocator.all_durations.add_all(width, seconds)
+            sums = sum_durations(seconds)
+            job.durations.add_sums(width, sums)
+            self.allocator.all_durations.add_sums(width, sums)
         else:
             self._learn_from_command(job, batch, seconds[0])
         return self._complete_items(job, len(items), commands) or is_first
@@ -394,7 +400,7 @@ class Core:
 
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
         """End a job: with an error if it is cancelled, otherwise as its items have ended."""
-        commands += [Stop(job.name, item) for item in job.in_flight]
+        commands += [Stop(job.name, run[0], run[1:] or ()) for run in job.in_flight.list_runs()]
         error_at_end = error or describe_failed_items(job)
         commands += finish(job.spec, error_at_end)
         self.predecessors.end(job.name, get_job_state(0.0, error_at_end))

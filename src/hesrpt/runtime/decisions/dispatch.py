@@ -14,16 +14,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight, Tally
+from hesrpt.runtime.decisions.active_job import ActiveJob, Tally
 from hesrpt.runtime.decisions.allocation import Allocator, keeps_width
 from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, Stop, Suspend
+from hesrpt.runtime.decisions.in_flight import BatchInFlight
 from hesrpt.runtime.decisions.waiting_line import WaitingLine
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
 _SHORT_SECONDS = 0.1
 # Towards the end of a job, batches become shorter, down to this fraction of the usual length.
 _SHRINKING = 10
-#: The most items that a server is given at once.
+#: The most items that a server is given at once, unless its engine allows for more.
 MAX_BATCH = 10_000
 
 
@@ -36,10 +37,12 @@ class Dispatcher:
         line: WaitingLine,
         allocator: Allocator,
         batch_seconds: float,
+        max_batch: int,
     ) -> None:
         self.jobs, self.allocator = jobs, allocator
         self.line, self.tally = line, Tally()
         self.batch_seconds = batch_seconds  # how long a batch should keep a server busy
+        self.max_batch = max_batch  # the most items in a batch
         self._queued: list[tuple[str, BatchInFlight]] = []  # in the engine without a server
 
     @property
@@ -182,13 +185,13 @@ class Dispatcher:
         items = job.take_items(min(self._batch_size(job), max_items))
         batch = BatchInFlight(time, width, servers)
         job.add_in_flight(items, batch)
-        return Start(job.name, items[0], next_items=items[1:], gpus=batch.gpus)
+        return Start(job.name, items[0], next_items=items[1:] or (), gpus=batch.gpus)
 
     def _batch_size(self, job: ActiveJob) -> int:
         """Return how many items to give a server at once."""
         if self.batch_seconds == 0 or job.durations.items == 0:
             return 1
-        fitting = min(round(self.batch_seconds / job.durations.mean_seconds), MAX_BATCH)
+        fitting = min(round(self.batch_seconds / job.durations.mean_seconds), self.max_batch)
         # Shrink batches towards the end, so that all servers finish at about the same time.
         fair = job.waiting_items // (2 * max(job.planned, 1))
         return max(min(fitting, max(fair, fitting // _SHRINKING)), 1)

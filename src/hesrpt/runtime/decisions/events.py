@@ -191,21 +191,27 @@ class Start:
     job: str
     item: int
     servers: int = 1
-    next_items: tuple[int, ...] = ()
+    next_items: Sequence[int] = ()  # a range, if all of them are consecutive
     gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
 
     @property
-    def items(self) -> tuple[int, ...]:
+    def items(self) -> Sequence[int]:
         """All items of this start."""
-        return (self.item, *self.next_items)
+        return _join(self.item, self.next_items)
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop a running item; the engine reports no outcome for it."""
+    """Stop a running item, and the ``next_items`` of its batch, unless they are done already."""
 
     job: str
     item: int
+    next_items: Sequence[int] = ()  # a range
+
+    @property
+    def items(self) -> Sequence[int]:
+        """All items to stop."""
+        return _join(self.item, self.next_items)
 
 
 @dataclass(frozen=True)
@@ -277,6 +283,12 @@ class Drop:
 Command: TypeAlias = (
     Start | Stop | Resize | Suspend | Continue | Admit | Finish | CallHook | Reopen | Drop
 )
+
+
+def _join(item: int, next_items: Sequence[int]) -> Sequence[int]:
+    if isinstance(next_items, range):
+        return range(item, next_items.stop)
+    return (item, *next_items)
 
 
 def finish(spec: JobSpec, error: str | None = None) -> list[Command]:

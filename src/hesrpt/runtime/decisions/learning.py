@@ -17,11 +17,15 @@ from math import exp, log, sqrt
 from operator import mul
 from typing import NamedTuple
 
+import numpy as np
+
 #: The prior mean of p, its standard deviation, and its weight as a number of items.
 PRIOR_P, PRIOR_P_ERROR, PRIOR_WEIGHT = 0.9, 0.1, 2.0
 _MIN_P, _MAX_P = 0.01, 0.99
 # Durations are taken to scatter at least this much, relative to their mean.
 _MIN_SPREAD = 0.02
+# So many durations at least are summed by NumPy.
+_MANY = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,23 @@ class WidthSums(NamedTuple):
     covariance: float  # Σ (x − x̄)(y − ȳ), where y is the logarithm of a mean duration
 
 
+class DurationSums(NamedTuple):
+    """Sums over the durations of items."""
+
+    items: int
+    total: float
+    squares: float  # the sum of the squared durations
+
+
+def sum_durations(seconds: Sequence[float]) -> DurationSums:
+    """Return the sums over the durations of items; there may be many."""
+    if len(seconds) < _MANY:
+        return DurationSums(len(seconds), sum(seconds), sum(map(mul, seconds, seconds)))
+    array = np.asarray(seconds)
+    # A scalar product would start the threads of BLAS, which take the cores from the items.
+    return DurationSums(len(seconds), float(array.sum()), float((array * array).sum()))
+
+
 @dataclass
 class ItemDurations:
     """How long finished items took, by width: the number of items in flight at the time.
@@ -66,9 +87,13 @@ class ItemDurations:
 
     def add_all(self, width: int, seconds: Sequence[float]) -> None:
         """Add finished items of one width."""
-        self.counts[width] += len(seconds)
-        self.seconds[width] += max(sum(seconds), 1e-9 * len(seconds))
-        self.squares += sum(map(mul, seconds, seconds))
+        self.add_sums(width, sum_durations(seconds))
+
+    def add_sums(self, width: int, sums: DurationSums) -> None:
+        """Add finished items of one width, of which only the sums are known."""
+        self.counts[width] += sums.items
+        self.seconds[width] += max(sums.total, 1e-9 * sums.items)
+        self.squares += sums.squares
         self._fitted_p = self._alone = None
 
     @property

@@ -27,7 +27,10 @@ def try_again(event: ItemFailed | ItemLost, job: ActiveJob) -> str | None:
         gives_up, error = failures > job.spec.retries, event.error
     if gives_up:
         return error
-    job.retry_queue.append(event.item)
+    if isinstance(event, ItemLost) and not event.was_started and job.is_bag:
+        job.return_item(event.item)
+    else:
+        job.retry_queue.append(event.item)
     return None
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import cloudpickle
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.dispatch import MAX_BATCH
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails
 from hesrpt.runtime.engines.pickling import dump_pieces
 from hesrpt.runtime.engines.shared_files import Pickled
@@ -231,7 +232,7 @@ class Engine(ABC):
     """Runs items and reports the outcome of each exactly once.
 
     One thread calls all methods, except :meth:`wake`, :meth:`pack_function`,
-    :meth:`pack_argument` and :meth:`fetch`, which any thread may call.
+    :meth:`pack_argument`, :meth:`pack_numbers` and :meth:`fetch`, which any thread may call.
 
     An engine must define the abstract methods. The others have defaults, for engines with a fixed
     number of servers that can do nothing else.
@@ -239,6 +240,8 @@ class Engine(ABC):
 
     #: Seconds of work to send to a server at once; 0 sends one item at a time.
     batch_seconds: float = 0.0
+    #: The most items to send to a server at once.
+    max_batch: int = MAX_BATCH
     #: Whether :meth:`resize` can change the servers of a running command.
     can_resize: bool = False
     #: Whether :meth:`suspend` can suspend a running command.
@@ -285,6 +288,10 @@ class Engine(ABC):
         """Pack an argument for a task."""
         return argument
 
+    def pack_numbers(self, numbers: Sequence[float]) -> Sequence[Any]:
+        """Pack the arguments of several tasks: integers, floats and truth values."""
+        return list(map(self.pack_argument, numbers))
+
     def fetch(self, reference: Any) -> Any:
         """Return the result that a reference refers to."""
         return reference
@@ -314,6 +321,11 @@ class Engine(ABC):
         at once: the engine waits until the stopped one is gone, and if that turns out to be done,
         this is the outcome.
         """
+
+    def stop_items(self, job: str, items: Sequence[int]) -> None:
+        """Stop several items of a batch."""
+        for item in items:
+            self.stop(job, item)
 
     def is_stopping(self, job: str) -> bool:
         """Return whether stopped items of a job are not gone yet, or have still to be reported.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from hesrpt.runtime.engines.engine import PythonTasks
 
@@ -52,9 +52,21 @@ class ItemGroup:
         """Whether there are items that have not ended, and were not stopped."""
         return len(self) > len(self._stopped)
 
-    def stop(self, item: int) -> None:
-        """Do not report an item, unless it turns out to be done."""
-        self._stopped.add(item)
+    def stop(self, items: Sequence[int]) -> bool:
+        """Do not report some items of the group, unless they turn out to be done.
+
+        Returns whether it has any of them.
+        """
+        left = self.items
+        if not left:
+            return False
+        if isinstance(items, range) and isinstance(left, range):
+            found: Collection[int] = range(max(items[0], left[0]), min(items[-1], left[-1]) + 1)
+        else:
+            found = set(items).intersection(left)
+        count = len(self._stopped)
+        self._stopped.update(found)
+        return len(self._stopped) > count
 
     def is_stopped(self, item: int) -> bool:
         return item in self._stopped
@@ -68,6 +80,17 @@ class ItemGroup:
         if not self._stopped:
             return self
         return ItemGroup(self.job, self.tasks.without(self._stopped), self.batch)
+
+    def is_followed_by(self, items: Sequence[int], other: ItemGroup) -> bool:
+        """Return whether another group goes on where items of this one end, in the same batch."""
+        return (
+            other.batch is self.batch
+            and isinstance(items, range)
+            and isinstance(other.items, range)
+            and other.next_item == items.stop
+            and not self._stopped
+            and not other._stopped
+        )
 
     def take(self, count: int) -> Sequence[int]:
         """Remove items that have ended, and return them."""

@@ -78,6 +78,7 @@ class LocalEngine(Engine):
     """
 
     batch_seconds = 0.02
+    max_batch = 50_000
     can_resize = True
     can_suspend = True
     can_replace_workers = True
@@ -112,6 +113,9 @@ class LocalEngine(Engine):
 
     def pack_argument(self, argument: Any) -> Any:
         return argument if is_short_and_plain(argument) else pickle_for_one(argument)
+
+    def pack_numbers(self, numbers: Sequence[float]) -> Sequence[float]:
+        return numbers
 
     # --- which processes there are --------------------------------------------------------------
 
@@ -285,8 +289,19 @@ class LocalEngine(Engine):
     def stop(self, job: str, item: int) -> None:
         if (attempt := self._attempts.pop((job, item), None)) is not None:
             self._stop_command(attempt)
-        elif not self._stop_waiting_item(job, item):
-            self._stop_given_item(job, item)
+        else:
+            self._stop_calls(job, (item,))
+
+    def stop_items(self, job: str, items: Sequence[int]) -> None:
+        if len(items) == 1:
+            self.stop(job, items[0])
+        else:
+            self._stop_calls(job, items)
+
+    def _stop_calls(self, job: str, items: Sequence[int]) -> None:
+        """Stop items of a batch, wherever they are."""
+        self._stop_waiting_items(job, items)
+        self._stop_given_items(job, items)
 
     def _stop_command(self, attempt: Attempt) -> None:
         attempt.is_stopped = True
@@ -298,32 +313,29 @@ class LocalEngine(Engine):
             if command.attempt is attempt:
                 self._table.kill(command)
 
-    def _stop_waiting_item(self, job: str, item: int) -> bool:
-        """Stop an item that waits for a server; return whether it did."""
-        for batch in self._waiting:
+    def _stop_waiting_items(self, job: str, items: Sequence[int]) -> bool:
+        """Stop items that wait for a server; return whether there were any."""
+        was_found = False
+        for batch in list(self._waiting):
             if isinstance(batch, _WaitingCommand):
                 continue
-            for group in batch.groups:
-                if group.job == job and item in group:
-                    group.stop(item)
-                    if not group.has_wanted_items:
-                        batch.groups.remove(group)
-                    if not batch.groups:
-                        self._waiting.remove(batch)
-                    return True
-        return False
+            stopped = [group for group in batch.groups if group.job == job and group.stop(items)]
+            was_found = was_found or bool(stopped)
+            for group in stopped:
+                if not group.has_wanted_items:
+                    batch.groups.remove(group)
+            if not batch.groups:
+                self._waiting.remove(batch)
+        return was_found
 
-    def _stop_given_item(self, job: str, item: int) -> None:
-        """Stop an item that was given to a worker, which is killed if it may have started it."""
+    def _stop_given_items(self, job: str, items: Sequence[int]) -> None:
+        """Stop items that were given to workers, which are killed if they may have started them."""
         for worker in self.workers:
-            for group in worker.groups:
-                if group.job == job and item in group:
-                    group.stop(item)
-                    if not worker.is_ending:
-                        self._withdraw(worker)
-                        if group in worker.groups:
-                            self._table.kill(worker)
-                    return
+            stopped = [group for group in worker.groups if group.job == job and group.stop(items)]
+            if stopped and not worker.is_ending:
+                self._withdraw(worker)
+                if any(group in worker.groups for group in stopped):
+                    self._table.kill(worker)
 
     def is_stopping(self, job: str) -> bool:
         return (
@@ -415,7 +427,7 @@ class LocalEngine(Engine):
         if not group.has_stopped_items:
             return False
         stopped = [item for item in items if group.is_stopped(item)]
-        return sum(self._stop_waiting_item(group.job, item) for item in stopped) > 0
+        return bool(stopped) and self._stop_waiting_items(group.job, stopped)
 
     def _report_item(
         self, group: ItemGroup, item: int, seconds: float = 0.0, **details: Any

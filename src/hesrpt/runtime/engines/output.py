@@ -6,15 +6,21 @@ This module runs in workers, which must start quickly, so it imports little.
 from __future__ import annotations
 
 import contextlib
+import io
+import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from hesrpt.runtime.engines.shared_files import create_shared_file
-from hesrpt.runtime.storage.logs import limit_log, limit_output, open_log
+from hesrpt.runtime.storage.logs import LogPaths, limit_log, limit_output, open_log
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 
 @contextlib.contextmanager
@@ -58,8 +64,8 @@ class OutputCapture:
     Opening and removing a log for each of many items that print nothing would take long.
     """
 
-    def __init__(self, fd: int, get_log: Callable[[int], Path]) -> None:
-        self._fd, self._get_log = fd, get_log
+    def __init__(self, fd: int, logs: LogPaths, items: Sequence[int]) -> None:
+        self._fd, self._logs, self._items = fd, logs, items
 
     def __enter__(self) -> Self:
         flush_output()
@@ -68,24 +74,86 @@ class OutputCapture:
             os.dup2(self._fd, standard)
         return self
 
+    def watch(self) -> tuple[Collection[object], Sequence[int]]:
+        """Return what to look at to see that items have printed something, which must be quick.
+
+        Both are empty or 0 until something is printed: output that Python has not written yet, and
+        the first byte of the output.
+        """
+        if all(isinstance(each, _Output) for each in (sys.stdout, sys.stderr)):
+            return _unflushed, _map_first_byte(self._fd)
+        return _unflushed, b"\x01"  # an item has replaced them: there may always be output
+
     def save(self, place: int) -> None:
         """Append what was printed since the last call to the log of the item at a place."""
         flush_output()
-        if os.fstat(self._fd).st_size > 0:
-            move_output(self._fd, self._get_log(place))
+        if os.fstat(self._fd).st_size > _CAPTURE_START:
+            move_output(self._fd, self._logs.get(self._items[place]))
 
     def __exit__(self, *_: object) -> None:
-        flush_output()
+        with contextlib.suppress(OSError):
+            self.save(-1)
         for original, standard in zip(self._saved, (1, 2), strict=True):
             os.dup2(original, standard)
             os.close(original)
 
 
+# Output that Python has not written yet.
+_unflushed: set[object] = set()
+
+
+class _Output(io.TextIOWrapper):
+    """A standard file of this process."""
+
+
+class _NotingWriter(io.BufferedWriter):
+    """A buffer that notes when it holds something."""
+
+    def write(self, data: Buffer, /) -> int:
+        _unflushed.add(self)
+        return super().write(data)
+
+    def flush(self) -> None:
+        super().flush()
+        _unflushed.discard(self)
+
+
+def note_output() -> None:
+    """Let the standard files of this process note when they hold output, and write whole lines."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        standard = getattr(sys, name)
+        standard.flush()
+        output = _Output(
+            _NotingWriter(io.FileIO(fd, "w", closefd=False)),
+            encoding=standard.encoding,
+            errors=standard.errors,
+            line_buffering=True,
+            write_through=True,  # to the buffer
+        )
+        setattr(sys, name, output)
+        setattr(sys, f"__{name}__", output)
+
+
+# The output in a file for :class:`OutputCapture` starts with the last byte of a page, so that the
+# byte can be looked at in memory before and after it was written.
+_CAPTURE_START = mmap.PAGESIZE - 1
+
+
 def create_capture_file() -> int:
     """Create a file without a path for :class:`OutputCapture`; return its descriptor."""
     fd = create_shared_file("hesrpt-output")
+    os.ftruncate(fd, _CAPTURE_START)
     append_always(fd)
     return fd
+
+
+@cache
+def _map_first_byte(fd: int) -> memoryview:
+    """Return the first byte of the output in such a file, which is empty."""
+    os.ftruncate(fd, _CAPTURE_START + 1)  # what is mapped must exist
+    memory = mmap.mmap(fd, _CAPTURE_START + 1, access=mmap.ACCESS_READ)
+    os.ftruncate(fd, _CAPTURE_START)
+    return memoryview(memory)[_CAPTURE_START:]
 
 
 def append_always(fd: int) -> None:
@@ -96,19 +164,19 @@ def append_always(fd: int) -> None:
 
 
 def move_output(captured: int, log: str | Path) -> None:
-    """Append the content of a file to a log, and make the file empty."""
+    """Append the output in a file for :class:`OutputCapture` to a log, and remove it there."""
     size = os.fstat(captured).st_size
-    if size == 0:
+    if size <= _CAPTURE_START:
         return
     handle = open_log(Path(log))
     try:
-        offset = 0
+        offset = _CAPTURE_START
         while offset < size:
             offset += os.write(handle, os.pread(captured, 2**20, offset))
         limit_output(handle)
     finally:
         os.close(handle)
-        os.ftruncate(captured, 0)
+        os.ftruncate(captured, _CAPTURE_START)
 
 
 def finish_log(log: str | Path) -> None:

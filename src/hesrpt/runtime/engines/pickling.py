@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -35,6 +35,11 @@ def is_short_and_plain(value: Any) -> bool:
     return kind in _NUMBERS or value is None or (kind is str and len(value) < _LONG)
 
 
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Return whether all values are integers, floats or truth values, and not of subclasses."""
+    return type(values) is range or _NUMBERS.issuperset(map(type, values))
+
+
 def dump(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
     """Return a pickled value; functions and classes that cannot be imported go by value."""
     if type(value) in _PLAIN:  # the same bytes, without the cost of creating a pickler
@@ -54,15 +59,20 @@ def dump_pieces(
     return pieces.pieces
 
 
-def dump_arguments(packed: Sequence[Any]) -> bytes:
-    """Return the arguments of items for a worker; each is pickled, or short and plain.
+class DumpedArguments(NamedTuple):
+    """The arguments of items for a worker: a pickled sequence, or a single pickled argument."""
 
-    That is a pickled list. But if there is only one, it is the pickled argument.
-    """
+    dumped: bytes
+    has_pickled: bool  # whether some are pickled by themselves
+
+
+def dump_arguments(packed: Sequence[Any]) -> DumpedArguments:
+    """Return the arguments of items for a worker; each is pickled, or short and plain."""
     if len(packed) > 1:
-        return pickle.dumps(packed, pickle.HIGHEST_PROTOCOL)
+        has_pickled = not isinstance(packed, range) and bytes in set(map(type, packed))
+        return DumpedArguments(pickle.dumps(packed, pickle.HIGHEST_PROTOCOL), has_pickled)
     (argument,) = packed
-    return argument if type(argument) is bytes else dump(argument)
+    return DumpedArguments(argument if type(argument) is bytes else dump(argument), True)
 
 
 class _Pieces:

@@ -4,6 +4,10 @@ A worker that runs many short items sends their results together. Until then the
 so that the scheduler can read them when the next item takes long, and when the worker has died. The
 worker writes, the scheduler only reads. An entry is complete before it is counted.
 
+The results on a board are all of one kind (see :mod:`~hesrpt.runtime.engines.packed_results`).
+Each has the time at which its item ended. That is when the next item started, except for the items
+that are noted as having started later.
+
 This module runs in workers, which must start quickly, so it imports little.
 """
 
@@ -11,133 +15,154 @@ from __future__ import annotations
 
 import mmap
 import os
-from array import array
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any
 
+from hesrpt.runtime.engines.packed_results import FLOATS, INTEGERS, PICKLED
 from hesrpt.runtime.engines.shared_files import Pickled, create_shared_file
 
-# How many results fit on a board, and how many bytes all of them may have.
-_MAX_RESULTS, _MAX_BYTES = 4096, 2**20
-_HEADER_BYTES = 64
-_DURATIONS = _HEADER_BYTES
-_SIZES = _DURATIONS + 8 * _MAX_RESULTS
-_CONTENT = _SIZES + 8 * _MAX_RESULTS
-_BOARD_BYTES = _CONTENT + _MAX_BYTES
-# Places in the header: how often results were sent, how many items were started in all, how many
-# results are on the board, and when the last item was started.
-_SENT, _STARTED, _FINISHED, _STARTED_AT = range(4)
-
-
-class ItemResults(NamedTuple):
-    """The pickled results of items, and how long each took."""
-
-    seconds: Sequence[float]
-    results: Sequence[Pickled]
+# How many results fit on a board, how many bytes all of them may have, and of how many items it is
+# noted when they started.
+MAX_RESULTS, _MAX_BYTES, _MAX_STARTS = 32_768, 2**20, 512
+HEADER_BYTES = 64
+_STARTS = HEADER_BYTES
+_START_TIMES = _STARTS + 8 * _MAX_STARTS
+_ENDS = _START_TIMES + 8 * _MAX_STARTS
+_SIZES = _ENDS + 8 * MAX_RESULTS
+_CONTENT = _SIZES + 8 * MAX_RESULTS
+BOARD_BYTES = _CONTENT + _MAX_BYTES
+#: Places in the header: how often results were sent; how many items were started in all; that
+#: number, if the last of them has ended; how many had ended when results were sent last; what kind
+#: of results are on the board; how many starts are noted; and when the last noted item started.
+SENT, STARTED, IDLE_AT, BASE, CODE, NOTED, BEGAN_AT = range(7)
 
 
 def create_board_file() -> int:
     """Create the memory of a board; return its file descriptor."""
     fd = create_shared_file("hesrpt-board")
-    os.ftruncate(fd, _BOARD_BYTES)
+    os.ftruncate(fd, BOARD_BYTES)
     return fd
 
 
 class ResultBoard:
-    """The board, as the worker uses it."""
+    """The board, as the worker uses it.
+
+    An item *begins*, and the next ones *follow* it without a pause. They have ended when the next
+    one follows, or when the worker *pauses*. Until then, the last one is running.
+    """
 
     def __init__(self, fd: int) -> None:
-        memory = memoryview(mmap.mmap(fd, _BOARD_BYTES))
-        self._memory = memory
-        self._counts = memory[:_HEADER_BYTES].cast("Q")
-        self._times = memory[:_HEADER_BYTES].cast("d")
-        self._durations = memory[_DURATIONS:_SIZES].cast("d")
+        self._memory = memory = memoryview(mmap.mmap(fd, BOARD_BYTES))
+        self._header = memory[:HEADER_BYTES].cast("Q")
+        self._header_times = memory[:HEADER_BYTES].cast("d")
+        self._starts = memory[_STARTS:_START_TIMES].cast("Q")
+        self._start_times = memory[_START_TIMES:_ENDS].cast("d")
         self._sizes = memory[_SIZES:_CONTENT].cast("Q")
-        self._started = self.finished = 0
         self._end = _CONTENT
+        self._is_running = False
+        self.code = PICKLED  # of the results on the board
+        #: To be quick, the worker writes some things to the board by itself: how many items were
+        #: started, when each ended, and results that are numbers.
+        self.started = memory[8 * STARTED : 8 * STARTED + 8].cast("Q")
+        self.ends = memory[_ENDS:_SIZES].cast("d")
+        self.numbers: dict[str, memoryview[Any]] = {
+            INTEGERS: memory[_CONTENT:].cast("q"),
+            FLOATS: memory[_CONTENT:].cast("d"),
+        }
 
-    def start(self, time: float) -> None:
-        """Note that an item starts."""
-        self._started += 1
-        self._times[_STARTED_AT] = time
-        self._counts[_STARTED] = self._started
+    @property
+    def base(self) -> int:
+        """How many items had ended when results were sent last."""
+        return self._header[BASE]
 
-    def add(self, seconds: float, result: Pickled) -> bool:
-        """Add the result of the item that was started last; return False if there is no room."""
-        finished, start = self.finished, self._end
-        end = start + len(result)
-        if finished == _MAX_RESULTS or end > _BOARD_BYTES:
+    @property
+    def finished(self) -> int:
+        """How many results are on the board; the running item will have this place."""
+        return self.started[0] - self._is_running - self.base
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether there is room for another item."""
+        return self._header[NOTED] < _MAX_STARTS and self.finished < MAX_RESULTS
+
+    def begin(self, time: float) -> None:
+        """Note that an item starts, after a pause."""
+        self.note_start(time)
+        self.started[0] += 1
+        self._is_running = True
+
+    def note_start(self, time: float) -> None:
+        """Note when the next item starts, or when the running one has started."""
+        noted = self._header[NOTED]
+        self._starts[noted], self._start_times[noted] = self.finished, time
+        self._header[NOTED] = noted + 1
+        self._header_times[BEGAN_AT] = time
+
+    def pause(self) -> None:
+        """Note that the running item has ended, and its result is on the board."""
+        self._is_running = False
+        self._header[IDLE_AT] = self.started[0]
+
+    def drop(self) -> None:
+        """Note that the running item has ended. The board is empty, and its result is elsewhere."""
+        self._header[BASE] = self.started[0]
+        self._header[NOTED] = 0
+        self.pause()
+
+    def blame_last(self) -> None:
+        """Remove the last result: its item is to count as running."""
+        self._header[IDLE_AT] = 0
+
+    def use(self, code: str) -> None:
+        """Say of which kind the results will be that are added to an empty board."""
+        self.code = code
+        self._header[CODE] = ord(code)
+
+    def add_pickled(self, result: Pickled, place: int) -> bool:
+        """Add the pickled result of the running item; return False if there is no room."""
+        start, end = self._end, self._end + len(result)
+        if end > BOARD_BYTES:
             return False
         self._memory[start:end] = result
-        self._durations[finished], self._sizes[finished] = seconds, end - start
-        self._end = end
-        self._counts[_FINISHED] = self.finished = finished + 1
+        self._sizes[place], self._end = end - start, end
         return True
 
-    def remove_last(self) -> None:
-        """Remove the last result: its item is to count as failed."""
-        self._counts[_FINISHED] = self.finished = self.finished - 1
-
     def dump(self) -> bytes:
-        """Return all results as bytes for :func:`parse_results`."""
-        durations = self._memory[_DURATIONS : _DURATIONS + 8 * self.finished]
-        sizes = self._memory[_SIZES : _SIZES + 8 * self.finished]
-        return b"".join((durations, sizes, self._memory[_CONTENT : self._end]))
+        """Return all results as bytes."""
+        return dump_board(self._memory, self.finished, self._header[NOTED], self.code)
+
+    @property
+    def noted(self) -> int:
+        """Of how many items it is noted when they started."""
+        return self._header[NOTED]
 
     def clear(self) -> None:
         """Remove all results, which have been sent."""
-        self._counts[_FINISHED] = self.finished = 0
-        self._counts[_SENT] += 1
+        self._header[SENT] += 1  # first: who has not received them must not read the board
+        self._header[BASE] = self.started[0] - self._is_running
+        self._header[NOTED] = 0
         self._end = _CONTENT
 
 
-class BoardView:
-    """The board, as the scheduler sees it."""
+def dump_board(memory: memoryview, count: int, noted: int, code: str) -> bytes:
+    """Return results on a board as bytes: noted starts, ends of items, sizes of results, results.
 
-    def __init__(self, fd: int) -> None:
-        self._map = mmap.mmap(fd, _BOARD_BYTES, access=mmap.ACCESS_READ)
-        self._memory = memoryview(self._map)
-        self._counts = self._memory[:_HEADER_BYTES].cast("Q")
-        self._times = self._memory[:_HEADER_BYTES].cast("d")
-
-    @property
-    def started(self) -> int:
-        """How many items the worker has ever started."""
-        return self._counts[_STARTED]
-
-    @property
-    def started_at(self) -> float:
-        """When the last one was started, on the monotonic clock."""
-        return self._times[_STARTED_AT]
-
-    def read(self, sent: int) -> ItemResults | None:
-        """Return the results on the board; None if the worker has sent others meanwhile.
-
-        ``sent`` says how often it has sent results, as far as the scheduler knows.
-        """
-        count = self._counts[_FINISHED]
-        if self._counts[_SENT] != sent:
-            return None
-        sizes = self._memory[_SIZES : _SIZES + 8 * count].cast("Q")
-        durations = self._memory[_DURATIONS : _DURATIONS + 8 * count]
-        content = self._memory[_CONTENT : _CONTENT + sum(sizes)]
-        dumped = b"".join((durations, sizes, content))
-        return parse_results(dumped, count) if self._counts[_SENT] == sent else None
-
-    def close(self) -> None:
-        """Release the memory."""
-        for view in (self._counts, self._times, self._memory):
-            view.release()
-        self._map.close()
+    Only pickled results have sizes.
+    """
+    sizes = memory[_SIZES : _SIZES + 8 * count]
+    length = sum(sizes.cast("Q")) if code == PICKLED else 8 * count
+    return b"".join(
+        (
+            memory[_STARTS : _STARTS + 8 * noted],
+            memory[_START_TIMES : _START_TIMES + 8 * noted],
+            memory[_ENDS : _ENDS + 8 * count],
+            sizes if code == PICKLED else b"",
+            memory[_CONTENT : _CONTENT + length],
+        )
+    )
 
 
-def parse_results(dumped: bytes, count: int) -> ItemResults:
-    """Return what :meth:`ResultBoard.dump` has dumped."""
-    durations, sizes = array("d", dumped[: 8 * count]), array("Q", dumped[8 * count : 16 * count])
-    return ItemResults(durations, split(dumped, sizes, 16 * count))
-
-
-def split(joined: bytes, sizes: Sequence[int], start: int = 0) -> list[bytes]:
-    """Return parts of the given sizes that are joined from some place on."""
-    return [joined[a:b] for a, b in pairwise(accumulate(sizes, initial=start))]
+def get_end(memory: memoryview, place: int) -> float:
+    """Return when the item at a place has ended."""
+    start = _ENDS + 8 * place
+    end: float = memory[start : start + 8].cast("d")[0]
+    return end

@@ -15,6 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 from hesrpt.runtime.engines.attempts import describe_end
+from hesrpt.runtime.engines.board_view import BoardView, ItemResults, parse_results
 from hesrpt.runtime.engines.channel import Channel, close_all, duplicate_all
 from hesrpt.runtime.engines.engine import PackedFunction
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
@@ -22,15 +23,11 @@ from hesrpt.runtime.engines.item_groups import ItemGroup
 from hesrpt.runtime.engines.launching import build_python_command
 from hesrpt.runtime.engines.output import create_capture_file, move_output
 from hesrpt.runtime.engines.pickling import dump_arguments
-from hesrpt.runtime.engines.result_board import (
-    BoardView,
-    ItemResults,
-    create_board_file,
-    parse_results,
-)
+from hesrpt.runtime.engines.result_board import create_board_file
 from hesrpt.runtime.engines.shared_files import Pickled, read_shared_file
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
+from hesrpt.runtime.item_runs import find_runs
 from hesrpt.runtime.storage.logs import limit_log, limit_output
 
 # If an item takes longer than this, in seconds, those after it go to other workers.
@@ -212,9 +209,11 @@ class WorkerProcess:
                 self._functions.add(function.number)
                 head = ("function", function.number, function.path, function.file is not None)
                 self.channel.add(head, function.pickled, copies[function.number])
-            logs = None if tasks.logs is None else (*tasks.logs, tuple(tasks.numbers))
-            start = ("items", token, function.number, logs, len(tasks) == 1)
-            self.channel.add(start, dump_arguments(tasks.arguments))
+            runs = tuple((run.start, run.stop) for run in find_runs(tasks.numbers))
+            logs = None if tasks.logs is None else tuple(tasks.logs)
+            dumped, has_pickled = dump_arguments(tasks.arguments)
+            group_head = (function.number, runs, logs, len(tasks) == 1, has_pickled)
+            self.channel.add(("items", token, *group_head), dumped)
         self.groups.extend(groups)
         self.channel.flush()
 
@@ -259,9 +258,9 @@ class WorkerProcess:
             if kind == "ready":
                 self.is_ready, self._busy_since = True, time.monotonic()
             elif kind == "ended":
-                count, self.has_to_end = values
+                *facts, self.has_to_end = values
                 self._sent += 1
-                replies += self._take(parse_results(body, count), self._read_early)
+                replies += self._take(parse_results(body, *facts), self._read_early)
                 self._read_early = 0
             elif kind == "large":
                 seconds, self.has_to_end, is_in_file = values
@@ -302,16 +301,26 @@ class WorkerProcess:
         """Return the results from some place on as replies to the items that come next."""
         replies = []
         while start < len(results.seconds):
-            group = self.groups[0]
-            stop = min(start + len(group), len(results.seconds))
-            items = group.take(stop - start)
+            group, items = self._take_items(len(results.seconds) - start)
+            while start + len(items) < len(results.seconds) and group.is_followed_by(
+                items, self.groups[0]
+            ):  # what ended together stays together
+                _, others = self._take_items(len(results.seconds) - start - len(items))
+                items = range(items[0], others[-1] + 1)
+            stop = start + len(items)
             part = results.seconds[start:stop], results.results[start:stop]
             replies.append(Reply(group, items, *part))
-            self._replied += stop - start
-            if not len(group):
-                self.groups.popleft()
             start = stop
         return replies
+
+    def _take_items(self, most: int) -> tuple[ItemGroup, Sequence[int]]:
+        """Remove the next items of a group, for which there is a reply; return both."""
+        group = self.groups[0]
+        items = group.take(min(len(group), most))
+        self._replied += len(items)
+        if not len(group):
+            self.groups.popleft()
+        return group, items
 
     def describe_failure(self, report: GoneReport) -> str:
         """Return why the running item failed."""

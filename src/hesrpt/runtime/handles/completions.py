@@ -9,10 +9,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from hesrpt.runtime.identity.earlier_items import Matches, Places
+from hesrpt.runtime.item_runs import find_runs
 
 #: What is known of an item. Those that are done before were done in an earlier run.
 UNFINISHED, DONE, DONE_BEFORE, FAILED = range(4)  # an enumeration would be slow
+_WITH_RESULT = bytes((DONE, DONE_BEFORE))
 
 
 class Completions:
@@ -30,7 +34,7 @@ class Completions:
             self.states.extend(bytes(last + 1 - len(self.states)))
         if last - first == len(items) - 1 and not any(self.states[first : last + 1]):
             self.states[first : last + 1] = bytes((DONE,)) * len(items)
-            self.order.extend(items)
+            self.order.frombytes(np.arange(first, last + 1, dtype=np.int64).tobytes())
             return
         for item in items:
             if self._set_state(item, DONE):
@@ -57,6 +61,15 @@ class Completions:
     def get_state(self, item: int) -> int:
         """Return what is known of an item, as one of the constants above."""
         return self.states[item] if item < len(self.states) else UNFINISHED
+
+    def list_undone(self, items: Sequence[int]) -> list[int]:
+        """Return those of some items that have no result."""
+        undone = []
+        for run in find_runs(items):
+            states = self.states[run.start : run.stop]
+            if len(states) < len(run) or states.strip(_WITH_RESULT):
+                undone += [item for item in run if self.get_state(item) not in _WITH_RESULT]
+        return undone
 
     def find_unfinished(self, start: int, stop: int) -> int:
         """Return the first item of a range that has not ended; ``stop`` if all have."""

@@ -60,6 +60,8 @@ class CompletionCursor:
         self._next += len(taken)
         if not taken and has_ended:
             return self._take_unfinished(limit) or None
+        if taken and min(taken) >= 0:  # none has failed
+            return taken
         items = []
         for item in taken:
             if item >= 0:

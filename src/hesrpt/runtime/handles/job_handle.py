@@ -143,7 +143,7 @@ class Job(Generic[T_co]):
         self._wait(timeout)
         if errors == "raise":
             self._check_success()
-        return list(stream)
+        return stream.collect()
 
     def iter_results(
         self, timeout: float | None = None, *, ordered: bool = True, errors: Errors = "raise"
@@ -166,7 +166,7 @@ class Job(Generic[T_co]):
             JobError: in their order, in the place of the first such item, so that results never
             shift; otherwise after all results. "return" yields an exception for each such item.
         """
-        return self._stream(timeout, ordered, errors, lambda item, result: result)
+        return self._stream(timeout, ordered, errors, as_pairs=False)
 
     def as_completed(
         self, timeout: float | None = None, *, errors: Errors = "raise"
@@ -175,18 +175,18 @@ class Job(Generic[T_co]):
 
         This is ``iter_results(ordered=False)`` for those who want to know which item it was.
         """
-        return self._stream(timeout, False, errors, lambda item, result: (item, result))
+        return self._stream(timeout, False, errors, as_pairs=True)
 
     def _stream(
-        self, timeout: float | None, ordered: bool, errors: Errors, shape: Callable[[int, Any], V]
-    ) -> ResultStream[V]:
+        self, timeout: float | None, ordered: bool, errors: Errors, *, as_pairs: bool
+    ) -> ResultStream[Any]:
         return ResultStream(
             self._live,
             self._driver,
             timeout=timeout,
             ordered=ordered,
             errors=errors,
-            shape=shape,
+            as_pairs=as_pairs,
             on_end=self._mark_as_read,
         )
 

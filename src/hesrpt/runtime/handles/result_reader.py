@@ -12,13 +12,15 @@ import cloudpickle
 from hesrpt.errors import InputError
 from hesrpt.runtime.driver import Driver
 from hesrpt.runtime.handles.completions import DONE_BEFORE
-from hesrpt.runtime.identity.earlier_items import create_key_range
+from hesrpt.runtime.handles.result_store import ResultStore
+from hesrpt.runtime.identity.item_keys import create_key_range
+from hesrpt.runtime.item_runs import find_runs
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import StoredResult
 
 # Results of up to so many bytes in all are unpickled together.
-_SMALL_BYTES = 2**18
+_SMALL_BYTES = 2**22
 
 
 class ResultReader:
@@ -26,7 +28,8 @@ class ResultReader:
 
     def __init__(self, job: LiveJob, driver: Driver) -> None:
         self._journal: Journal | None = None
-        self._stored: dict[int, StoredResult] = {}  # read and not yet returned
+        self._read = ResultStore()  # results that were read from it
+        self._large: dict[int, StoredResult] = {}  # large ones, which have still to be read
         self._job, self._driver = job, driver
         if job.source.delivers_results:
             raise InputError(f"job {job.name!r}: its results are in the futures of its executor")
@@ -62,20 +65,43 @@ class ResultReader:
             return
         if self._journal is None:  # the other connection is the thread's
             self._journal = Journal.read(self._driver.journal.directory)
+        self._read, self._large = ResultStore(), {}
         for run, numbers, positions in self._group(items):
-            keys = create_key_range(run, numbers)
-            for stored in self._journal.read_results(self._job.number, keys, positions):
-                self._stored[stored.position] = stored
+            self._prepare_group(self._journal, run, numbers, positions)
+
+    def _prepare_group(
+        self, journal: Journal, run: int, numbers: range, positions: Sequence[int]
+    ) -> None:
+        """Read the results of items that are next to each other in the journal."""
+        left = numbers.start  # all before it have been read
+        for packed, results in journal.read_packed(self._job.number, run, numbers):
+            self._prepare_items(journal, run, range(left, packed.start), numbers, positions)
+            self._read.add(packed, results)
+            left = packed.stop
+        self._prepare_items(journal, run, range(left, numbers.stop), numbers, positions)
+
+    def _prepare_items(
+        self, journal: Journal, run: int, left: range, numbers: range, positions: Sequence[int]
+    ) -> None:
+        """Read the results of items that have entries of their own."""
+        if not left:
+            return
+        places = slice(left.start - numbers.start, left.stop - numbers.start)
+        keys = create_key_range(run, left)
+        for stored in journal.read_results(self._job.number, keys, positions[places]):
+            if stored.pickled is None:
+                self._large[stored.position] = stored
+            else:
+                self._read.add((stored.position,), (stored.pickled,))
 
     def _group(self, items: Sequence[int]) -> Iterable[tuple[int, range, Sequence[int]]]:
         """Group items that are next to each other in the journal.
 
         Yield the run that has done them, their positions then, and their positions now.
         """
-        completions, first, stop = self._job.completions, items[0], items[-1] + 1
-        is_consecutive = stop - first == len(items) and list(items) == list(range(first, stop))
-        if is_consecutive and DONE_BEFORE not in completions.states[first:stop]:
-            return [(self._job.spec.resumed, range(first, stop), items)]
+        states, runs = self._job.completions.states, find_runs(items)
+        if not any(DONE_BEFORE in states[run.start : run.stop] for run in runs):
+            return [(self._job.spec.resumed, run, run) for run in runs]
         return _group(map(self._locate, items))
 
     def _locate(self, item: int) -> tuple[int, int, int]:
@@ -88,7 +114,7 @@ class ResultReader:
         """Return whether :meth:`read` need not wait for a disk or a cluster."""
         if self._driver.journal is None:
             return item not in self._job.references
-        return self._stored[item].pickled is not None
+        return item not in self._large
 
     def read_small(self, items: Sequence[int]) -> list[Any] | None:
         """Return the results of items that are small and at hand; None if one is not.
@@ -97,30 +123,25 @@ class ResultReader:
         """
         if self._job.references:
             return None
-        if self._driver.journal is None:
-            pickled = self._job.results.read(items)
-        else:
-            stored = [self._stored[item].pickled for item in items]
-            pickled = [each for each in stored if each is not None]
-        if len(pickled) < len(items) or sum(map(len, pickled)) > _SMALL_BYTES:
-            return None
+        store = self._job.results if self._driver.journal is None else self._read
         try:
-            values = list(map(cloudpickle.loads, pickled))
+            return store.load_small(items, _SMALL_BYTES)
         except Exception:
             return None
-        for item in items:
-            self.forget(item)
-        return values
 
     def read(self, item: int) -> Any:
         """Return the result of an item; those in the journal must have been prepared."""
         if item in self._job.references:
             return self._driver.engine.fetch(self._job.references[item])
         if self._driver.journal is None:
-            (pickled,) = self._job.results.read((item,))
+            pickled = self._job.results.read(item)
         else:
             assert self._journal is not None
-            pickled = self._journal.load(self._job.number, self._stored[item])
+            large = self._large.get(item)
+            if large is None:
+                pickled = self._read.read(item)
+            else:
+                pickled = self._journal.load(self._job.number, large)
         try:
             return cloudpickle.loads(pickled)
         except Exception as error:  # unpickling runs the user's code
@@ -128,10 +149,6 @@ class ResultReader:
                 f"job {self._job.name!r}: the result of item {item} cannot be unpickled: "
                 f"{type(error).__name__}: {error}"
             ) from error
-
-    def forget(self, item: int) -> None:
-        """Forget a result that has been read."""
-        self._stored.pop(item, None)
 
 
 def _group(items: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, range, list[int]]]:

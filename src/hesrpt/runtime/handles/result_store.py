@@ -1,22 +1,23 @@
-"""The results of a job in memory, while there is no journal that has them.
+"""Results of a job in memory: all of them, if there is no journal, or those read from it.
 
-A job may have millions of small results, so those of items that ended together are joined: this
-takes a few bytes for each besides the result.
+A job may have millions of small results, so those of consecutive items that ended together stay
+together: this takes few bytes for each besides the result.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right, insort
-from collections.abc import Sequence
-from itertools import accumulate
-from math import inf
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import cloudpickle
+
+from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.engines.shared_files import Pickled
+from hesrpt.runtime.item_runs import find_runs
 
-# So many results at least are joined, if they have no more than so many bytes in all.
-_MIN_JOINED, _MAX_JOINED_BYTES = 8, 2**20
+# So many results at least are packed, if they have no more than so many bytes in all.
+_MIN_PACKED, _MAX_PACKED_BYTES = 8, 2**20
 
 
 class _Run(NamedTuple):
@@ -24,8 +25,7 @@ class _Run(NamedTuple):
 
     start: int
     stop: int
-    joined: bytes
-    ends: array[int]  # where each result ends in the joined ones
+    results: PackedResults
 
 
 class ResultStore:
@@ -38,24 +38,60 @@ class ResultStore:
     def add(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Add the results of items in ascending order."""
         start, stop = items[0], items[-1] + 1
-        is_run = stop - start == len(items) >= _MIN_JOINED
-        if is_run and sum(map(len, results)) <= _MAX_JOINED_BYTES:
-            ends = array("I", accumulate(map(len, results)))
-            insort(self._runs, _Run(start, stop, b"".join(results), ends))
+        is_run = stop - start == len(items) >= _MIN_PACKED
+        if not isinstance(results, PackedResults) and is_run:
+            if sum(map(len, results)) > _MAX_PACKED_BYTES:
+                is_run = False
+            else:
+                results = PackedResults.from_pickled(results)
+        if is_run and isinstance(results, PackedResults):
+            insort(self._runs, _Run(start, stop, results), key=_get_start)
         else:
             self._single.update(zip(items, results, strict=True))
 
-    def read(self, items: Sequence[int]) -> list[Pickled]:
-        """Return the results of items."""
-        found: list[Pickled] = []
-        run = _Run(0, 0, b"", array("I"))
-        for item in items:
-            if not run.start <= item < run.stop:
-                if (single := self._single.get(item)) is not None:
-                    found.append(single)
-                    continue
-                run = self._runs[bisect_right(self._runs, (item, inf)) - 1]
-            place = item - run.start
-            begin = run.ends[place - 1] if place else 0
-            found.append(run.joined[begin : run.ends[place]])
-        return found
+    def read(self, item: int) -> Pickled:
+        """Return the pickled result of an item."""
+        (part,) = self._find_parts(range(item, item + 1))
+        return part[0]
+
+    def load_small(self, items: Sequence[int], max_bytes: int) -> list[Any] | None:
+        """Return the results of items; None if they have more bytes in all, or one is missing."""
+        try:
+            parts = [part for run in find_runs(items) for part in self._find_parts(run)]
+        except KeyError:
+            return None
+        if sum(map(_measure, parts)) > max_bytes:
+            return None
+        values: list[Any] = []
+        for part in parts:
+            if isinstance(part, PackedResults):
+                values += part.load(cloudpickle.loads)
+            else:
+                values += map(cloudpickle.loads, part)
+        return values
+
+    def _find_parts(self, items: range) -> Iterator[Sequence[Pickled]]:
+        """Yield the results of consecutive items, together as far as they are packed."""
+        item = items.start
+        while item < items.stop:
+            if (single := self._single.get(item)) is not None:
+                yield (single,)
+                item += 1
+                continue
+            place = bisect_right(self._runs, item, key=_get_start) - 1
+            if place < 0 or item >= self._runs[place].stop:
+                raise KeyError(item)
+            start, stop, results = self._runs[place]
+            stop = min(stop, items.stop)
+            yield results[item - start : stop - start]
+            item = stop
+
+
+def _get_start(run: _Run) -> int:
+    return run.start
+
+
+def _measure(results: Sequence[Pickled]) -> int:
+    if isinstance(results, PackedResults):
+        return len(results.content)
+    return sum(map(len, results))

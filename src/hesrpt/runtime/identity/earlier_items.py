@@ -1,53 +1,27 @@
 """The items of a job that were done in earlier runs, matched with its present items.
 
-An item is identified by its fingerprint, wherever it is among the items of its job. Equal items may
-repeat, so a result in the journal has a *key*: how often the job had been resumed when the item was
-done, the position that the item had then, and its fingerprint. Each result is matched with one item
-at most.
+An item is identified by its fingerprint, wherever it is among the items of its job. Each result is
+matched with one item at most.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
+from hesrpt.runtime.identity.item_keys import create_key
 from hesrpt.runtime.storage.journal_entries import NO_POSITION
-from hesrpt.runtime.storage.logs import LogName
 
 _HALF = FINGERPRINT_BYTES // 2
 _RUN_BYTES = 4
 _POSITION_BYTES = 8
 _KEY_BYTES = FINGERPRINT_BYTES + _RUN_BYTES + _POSITION_BYTES
-
-
-def create_key(fingerprint: bytes, run: int, position: int) -> bytes:
-    """Return the key of an item that is done in the job's run of this number at a position."""
-    # The journal orders its entries by their keys, and writes those fastest that are in sequence.
-    return run.to_bytes(_RUN_BYTES, "big") + position.to_bytes(_POSITION_BYTES, "big") + fingerprint
-
-
-def create_keys(fingerprints: Iterable[bytes], run: int, positions: Sequence[int]) -> list[bytes]:
-    """Return the keys of several items; there may be millions."""
-    start = run.to_bytes(_RUN_BYTES, "big")
-    places = [position.to_bytes(_POSITION_BYTES, "big") for position in positions]
-    return [start + place + each for place, each in zip(places, fingerprints, strict=False)]
-
-
-def create_key_range(run: int, positions: range) -> tuple[bytes, bytes]:
-    """Return the bounds of the keys of items that were done in a run at consecutive positions."""
-    return create_key(b"", run, positions.start), create_key(b"", run, positions.stop)
-
-
-def get_log_name(key: bytes) -> LogName:
-    """Return which log has the output of a finished item."""
-    run, position = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
-    return LogName(int.from_bytes(position, "big"), int.from_bytes(run, "big"))
 
 
 class Match(NamedTuple):

@@ -20,8 +20,9 @@ from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.engines.engine import Engine, PythonTasks, Task
 from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.handles.callback_thread import CallbackThread
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import FINGERPRINT_BYTES
+from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.items.calls import Call, CallEnd, Caller
 from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.storage.logs import LogPaths
@@ -163,6 +164,9 @@ class CallSource:
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         return create_keys(repeat(bytes(FINGERPRINT_BYTES)), 0, items)  # nobody looks for calls
+
+    def identify(self, items: range) -> bytes | None:
+        return None
 
     def open(self, listener: SourceListener) -> None:
         with self.lock:

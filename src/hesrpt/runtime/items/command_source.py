@@ -9,8 +9,9 @@ from pathlib import Path
 from hesrpt.runtime.commands.command_template import CommandTemplate
 from hesrpt.runtime.engines.engine import CommandTask, Task
 from hesrpt.runtime.engines.shared_files import Pickled
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command_items
+from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.items.source import SourceListener
 from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
@@ -66,6 +67,9 @@ class CommandSource:
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
+
+    def identify(self, items: range) -> bytes | None:
+        return None
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Do nothing: the template holds all items."""

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, islice, repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import PythonTasks, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
-from hesrpt.runtime.engines.pickling import load_harmless
+from hesrpt.runtime.engines.pickling import are_numbers, load_harmless
 from hesrpt.runtime.engines.shared_files import Pickled
-from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches, create_keys
+from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
+from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.items.source import SourceListener
+from hesrpt.runtime.items.unfinished_items import Block, UnfinishedItem, UnfinishedItems, sum_bytes
 from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
 # Beyond the minimum, arguments are read ahead only while they take up less memory than this.
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
-# Items that are in memory already are read in chunks of at most so many items, and of not much more
+# No more items than this are read ahead, unless they are in memory already.
+_MAX_READ_AHEAD_ITEMS = 60_000
+# Items that are in memory already are read in blocks of at most so many items, and of not much more
 # than so many bytes. Others are taken one by one, because the next one may be long in coming.
-_CHUNK_ITEMS, _CHUNK_BYTES = 256, 2**16
-_NUMBERS = frozenset({int, float, bool})
-# The types of packed arguments that may be large.
-_SIZED = frozenset({bytes, str})
+_BLOCK_ITEMS, _BLOCK_BYTES = 256, 2**16
+# Numbers need no care, so a block may have more of them.
+_BLOCK_NUMBERS = 8192
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
 
@@ -54,23 +58,23 @@ class PythonSource:
         arguments: Iterable[Any],
         *,
         pack_argument: Callable[[Any], Any],
+        pack_numbers: Callable[[Sequence[float]], Sequence[Any]],
         read_ahead: Callable[[], ReadAhead],
         timeout: float | None = None,
         keep_results: bool = False,
         has_journal: bool = False,
     ) -> None:
         self.function, self.arguments = function, arguments
-        self.pack_argument, self.read_ahead = pack_argument, read_ahead
+        self.pack_argument, self.pack_numbers = pack_argument, pack_numbers
+        self.read_ahead = read_ahead
         self.timeout, self.keep_results = timeout, keep_results
         self.has_journal = has_journal
         self.earlier, self.run = EarlierItems(), 0
-        self.done_before: deque[range] = deque()  # items of a list that were done in earlier runs
-        # The arguments of items that were read and are not done, as the engine needs them.
-        self.unfinished: dict[int, Any] = {}
-        self.failed: dict[int, Any] = {}
-        self.fingerprints: dict[int, bytes] = {}  # of both, if there is a journal
+        self.done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
+        self.unfinished = UnfinishedItems()
+        self.failed: dict[int, UnfinishedItem] = {}
         self.values: dict[int, str] = {}  # arguments that cannot be pickled, as short texts
-        self.unfinished_bytes = 0
+        self.count = 0  # how many items were read, those done before included
         self.is_waiting = False  # whether the thread waits for room
         self.changed = threading.Condition()
         self.is_closed = False
@@ -83,8 +87,16 @@ class PythonSource:
         if not isinstance(self.arguments, range):
             self.arguments = tuple(self.arguments)  # what is matched here must be read later
         matches = earlier.match_all(map(fingerprint_item, self.arguments))
-        self.done_before.extend(matches.done)
+        self.done_before = tuple(matches.done)
         return matches
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether all items are in memory, and any part of them can be taken."""
+        # Other classes may do anything when they are asked for a part of them.
+        return type(self.arguments) in (list, tuple, range)
+
+    # --- reading --------------------------------------------------------------------------------
 
     def open(self, listener: SourceListener) -> None:
         threading.Thread(
@@ -92,48 +104,76 @@ class PythonSource:
         ).start()
 
     def _read(self, listener: SourceListener) -> None:
-        is_at_hand = isinstance(self.arguments, list | tuple | range)
-        chunk = _Chunk(_CHUNK_ITEMS if is_at_hand else 1)
         try:
-            arguments = iter(self.arguments)
-            rest: Sequence[Any] = ()
-            items = startable = 0
-            while is_at_hand and not self.done_before:  # numbers need no care: this is quicker
-                rest = tuple(islice(arguments, _CHUNK_ITEMS))
-                if not rest or not _NUMBERS.issuperset(map(type, rest)):
-                    break
-                fingerprints = map(fingerprint_item, rest) if self.has_journal else ()
-                chunk.add_all(items, list(map(self.pack_argument, rest)), fingerprints)
-                if not self._add(chunk):
-                    return
-                items = startable = items + len(rest)
-                listener.report_items(startable)
-                chunk.clear()
-            for argument in chain(rest, arguments):
-                if not self._skip(items):
-                    fingerprint = fingerprint_item(argument) if self.has_journal else b""
-                    if (match := self.earlier.match(fingerprint, items)) is not None:
-                        listener.report_match(match, items)
-                    else:
-                        chunk.add(items, self._pack(items, argument), fingerprint)
-                        if chunk.is_full:
-                            if not self._add(chunk):
-                                return
-                            startable += len(chunk.packed)
-                            listener.report_items(startable)
-                            chunk.clear()
-                items += 1
-            if not self._add(chunk):
-                return
-            listener.report_items(startable + len(chunk.packed))
+            is_open = (self._read_all if self.is_at_hand else self._read_one_by_one)(listener)
         except BaseException as error:  # the user's iterable may raise anything
             problem = f"cannot read its items: {type(error).__name__}: {error}"
-            frames = error.__traceback__.tb_next if error.__traceback__ else None  # not this one
-            listener.report_failure(problem, error.with_traceback(frames))
+            listener.report_failure(problem, error.with_traceback(_skip_own_frames(error)))
         else:
+            if not is_open:
+                return
+            count = self.count
             listener.report_removed(self.earlier.list_unmatched())
-            listener.report_end(lambda: items)
+            listener.report_end(lambda: count)
         self.earlier = EarlierItems()
+
+    def _read_one_by_one(self, listener: SourceListener) -> bool:
+        """Read an iterable; return False if nobody wants its items any more."""
+        startable = 0
+        for argument in self.arguments:
+            fingerprint = fingerprint_item(argument) if self.has_journal else b""
+            if (match := self.earlier.match(fingerprint, self.count)) is not None:
+                listener.report_match(match, self.count)
+            else:
+                packed = self._pack(self.count, argument)
+                add = partial(self.unfinished.add, self.count, packed, fingerprint)
+                if not self._wait_for_room(add):
+                    return False
+                startable += 1
+                listener.report_items(startable)
+            self.count += 1
+        return True
+
+    def _read_all(self, listener: SourceListener) -> bool:
+        """Read a list; return False if nobody wants its items any more."""
+        startable, arguments = 0, self.arguments
+        assert isinstance(arguments, list | tuple | range)
+        for done in (*self.done_before, None):
+            for block in self._read_blocks(arguments, None if done is None else done.start):
+                if not self._wait_for_room(partial(self.unfinished.add_block, block)):
+                    return False
+                startable += len(block.packed)
+                listener.report_items(startable)
+            self.count = self.count if done is None else done.stop
+        return True
+
+    def _read_blocks(self, arguments: Sequence[Any], stop: int | None) -> Iterator[Block]:
+        """Yield the items of a list up to a position, or to its end."""
+        while True:
+            end = self.count + _BLOCK_NUMBERS
+            part = arguments[self.count : end if stop is None else min(end, stop)]
+            if not part:
+                return
+            if are_numbers(part):
+                block = Block(self.count, self.pack_numbers(part), numbers=part)
+                self.count += len(part)
+                yield block
+            else:
+                part = part[:_BLOCK_ITEMS]
+                yield self._create_block(
+                    part, map(fingerprint_item, part) if self.has_journal else ()
+                )
+
+    def _create_block(self, arguments: Sequence[Any], fingerprints: Iterable[bytes]) -> Block:
+        """Pack some of the next items, not much more than a block should have in bytes."""
+        start, packed, size = self.count, [], 0
+        for argument in arguments:
+            packed.append(self._pack(self.count, argument))
+            self.count += 1
+            size += sum_bytes(packed[-1:])
+            if size >= _BLOCK_BYTES:
+                break
+        return Block(start, packed, fingerprints=list(islice(fingerprints, len(packed))))
 
     def _pack(self, item: int, argument: Any) -> Any:
         try:
@@ -144,36 +184,35 @@ class PythonSource:
             self.values[item] = describe_value(argument)
             return self.pack_argument(Refusal(problem))
 
-    def _skip(self, item: int) -> bool:
-        """Return whether an item of a list was done in an earlier run."""
-        while self.done_before and self.done_before[0].stop <= item:
-            self.done_before.popleft()
-        return bool(self.done_before) and item in self.done_before[0]
-
-    def _add(self, chunk: _Chunk) -> bool:
-        """Add items to do, as soon as there is room for them; return False if that is never."""
+    def _wait_for_room(self, add: Callable[[], None]) -> bool:
+        """Add items to do as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
                 self.is_waiting = True
                 self.changed.wait(1.0)  # more servers may allow for more items
             self.is_waiting = False
             if not self.is_closed:
-                self.unfinished.update(chunk.packed)
-                self.fingerprints.update(chunk.fingerprints)
-                self.unfinished_bytes += chunk.bytes
+                add()
             return not self.is_closed
 
     def _has_room(self) -> bool:
         minimum, maximum = self.read_ahead()
-        is_small = self.unfinished_bytes < _MAX_READ_AHEAD_BYTES
-        return len(self.unfinished) < (maximum if is_small else minimum)
+        if self.unfinished.bytes >= _MAX_READ_AHEAD_BYTES:
+            maximum = minimum
+        elif not self.is_at_hand:
+            maximum = min(maximum, _MAX_READ_AHEAD_ITEMS)
+        return len(self.unfinished) < maximum
+
+    # --- called by the driver -------------------------------------------------------------------
 
     def create_tasks(
         self, items: Sequence[int], servers: int, logs: LogPaths | None
     ) -> Mapping[int, Task]:
+        with self.changed:
+            arguments = self.unfinished.get_arguments(items)
         return PythonTasks(
             items,
-            list(map(self.unfinished.__getitem__, items)),
+            arguments,
             function=self.function,
             timeout=self.timeout,
             logs=logs,
@@ -181,7 +220,8 @@ class PythonSource:
         )
 
     def describe_value(self, item: int) -> str:
-        packed, value = self.unfinished[item], self.values.get(item, "")
+        with self.changed:
+            packed, value = self.unfinished.get(item).packed, self.values.get(item, "")
         if value or not isinstance(packed, bytes):
             return value or describe_value(packed)
         if len(packed) > _MAX_DESCRIBED_BYTES:
@@ -192,70 +232,49 @@ class PythonSource:
             return ""
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
-        return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
+        with self.changed:
+            fingerprints = self.unfinished.get_fingerprints(items)
+        return create_keys(fingerprints, self.run, items)
+
+    def identify(self, items: range) -> bytes | None:
+        with self.changed:
+            return self.unfinished.pack_identities(items)
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
-            self._remove(list(map(self.unfinished.pop, items, repeat(b""))))
-            for table in (self.fingerprints, self.values):
-                if table:
-                    deque(map(table.pop, items, repeat(None)), maxlen=0)
+            self.unfinished.discard(items)
+            for item in items if self.values else ():
+                self.values.pop(item, None)
+            self._make_room()
 
     def drop_item(self, item: int, error: str) -> None:
         with self.changed:
-            self.failed[item] = failed = self.unfinished.pop(item)
-            self._remove((failed,))
+            self.failed[item] = self.unfinished.pop(item)
+            self._make_room()
 
-    def _remove(self, packed: Sequence[Any]) -> None:
-        """Make room for other items in place of those that were removed."""
-        self.unfinished_bytes -= _sum_bytes(packed)
+    def _make_room(self) -> None:
+        """Let the thread go on after items were removed, if it waits for that."""
         if self.is_waiting and self._has_room():
             self.changed.notify()
 
     def retry_items(self) -> None:
         with self.changed:
-            self.unfinished |= self.failed
-            self.unfinished_bytes += _sum_bytes(list(self.failed.values()))
+            for item, failed in self.failed.items():
+                self.unfinished.add(item, *failed)
             self.failed = {}
 
     def close(self, reason: str = "") -> None:
         with self.changed:
             self.is_closed = True
-            for table in (self.unfinished, self.failed, self.fingerprints, self.values):
+            for table in (self.unfinished, self.failed, self.values):
                 table.clear()
             self.function, self.arguments = None, ()  # they may hold large data
             self.changed.notify()
 
 
-class _Chunk:
-    """Items that were read and are added together."""
-
-    def __init__(self, max_items: int) -> None:
-        self.max_items = max_items
-        self.clear()
-
-    def clear(self) -> None:
-        self.packed: dict[int, Any] = {}
-        self.fingerprints: dict[int, bytes] = {}
-        self.bytes = 0
-
-    def add(self, item: int, packed: Any, fingerprint: bytes) -> None:
-        self.packed[item] = packed
-        if fingerprint:
-            self.fingerprints[item] = fingerprint
-        self.bytes += _sum_bytes((packed,))
-
-    def add_all(self, start: int, packed: Sequence[Any], fingerprints: Iterable[bytes]) -> None:
-        """Add consecutive items; there are no fingerprints if there is no journal."""
-        self.packed.update(enumerate(packed, start))
-        self.fingerprints.update(enumerate(fingerprints, start))
-        self.bytes += _sum_bytes(packed)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.packed) >= self.max_items or self.bytes >= _CHUNK_BYTES
-
-
-def _sum_bytes(packed: Sequence[Any]) -> int:
-    """Return how much memory arguments take up that may take up much."""
-    return sum(map(len, [each for each in packed if type(each) in _SIZED]))
+def _skip_own_frames(error: BaseException) -> TracebackType | None:
+    """Return the frames of what was called from here."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    return frames

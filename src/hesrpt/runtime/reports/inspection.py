@@ -16,7 +16,6 @@ from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.decisions.kinds import LearnedRun
-from hesrpt.runtime.identity.earlier_items import get_log_name
 from hesrpt.runtime.job_names import name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
@@ -289,14 +288,14 @@ def list_logs(directory: Path, job: str, item: int | None = None) -> list[ItemLo
     """
     with closing(Journal.read(directory)) as journal:
         record = journal.get_record(job)
-        done = {position: key for key, position in journal.read_keys(record.number)}
+        done = dict(journal.read_places(record.number))
     found = find_logs(directory, record.number)
     # The output of a finished item is from the run that finished it, of others from the last run.
     last = {name.item: path for name, path in found.items() if name.run == record.spec.resumed}
     logs = [(position, path) for position, path in last.items() if position not in done]
-    for position, key in done.items():
-        if (name := get_log_name(key)) in found:
-            logs.append((position, found[name]))
+    for position, place in done.items():
+        if place.log in found:
+            logs.append((position, found[place.log]))
     logs = sorted(log for log in logs if item is None or log[0] == item)
     is_checked = not logs and item is not None and record.items is not None
     if is_checked and item not in range(record.items or 0):

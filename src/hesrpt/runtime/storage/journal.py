@@ -13,7 +13,9 @@ from typing import Any
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.kinds import LearnedRun
+from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.failures import ItemFailure
+from hesrpt.runtime.identity.item_keys import KeyPlace
 from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.storage.journal_database import Database, create_database
 from hesrpt.runtime.storage.journal_entries import (
@@ -201,8 +203,7 @@ class Journal:
             unused_files = self._items.remove_some(connection, number, _ITEMS_AT_ONCE)
             row = seal(("were_jobs_removed", 1))
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
-            query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
-            is_gone = connection.execute(query, (number,)).fetchone() is None
+            is_gone = not self._items.has_items(connection, number)
         self._items.files.remove(unused_files)
         return is_gone
 
@@ -252,9 +253,9 @@ class Journal:
         """Yield the finished items of a job: their keys and positions."""
         return self._items.read_positions(number)
 
-    def read_keys(self, number: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the keys and positions of the finished items that a job still has."""
-        return self._items.read_keys(number)
+    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
+        """Yield the positions of the finished items that a job still has, and where they were."""
+        return self._items.read_places(number)
 
     def read_timings(
         self, number: int, positions: range = ALL_POSITIONS
@@ -265,6 +266,12 @@ class Journal:
     def read_pickled(self, number: int, positions: range) -> Iterator[tuple[int, bytes]]:
         """Yield the positions and the pickled results of finished items between two positions."""
         return self._items.read_pickled(number, positions)
+
+    def read_packed(
+        self, number: int, run: int, positions: range
+    ) -> Iterator[tuple[range, PackedResults]]:
+        """Yield items at some positions that were done together in a run, and their results."""
+        return self._items.read_packed(number, run, positions)
 
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]

@@ -17,8 +17,11 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 6
+_VERSION = 7
+# Chunks of items are large, so larger pages than usual are written more quickly.
+_PAGE_SIZE = 8192
 _SCHEMA = f"""
+PRAGMA page_size = {_PAGE_SIZE};
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
@@ -30,6 +33,13 @@ CREATE TABLE items (
     ended REAL NOT NULL, digest BLOB NOT NULL, checksum BLOB NOT NULL, result BLOB,
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;
+CREATE TABLE chunks (
+    number INTEGER PRIMARY KEY, job INTEGER NOT NULL, run INTEGER NOT NULL,
+    start INTEGER NOT NULL, size INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
+    identities BLOB NOT NULL, durations BLOB NOT NULL, digest BLOB NOT NULL,
+    checksum BLOB NOT NULL, code TEXT NOT NULL, sizes BLOB NOT NULL, results BLOB NOT NULL
+);
+CREATE UNIQUE INDEX chunks_by_start ON chunks (job, run, start);
 CREATE TABLE failures (
     number INTEGER PRIMARY KEY, job INTEGER NOT NULL, position INTEGER NOT NULL,
     time REAL NOT NULL, round INTEGER NOT NULL, is_last INTEGER NOT NULL,
@@ -62,7 +72,9 @@ PRAGMA user_version = {_VERSION};
 """
 
 # The most that SQLite writes to its log for a page.
-_PAGE_BYTES = 4096 + 24
+_PAGE_BYTES = _PAGE_SIZE + 24
+# How many pages are written to the log before they are moved to the database.
+_CHECKPOINT_PAGES = 4000
 # How long one attempt to get a lock on the database waits, in seconds.
 _ATTEMPT_SECONDS = 0.25
 # How long to pause between two attempts, in seconds: some attempts fail at once.
@@ -87,6 +99,7 @@ class Database:
             self._reader, self._writer = self._connect(), self._connect()
         try:
             self.select("PRAGMA journal_mode = WAL")
+            self._writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             (version,) = self.select("PRAGMA user_version")[0]
         except BaseException:
             self.close()

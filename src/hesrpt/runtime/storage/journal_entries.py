@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.kinds import LearnedRun
+from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
@@ -95,6 +97,22 @@ class FinishedItem(NamedTuple):
     result: bytes
 
 
+#: The most items in a chunk, and the most bytes that their results may have on average.
+MAX_CHUNK_ITEMS, MAX_CHUNK_ITEM_BYTES = 2**16, 4096
+
+
+class FinishedChunk(NamedTuple):
+    """Consecutive items that are done, and ended together with small results."""
+
+    job: int  # the number of their job
+    run: int  # how often the job had been resumed
+    start: int  # the position of the first item
+    identities: bytes  # what identifies them, wherever they are in the job's items
+    seconds: array[float]  # of each
+    ended: float
+    results: PackedResults
+
+
 #: The position of a finished item that is no longer one of its job's items.
 NO_POSITION = -1
 
@@ -168,7 +186,8 @@ class StoredResult(NamedTuple):
     position: int
     key: bytes
     digest: bytes
-    pickled: bytes | None  # None: it is in a file
+    pickled: bytes | None  # None: it is large, and has not been read
+    is_in_file: bool = False
 
 
 @dataclass
@@ -183,6 +202,7 @@ class Changes:
     answers: list[Answer] = field(default_factory=list)  # whose effects are among the changes
     moved_items: list[MovedItem] = field(default_factory=list)
     finished_items: list[FinishedItem] = field(default_factory=list)
+    finished_chunks: list[FinishedChunk] = field(default_factory=list)
     failed_attempts: list[FailedAttempt] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones

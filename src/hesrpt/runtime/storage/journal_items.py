@@ -1,4 +1,7 @@
-"""The finished items in the journal and their results, which are checked when they are read."""
+"""The finished items in the journal and their results, which are checked when they are read.
+
+An item is a row of its own, or one of a chunk: see :mod:`~hesrpt.runtime.storage.journal_chunks`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from hesrpt.errors import StateError
+from hesrpt.runtime.engines.packed_results import PackedResults
+from hesrpt.runtime.identity.item_keys import KeyPlace, parse_key
+from hesrpt.runtime.storage.journal_chunks import ChunkPlace, ChunkTable
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import Changes, FinishedItem, StoredResult
 from hesrpt.runtime.storage.journal_jobs import JobTable
@@ -22,10 +30,16 @@ from hesrpt.runtime.storage.journal_rows import (
 )
 from hesrpt.runtime.storage.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_result_name
 
+_WRITE_ITEM = f"INSERT OR REPLACE INTO items ({ITEM_COLUMNS}, result) VALUES (?,?,?,?,?,?,?,?)"
 _SELECT_ITEM = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
 
 #: The positions of all items that a job still has.
 ALL_POSITIONS = range(2**63 - 1)
+
+# Larger results are read only when they are needed, in bytes.
+_MAX_READ_BYTES = 4096
+# Removing a chunk takes as long as removing so many items.
+_ITEMS_IN_PLACE_OF_CHUNK = 25
 
 _LOG = logging.getLogger("hesrpt")
 
@@ -35,6 +49,7 @@ class ItemTable:
 
     def __init__(self, database: Database, jobs: JobTable, directory: Path) -> None:
         self._database, self._jobs, self.files = database, jobs, ResultFiles(directory)
+        self._chunks = ChunkTable(database)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -59,8 +74,10 @@ class ItemTable:
         unused = []
         for job in changes.jobs_to_redo:
             unused += _find_files(connection, "job = ?", (job,))
-            connection.execute("DELETE FROM items WHERE job = ?", (job,))
+            for table in ("items", "chunks"):
+                connection.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
         for job, key, position in changes.moved_items:
+            self._split_chunk(connection, job, key)
             for row in connection.execute(_SELECT_ITEM, (job, key)).fetchall():
                 if is_item_intact(row):
                     *_, checksum = move_item_row(row, position)
@@ -68,22 +85,36 @@ class ItemTable:
                         "UPDATE items SET position = ?, checksum = ? WHERE job = ? AND key = ?",
                         (position, checksum, job, key),
                     )
-        connection.executemany(
-            f"INSERT OR REPLACE INTO items ({ITEM_COLUMNS}, result) VALUES (?,?,?,?,?,?,?,?)", rows
-        )
+        connection.executemany(_WRITE_ITEM, rows)
+        self._chunks.write(connection, changes.finished_chunks)
         return unused
+
+    def _split_chunk(self, connection: sqlite3.Connection, job: int, key: bytes) -> None:
+        """Give an item a row of its own if it is one of a chunk; and so all others of the chunk."""
+        run, position = parse_key(key)
+        start = self._chunks.find(connection, job, run, position)
+        if start is None:
+            return
+        rows = []
+        for item, is_intact in self._chunks.split(connection, job, run, start):
+            # No result has an empty checksum: this one is found to be damaged when it is read.
+            digest = compute_digest(item.result) if is_intact else b""
+            rows.append((*create_item_row(item, digest), item.result))
+        connection.executemany(_WRITE_ITEM, rows)
 
     def measure_results(self) -> dict[int, int]:
         """Return how many bytes the results of each job take, by the numbers of the jobs."""
-        sizes = dict(
-            self._database.iterate(
-                "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
-            )
-        )
+        sizes: dict[int, int] = {}
+        for query in (
+            "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job",
+            "SELECT job, SUM(LENGTH(results)) FROM chunks GROUP BY job",
+        ):
+            for job, size in self._database.iterate(query):
+                sizes[job] = sizes.get(job, 0) + size
         for name, size in self.files.list_sizes():
-            job, _, _ = name.partition("-")
-            if job.isdecimal():
-                sizes[int(job)] = sizes.get(int(job), 0) + size
+            number, _, _ = name.partition("-")
+            if number.isdecimal():
+                sizes[int(number)] = sizes.get(int(number), 0) + size
         return sizes
 
     def remove_some(self, connection: sqlite3.Connection, job: int, most: int) -> list[str]:
@@ -100,12 +131,23 @@ class ItemTable:
         connection.executemany(
             "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
         )
+        connection.execute(
+            "DELETE FROM chunks WHERE number IN (SELECT number FROM chunks WHERE job = ? LIMIT ?)",
+            (job, max(most // _ITEMS_IN_PLACE_OF_CHUNK, 1)),
+        )
         return unused
+
+    def has_items(self, connection: sqlite3.Connection, job: int) -> bool:
+        """Return whether there are items of a job."""
+        queries = (f"SELECT 1 FROM {table} WHERE job = ? LIMIT 1" for table in ("items", "chunks"))
+        return any(connection.execute(query, (job,)).fetchone() for query in queries)
 
     def remove_orphans(self) -> None:
         """Remove the items of jobs that were removed."""
         with self._database.transaction() as connection:
-            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
+            for table in ("items", "chunks"):
+                query = f"DELETE FROM {table} WHERE job NOT IN (SELECT number FROM jobs)"
+                connection.execute(query)
 
     def remove_orphaned_files(self) -> None:
         """Remove the result files that belong to no item: their scheduler was interrupted."""
@@ -119,7 +161,13 @@ class ItemTable:
 
         Discard damaged entries, so that their items are done again.
         """
-        damaged = []
+        damaged: list[tuple[bytes | ChunkPlace, str]] = []
+        for chunk in self._chunks.read(number):
+            if chunk.is_intact:
+                yield from zip(chunk.create_keys(), chunk.items, strict=True)
+            else:
+                place = ChunkPlace(chunk.run, chunk.start)
+                damaged.append((place, f"damaged entry of items from {chunk.start}"))
         query = f"SELECT result IS NULL, {ITEM_COLUMNS} FROM items WHERE job = ?"
         for in_file, *row in self._database.iterate(query, number):
             job, key, position, _, _, digest, _ = row
@@ -134,12 +182,19 @@ class ItemTable:
             for _, problem in damaged:
                 message = "hesrpt: %s: %s of job %r; the item will be done again"
                 _LOG.warning(message, self._database.path, problem, name)
-            self._discard(number, [key for key, _ in damaged])
+            self._discard(number, [entry for entry, _ in damaged])
 
-    def read_keys(self, number: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the keys and positions of the finished items that a job still has."""
+    def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
+        """Yield the positions of the finished items that a job still has.
+
+        With each comes where it was when it was done.
+        """
         query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
-        return self._database.iterate(query, number)
+        for key, position in self._database.iterate(query, number):
+            yield position, parse_key(key)
+        for chunk in self._chunks.read(number):
+            for position in chunk.items if chunk.is_intact else ():
+                yield position, KeyPlace(chunk.run, position)
 
     def read_timings(
         self, number: int, positions: range = ALL_POSITIONS
@@ -147,9 +202,13 @@ class ItemTable:
         """Yield the positions of the finished items of a job, their seconds, and their ends."""
         query = (
             "SELECT position, seconds, ended FROM items "
-            "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
+            "WHERE job = ? AND position >= ? AND position < ?"
         )
-        return self._database.iterate(query, number, positions.start, positions.stop)
+        timings = self._database.select(query, number, positions.start, positions.stop)
+        for chunk in self._chunks.read(number, positions):
+            if chunk.is_intact:
+                timings += [timing for timing in chunk.timings if timing[0] in positions]
+        return iter(sorted(timings))
 
     def read_pickled(self, number: int, positions: range) -> Iterator[tuple[int, bytes]]:
         """Yield the positions and the pickled results of finished items between two positions."""
@@ -157,9 +216,32 @@ class ItemTable:
             f"SELECT {ITEM_COLUMNS}, result FROM items "
             "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
         )
+        found: list[tuple[int, bytes | StoredResult]] = []
         for row in self._database.select(query, number, positions.start, positions.stop):
             _, key, position, _, _, digest, _, result = row
-            yield position, self.load(number, StoredResult(position, key, digest, result))
+            found.append((position, StoredResult(position, key, digest, result, result is None)))
+        chunks = self._chunks.read(number, positions)
+        for run in sorted({chunk.run for chunk in chunks if chunk.is_intact}):
+            for items, results in self.read_packed(number, run, positions):
+                found += zip(items, results, strict=True)
+        for position, stored in sorted(found, key=itemgetter(0)):
+            yield position, stored if isinstance(stored, bytes) else self.load(number, stored)
+
+    def read_packed(
+        self, number: int, run: int, positions: range
+    ) -> Iterator[tuple[range, PackedResults]]:
+        """Yield consecutive items of a job and their results.
+
+        These are items at some positions that were done in a run, and are in chunks. Raise an error
+        if their results are damaged, and let the next resume do them again.
+        """
+        for chunk, results in self._chunks.read_results(number, run, positions):
+            if results is None:
+                place = ChunkPlace(run, chunk.start)
+                problem = "have damaged results"
+                raise self._create_error(number, [place], _describe(chunk), problem)
+            items = range(max(chunk.start, positions.start), min(chunk.stop, positions.stop))
+            yield items, results[items.start - chunk.start : items.stop - chunk.start]
 
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
@@ -169,26 +251,39 @@ class ItemTable:
         Raise an error if one is damaged or missing, and let the next resume do its item again.
         """
         query = (
-            f"SELECT {ITEM_COLUMNS}, result FROM items WHERE job = ? AND key >= ? AND key < ? "
-            "ORDER BY key"
+            f"SELECT {ITEM_COLUMNS}, result IS NULL, "
+            f"CASE WHEN LENGTH(result) <= {_MAX_READ_BYTES} THEN result END "
+            "FROM items WHERE job = ? AND key >= ? AND key < ? ORDER BY key"
         )
         rows = {row[2]: row for row in self._database.select(query, number, *keys)}
         results = []
         for position in positions:
             if (row := rows.get(position)) is None:
-                raise self._create_error(number, [], position, "has no result")
-            _, key, _, _, _, digest, _, result = row
-            if not is_item_intact(row[:-1]):
-                raise self._create_error(number, [key], position, "has a damaged entry")
-            if not (result is None or (type(result) is bytes and compute_digest(result) == digest)):
-                raise self._create_error(number, [key], position, "has a damaged result")
-            results.append(StoredResult(position, key, digest, result))
+                raise self._create_error(number, [], str(position), "has no result")
+            _, key, _, _, _, digest, _, is_in_file, result = row
+            if not is_item_intact(row[:-2]):
+                raise self._create_error(number, [key], str(position), "has a damaged entry")
+            stored = StoredResult(position, key, digest, result, bool(is_in_file))
+            if result is not None:
+                self._check_result(number, stored, result)
+            results.append(stored)
         return results
 
+    def _check_result(self, number: int, stored: StoredResult, result: Any) -> bytes:
+        """Return a result that was read; raise an error if it is damaged."""
+        if type(result) is bytes and compute_digest(result) == stored.digest:
+            return result
+        raise self._create_error(number, [stored.key], str(stored.position), "has a damaged result")
+
     def load(self, number: int, stored: StoredResult) -> bytes:
-        """Return a result, from its file if it is large."""
+        """Return a result, from its file if it is very large."""
         if stored.pickled is not None:
             return stored.pickled
+        if not stored.is_in_file:
+            query = "SELECT result FROM items WHERE job = ? AND key = ?"
+            for (result,) in self._database.select(query, number, stored.key):
+                return self._check_result(number, stored, result)
+            raise self._create_error(number, [], str(stored.position), "has no result")
         file = get_result_name(number, stored.key, stored.digest)
         content = self.files.read(file)
         if content is not None and compute_digest(content) == stored.digest:
@@ -201,26 +296,34 @@ class ItemTable:
         )
 
     def _create_error(
-        self, number: int, keys: Sequence[bytes], position: int, problem: str
+        self, number: int, entries: Sequence[bytes | ChunkPlace], items: str, problem: str
     ) -> StateError:
-        """Discard damaged items of a job; return the error that says so."""
+        """Discard damaged entries of a job; return the error that says so."""
         name = self._jobs.read_record(number).name
-        self._discard(number, keys)
+        self._discard(number, entries)
+        item, it = ("item", "the item") if items.isdecimal() else ("items", "the items")
         return StateError(
-            f"{self._database.path}: item {position} of job {name!r} {problem}; resume the run to "
-            "do the item again"
+            f"{self._database.path}: {item} {items} of job {name!r} {problem}; resume the run to "
+            f"do {it} again"
         )
 
-    def _discard(self, number: int, keys: Sequence[bytes]) -> None:
-        """Remove items from a job, and let the next resume do them again."""
+    def _discard(self, number: int, entries: Sequence[bytes | ChunkPlace]) -> None:
+        """Remove chunks, and items with some keys, and let the next resume do them again."""
         unused: list[str] = []
         # If this fails, the damage is what the caller has to know about.
         with suppress(StateError), self._database.transaction(durable=True) as connection:
-            for key in keys:
-                unused += _find_files(connection, "job = ? AND key = ?", (number, key))
-                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))
+            for entry in entries:
+                if isinstance(entry, ChunkPlace):
+                    self._chunks.remove(connection, number, entry.run, entry.start)
+                    continue
+                unused += _find_files(connection, "job = ? AND key = ?", (number, entry))
+                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, entry))
             self._jobs.reopen(connection, number)
         self.files.remove(unused)
+
+
+def _describe(items: range) -> str:
+    return f"{items.start} to {items.stop - 1}"
 
 
 def _find_files(

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import cloudpickle
 import ray
 
-from hesrpt.runtime.engines import worker
 from hesrpt.runtime.engines.attempts import Attempt
+from hesrpt.runtime.engines.call_reports import CallReport, run_and_report
 from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, dump_result
@@ -151,13 +151,13 @@ def _describe_argument(argument: Any, is_pickled: bool) -> str:
 
 def _run_with_output(
     work: Callable[[], Any], with_output: bool, describe_item: Callable[[], str]
-) -> tuple[worker.CallReport[Any], bytes]:
+) -> tuple[CallReport[Any], bytes]:
     """Call ``work``; return a report and, if ``with_output``, what it printed."""
     if not with_output:
-        return worker.run_and_report(work, None, describe_item), b""
+        return run_and_report(work, None, describe_item), b""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        report = worker.run_and_report(work, log, describe_item)
+        report = run_and_report(work, log, describe_item)
         if not log.exists():
             return report, b""
         with log.open("rb") as file:

@@ -1,0 +1,68 @@
+"""What a process reports about the call of a function: how long it took, and its result or error.
+
+This module runs in workers, which must start quickly, so it imports little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, report_exception
+from hesrpt.runtime.engines.output import redirect_output
+
+T = TypeVar("T")
+
+# Items may replace the functions of the module, to test how something behaves over time.
+read_clock = time.monotonic
+
+
+class CallReport(NamedTuple, Generic[T]):
+    """How a call went: its duration, and its result or its error."""
+
+    seconds: float
+    result: T | None
+    error: str | None = None
+    details: ErrorDetails = NO_DETAILS
+
+
+def run_and_report(
+    work: Callable[[], T], log: str | Path | None, describe_item: Callable[[], str]
+) -> CallReport[T]:
+    """Call ``work`` with its output redirected to a log, and time it.
+
+    If it fails, the report says which item it was.
+    """
+    started = read_clock()
+    try:
+        with redirect_output(log):
+            try:
+                result = work()
+                return CallReport(read_clock() - started, result)
+            except BaseException as error:  # even sys.exit(): an item must not end its worker
+                seconds = read_clock() - started
+                return report_error(error, seconds, describe_item, is_logged=log is not None)
+    except OSError as error:
+        return report_unwritable_output(error)
+
+
+def report_error(
+    error: BaseException, seconds: float, describe_item: Callable[[], str], *, is_logged: bool
+) -> CallReport[Any]:
+    """Report the exception that a call has raised."""
+    item = ""
+    with contextlib.suppress(BaseException):  # this runs the user's code
+        item = describe_item()
+    report = report_exception(error, item)
+    if is_logged:
+        sys.stderr.write(report.details.traceback)
+    return CallReport(seconds, None, *report)
+
+
+def report_unwritable_output(error: OSError) -> CallReport[Any]:
+    """Report that a call counts as failed, because its output cannot be written."""
+    return CallReport(0.0, None, f"its output cannot be written: {error}")

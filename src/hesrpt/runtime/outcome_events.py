@@ -1,0 +1,106 @@
+"""Records what has become of items, and turns it into events for the core."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from itertools import repeat
+
+from hesrpt.runtime.decisions.events import Event, ItemFailed, ItemFinished, ItemLost, ItemsFinished
+from hesrpt.runtime.engines.engine import FinishedItems, Outcome
+from hesrpt.runtime.engines.packed_results import PackedResults
+from hesrpt.runtime.failed_attempts import FailedAttempts
+from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.recorder import Recorder
+from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
+from hesrpt.runtime.run_memory import RunMemory
+from hesrpt.runtime.storage.journal_entries import (
+    MAX_CHUNK_ITEM_BYTES,
+    MAX_CHUNK_ITEMS,
+    FinishedChunk,
+    FinishedItem,
+)
+
+
+class OutcomeHandler:
+    """Handles the outcomes of items."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, LiveJob],
+        recorder: Recorder,
+        attempts: FailedAttempts,
+        memory: RunMemory,
+    ) -> None:
+        self._jobs, self._recorder = jobs, recorder
+        self._attempts, self._memory = attempts, memory
+
+    def handle(self, outcome: Outcome | FinishedItems, now: float) -> Event:
+        """Record an outcome; return it as an event."""
+        if isinstance(outcome, FinishedItems):
+            return self._finish_items(outcome, now)
+        job, item = self._jobs[outcome.job], outcome.item
+        self._recorder.record_start(now - outcome.seconds)
+        if outcome.is_lost:
+            if outcome.was_started:
+                job.count_attempt(item)
+            return ItemLost(now, job.name, item, outcome.was_started)
+        if outcome.error is not None:
+            job.failed_seconds += outcome.seconds
+            job.failed_attempts += 1
+            job.count_attempt(item)
+            failure = self._attempts.add(job, item, outcome.error, outcome.details)
+            return ItemFailed(now, job.name, item, failure.describe())
+        finished = FinishedItems(job.name, (item,), (outcome.seconds,), (outcome.result,))
+        if outcome.reference is not None:
+            job.references[item] = outcome.reference
+        self._finish_items(finished, now)
+        return ItemFinished(now, job.name, item, outcome.seconds)
+
+    def _finish_items(self, finished: FinishedItems, now: float) -> Event:
+        """Record items that are done; return that as an event."""
+        job, (_, items, seconds, results) = self._jobs[finished.job], finished
+        self._recorder.record_start(now - seconds[0])
+        if self._recorder.journal is not None:
+            job.unwritten += len(items)
+            if (chunk := _create_chunk(job, finished, now)) is not None:
+                self._recorder.add_finished_chunk(chunk)
+            else:
+                self._add_items(job, finished, now)
+        else:
+            if len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
+                job.timings += map(ItemTiming, items, seconds, repeat(now))
+            if not job.source.delivers_results and items[0] not in job.references:
+                job.results.add(items, results)
+        job.done += len(items)
+        job.done_now += len(items)
+        job.source.finish_items(items, results)
+        self._memory.add_changed(job)
+        return ItemsFinished(now, job.name, items, seconds)
+
+    def _add_items(self, job: LiveJob, finished: FinishedItems, now: float) -> None:
+        """Record items each by itself."""
+        _, items, seconds, results = finished
+        contents = repeat(b"") if job.source.delivers_results else results
+        keys = job.source.get_keys(items)
+        columns = (repeat(job.number), keys, items, seconds, repeat(now), contents)
+        self._recorder.add_finished_items(map(FinishedItem._make, zip(*columns, strict=False)))
+
+
+def _create_chunk(job: LiveJob, finished: FinishedItems, now: float) -> FinishedChunk | None:
+    """Return items as one entry of the journal; None if each must have an entry of its own."""
+    _, items, seconds, results = finished
+    start, count = items[0], len(items)
+    if (
+        not isinstance(results, PackedResults)
+        or job.source.delivers_results
+        or not 1 < count <= MAX_CHUNK_ITEMS
+        or items[-1] - start + 1 != count
+        or len(results.content) > MAX_CHUNK_ITEM_BYTES * count
+    ):
+        return None
+    identities = job.source.identify(range(start, start + count))
+    if identities is None:
+        return None
+    run = job.spec.resumed
+    return FinishedChunk(job.number, run, start, identities, array("d", seconds), now, results)

@@ -1,0 +1,165 @@
+"""Groups of quick items on real workers: whatever interrupts them, each ends exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.waiting import wait_until
+
+from hesrpt import JobError, Pool
+
+COUNT = 20_000
+
+
+@pytest.fixture(params=[False, True], ids=["in memory", "with state"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "state" if request.param else None
+
+
+MIXED: dict[str, Callable[[int], Any]] = {
+    "integers": lambda x: -x,
+    "floats": lambda x: x / 7,
+    "truth values": lambda x: x % 3 == 0,
+    "nothing": lambda x: None,
+    "text": lambda x: f"item {x}",
+    "very large integers": lambda x: 2**63 - COUNT // 2 + x,
+    "several kinds": lambda x: (x, float(x), str(x), None, x**20)[x % 5],
+    "one of another kind": lambda x: [x] if x == 12_345 else x,
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_results_are_what_the_function_returned(kind: str, state: Path | None) -> None:
+    function = MIXED[kind]
+    with Pool(servers=2, state=state) as pool:
+        results = pool.map(function, range(COUNT)).results()
+    expected = [function(item) for item in range(COUNT)]
+    assert results == expected
+    assert list(map(type, results)) == list(map(type, expected))
+
+
+def test_crash_in_the_middle_of_a_group_blames_its_item_alone(
+    state: Path | None, tmp_path: Path
+) -> None:
+    (tmp_path / "ran").mkdir()
+
+    def crash(item: int) -> int:
+        if item % 5000 == 2500:
+            (tmp_path / "ran" / f"{item} {time.monotonic_ns()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+    with Pool(servers=2, state=state) as pool:
+        job = pool.map(crash, range(COUNT), retries=1, on_error="keep")
+        results = job.results(errors="return")
+    bad = list(range(2500, COUNT, 5000))
+    assert [failure.item for failure in job.failures] == bad
+    assert all(failure.attempts == 2 for failure in job.failures)
+    assert [item for item in range(COUNT) if results[item] != item] == bad
+    assert len(list((tmp_path / "ran").iterdir())) == 2 * len(bad)
+
+
+def test_items_before_a_crash_stay_done(state: Path | None, tmp_path: Path) -> None:
+    """Each item counts how often it has run; only those of the crash may run again."""
+    counts = tmp_path / "counts"
+    counts.write_bytes(bytes(COUNT))
+
+    def count(item: int) -> int:
+        with open(counts, "r+b", buffering=0) as file:
+            file.seek(item)
+            before = file.read(1)[0]
+            file.seek(item)
+            file.write(bytes((before + 1,)))
+        if item == 3333 and before == 0:
+            os._exit(1)
+        return item
+
+    with Pool(servers=1, state=state) as pool:
+        assert pool.map(count, range(5000), retries=1).results() == list(range(5000))
+    ran = counts.read_bytes()[:5000]
+    assert ran[3333] == 2
+    assert set(ran[:3333]) == {1}
+    assert set(ran[3334:]) == {1}
+
+
+def test_timeout_in_the_middle_of_a_group(state: Path | None) -> None:
+    def hang(item: int) -> int:
+        if item == 7777:
+            time.sleep(1000)
+        return item
+
+    with Pool(servers=2, state=state) as pool:
+        job = pool.map(hang, range(COUNT), retries=0, timeout=1.0, on_error="keep")
+        job.wait(60)
+        assert [failure.item for failure in job.failures] == [7777]
+        assert job.done == COUNT - 1
+
+
+def test_cancelled_job_keeps_what_was_done_and_resumes(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    def work(item: int) -> int:
+        return sum(range(item % 100))
+
+    with Pool(servers=2, state=state) as pool:
+        job = pool.map(work, range(300_000), name="a")
+        wait_until(lambda: job.done > 10_000)
+        job.cancel()
+        assert job.wait(60)
+        done = job.done
+        results = job.results(errors="return")
+        assert sum(not isinstance(each, JobError) for each in results) == done
+        assert all(each == work(item) for item, each in enumerate(results) if type(each) is int)
+    with Pool(servers=2, state=state, resume=True) as pool:
+        job = pool.map(work, range(300_000), name="a")
+        assert job.results() == [work(item) for item in range(300_000)]
+
+
+def test_output_of_each_item_is_in_its_own_log(tmp_path: Path) -> None:
+    def write(item: int) -> int:
+        if item % 1000 == 1:
+            print("line", item)
+        if item % 1000 == 2:
+            print("part", item, end="")
+        if item % 1000 == 3:
+            os.write(2, b"bytes %d" % item)
+        if item % 1000 == 4:
+            import sys
+
+            sys.stdout.buffer.write(b"buffer %d" % item)
+        return item
+
+    with Pool(servers=2, state=tmp_path / "s") as pool:
+        assert pool.map(write, range(5000)).results() == list(range(5000))
+    found = {
+        int(path.stem.split("-")[1]): path.read_text()
+        for path in (tmp_path / "s" / "logs").iterdir()
+    }
+    expected = {}
+    for start in range(0, 5000, 1000):
+        expected[start + 1] = f"line {start + 1}\n"
+        expected[start + 2] = f"part {start + 2}"
+        expected[start + 3] = f"bytes {start + 3}"
+        expected[start + 4] = f"buffer {start + 4}"
+    assert found == expected
+
+
+def test_durations_are_those_of_each_item() -> None:
+    def wait(item: int) -> int:
+        if item % 1000 == 500:
+            time.sleep(0.01)
+        return item
+
+    with Pool(servers=1) as pool:
+        job = pool.map(wait, range(4000))
+        job.wait(60)
+        timings = {timing.position: timing.seconds for timing in job._live.timings}
+    slow = [item for item, seconds in timings.items() if seconds >= 0.01]
+    assert set(range(500, 4000, 1000)) <= set(slow)
+    assert sum(timings.values()) < 10
