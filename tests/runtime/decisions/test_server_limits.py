@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.waiting import wait_until
 
-from hesrpt import InputError, JobError, Pool
+from hesrpt import InputError, Pool
 from hesrpt.runtime.batch_run import RunOptions, run_jobs
 from hesrpt.runtime.commands.jobs_file import parse_jobs_file
 from hesrpt.runtime.decisions.core import Core
@@ -19,7 +19,6 @@ from hesrpt.runtime.decisions.events import CapacityChanged, JobArrived
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.requests import submit_jobs
 from hesrpt.runtime.waiting_warnings import WaitingWarner
 
 BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
@@ -134,26 +133,6 @@ def test_command_that_is_wider_than_every_node_is_refused(monkeypatch: pytest.Mo
         pool.map(abs, [1], name="bag", min_servers=3)
         with pytest.raises(InputError, match="'a': it needs at least 3 servers, but a command can"):
             pool.add_jobs([LiveJob.from_command(parse("run", "servers = 3"))])
-
-
-def test_submitted_job_that_needs_too_many_servers_fails_alone(tmp_path: Path) -> None:
-    state = tmp_path / "s"
-    wait = "until [ -e go ]; do sleep 0.05; done"
-    first = parse_jobs_file(f"[[job]]\nname = 'a'\ncommand = '{wait}'", "jobs.toml", tmp_path).jobs
-    seen: list[list[str]] = []
-
-    def submit(pool: Pool) -> None:
-        if not seen:
-            submit_jobs(state, [parse("true", "min_servers = 3")])
-        seen.append([job.state for job in pool.jobs])
-        if "failed" in seen[-1]:
-            (tmp_path / "go").touch()
-
-    pool = run_jobs(first, RunOptions(servers=2, state=state), submit)
-    done, failed = pool.jobs
-    assert (done.state, failed.state) == ("done", "failed")
-    with pytest.raises(JobError, match="needs at least 3 servers, but there are only 2"):
-        failed.results()
 
 
 class GrowingEngine(FakeEngine):
