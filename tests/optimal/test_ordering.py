@@ -96,7 +96,8 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
     batch = Batch(
         shapes.records, shapes.corners, shapes.of_job, jobs.sizes, jobs.weights, 10.0, False, np.inf
     )
-    cost = find_cost(batch, order, np.empty((len(jobs), COLUMNS)))
+    cost, steps = find_cost(batch, order, np.empty((len(jobs), COLUMNS)))
+    assert steps >= len(jobs) * (len(jobs) + 1) / 2 - len(jobs)
     assert cost == pytest.approx(values @ jobs.sizes[order], rel=1e-9)
 
 

@@ -56,8 +56,8 @@ _SOME_JOBS = 50
 _MANY_JOBS = 300
 # … with more than this, jobs are sorted less often …
 _VERY_MANY_JOBS = 3_000
-# … and improvements end after about this many steps: a quarter of a minute.
-_MAX_STEPS = 500_000_000
+# … and improvements end after about this many steps: half a minute at most.
+_MAX_STEPS = 1_000_000_000
 
 
 def find_proven_order(
@@ -160,8 +160,9 @@ class _Search:
         """Fill the line for an order, and return its cost."""
         from hesrpt.optimal.ordering_kernel import find_cost
 
-        cost = find_cost(self.batch, order, self.line, self.is_new)
+        cost, steps = find_cost(self.batch, order, self.line, self.is_new)
         self.is_new = False
+        self.steps += steps
         return float(cost)
 
     def run(self, starts: list[IntArray]) -> IntArray:

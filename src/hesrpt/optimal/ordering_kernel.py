@@ -66,15 +66,17 @@ def _find_cost(batch: Batch, line: FloatArray, order: IntArray, first: int, end:
 
 
 @compiled
-def find_cost(batch: Batch, order: IntArray, line: FloatArray, is_new: bool = True) -> float:
-    """Fill the line for an order and return Σ v x.
+def find_cost(
+    batch: Batch, order: IntArray, line: FloatArray, is_new: bool = True
+) -> tuple[float, int]:
+    """Fill the line for an order; return Σ v x, and the steps it took.
 
     If the line is not new, the prices that it has for another order are good guesses.
     """
     if not is_new:
         _place_jobs(batch, line, order, 0, order.size)
-    _value_places(batch, line, order, 0, order.size, is_new)
-    return _find_cost(batch, line, order, 0, order.size)
+    steps = _value_places(batch, line, order, 0, order.size, is_new)
+    return _find_cost(batch, line, order, 0, order.size), steps
 
 
 @compiled
