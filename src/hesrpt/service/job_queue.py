@@ -55,7 +55,10 @@ class JobQueue:
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
         self.driver.expect_pauses()
-        self.journal = Journal.read(self.directory)
+        self.journal = Journal.read(self.directory)  # to read, which may take long
+        assert self.driver.journal is not None
+        # The scheduler's own: two writers of one process would make SQLite sleep, up to 0.1 s.
+        self._requests = self.driver.journal.requests
         self._earlier: dict[str, JobRecord] = {}
         self.is_stopping = self.is_closed = False
 
@@ -135,7 +138,7 @@ class JobQueue:
         if key:
             numbers = self._add_once(requests, key, digest)
         else:
-            numbers, _ = self.journal.requests.add(requests)
+            numbers, _ = self._requests.add(requests)
         self.driver.look_for_requests()
         wanted = set(numbers)
         found: dict[int, KnownJob] = {}
@@ -153,7 +156,7 @@ class JobQueue:
 
     def _add_once(self, requests: Sequence[Request], key: str, digest: str) -> list[int]:
         try:
-            return self.journal.requests.add_once(requests, key, digest, time.time())
+            return self._requests.add_once(requests, key, digest, time.time())
         except StateError:
             raise
         except InputError:
@@ -180,7 +183,7 @@ class JobQueue:
             problem = "has no failed items" if kind == "retry" else f"is {job.state} already"
             raise RefusedError(f"job {name!r} {problem}")
         request = Request(kind=kind, job=job.number, weight=weight)
-        numbers, _ = self.journal.requests.add([request])
+        numbers, _ = self._requests.add([request])
         self.driver.look_for_requests()
         answer = self._wait_for_answer(numbers[0])
         if answer is None:
