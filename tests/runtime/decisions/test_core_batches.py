@@ -129,3 +129,10 @@ def test_batches_are_stopped_as_a_whole() -> None:
         Stop("a", 11, next_items=range(12, 21)),
         Finish("a", "cancelled"),
     ]
+
+
+def test_items_that_were_given_back_can_start_again_before_others_are_read() -> None:
+    core = Core(1)
+    core.handle(JobArrived(0, bag("a", None, is_streamed=True)))
+    assert core.handle(ItemsRead(1, "a", 1)) == starts("a", 0)
+    assert core.handle(ItemLost(2, "a", 0, was_started=False)) == starts("a", 0)
