@@ -414,8 +414,9 @@ class Driver:
         requests = self._take_requests(has_arrivals)
         if not self._messages.is_empty():  # the requests have added jobs
             arrived = self._messages.take_all()
-            self._record_arrivals(arrived)
             messages += arrived
+            if self._record_arrivals(arrived):  # other requests may be about them
+                requests = self._take_requests(has_arrivals=True)
         with self.condition:
             self._run.react(outcomes, messages, requests)
         self._run.record_progress(partial(self.forecaster.recall, 0.0))
