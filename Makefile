@@ -6,14 +6,14 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --editable
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test run-tests test-all test-paper test-slurm cpython-tests chaos lint docs docs-serve
+.PHONY: demo test run-tests test-all test-more test-slurm cpython-tests chaos lint docs docs-serve
 .PHONY: paper bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
 
-# Three processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
-PYTEST := $(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+# Four processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
+PYTEST := $(BIN)/pytest --quiet --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # The linter and the type checker run beside the tests.
 test: cpython-tests
@@ -26,9 +26,10 @@ run-tests: $(VENV)/.test
 test-all: lint cpython-tests
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
 
-# Reproduces the paper at full size, and compares the result with docs/paper.
-test-paper: $(VENV)/.test
-	$(BIN)/pytest --quiet -m slow tests/paper
+# The slow tests that CI runs too: the paper at full size, the website, nodes of a Ray cluster.
+MORE := tests/paper tests/test_site.py tests/runtime/engines/test_ray_cluster.py
+test-more: $(VENV)/.test
+	$(BIN)/pytest --quiet -m slow $(MORE)
 
 # The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
 test-slurm: $(VENV)/.test

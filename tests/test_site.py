@@ -14,6 +14,8 @@ import hesrpt
 from hesrpt.cli.main import app
 from hesrpt.policies import POLICIES
 
+pytestmark = pytest.mark.slow
+
 # The `docs` extra does not install these, so the site must build without them.
 BUILD = """
 import sys

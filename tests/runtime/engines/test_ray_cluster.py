@@ -57,6 +57,7 @@ def count_busy_servers(engine: RayEngine) -> int:
 # --- nodes come and go ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_new_nodes_are_used_and_dead_nodes_lose_no_item(
     doomed_cluster: Any, tmp_path: Path
 ) -> None:
