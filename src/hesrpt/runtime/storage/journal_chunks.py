@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import numpy as np
+
 from hesrpt.runtime.decisions.learning import sum_durations
 from hesrpt.runtime.engines.packed_results import PICKLED, PackedResults
 from hesrpt.runtime.identity.identities import unpack_fingerprints
@@ -32,7 +34,7 @@ _CHECKSUM = struct.Struct("<I")
 # The job of a chunk, its run, its first position, and its number of items.
 _PLACE = struct.Struct("<qqqq")
 # Durations are 32-bit floats: the seventh digit is noise.
-_DURATIONS = "f"
+_DURATION = np.float32
 
 
 class ChunkPlace(NamedTuple):
@@ -74,7 +76,8 @@ class StoredChunk(NamedTuple):
     @property
     def timings(self) -> Iterator[tuple[int, float, float]]:
         """The position of each item, its seconds, and its end."""
-        for position, seconds in zip(self.items, array(_DURATIONS, self.durations), strict=True):
+        durations = np.frombuffer(self.durations, dtype=_DURATION).tolist()
+        for position, seconds in zip(self.items, durations, strict=True):
             yield position, seconds, self.ended
 
     def create_keys(self) -> list[bytes]:
@@ -176,7 +179,7 @@ def _create_row(chunk: FinishedChunk) -> Row:
         sum_durations(chunk.seconds).total + 0.0,
         chunk.ended + 0.0,
         chunk.identities,
-        array(_DURATIONS, chunk.seconds).tobytes(),
+        np.asarray(chunk.seconds, dtype=_DURATION).tobytes(),
         _compute_digest(place, results.code, sizes, results.content),
     )
     return (*values, _compute_checksum(*values), results.code, sizes, results.content)
