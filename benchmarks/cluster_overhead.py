@@ -20,7 +20,7 @@ class PlainCluster(Protocol):
     """A cluster, and how it runs items without hesrpt."""
 
     name: str
-    ways: str  # how it runs many items
+    method: str  # how it runs many items
 
     def open_pool(self, policy: str = "adaptive") -> Pool:
         """Open a pool on this cluster."""
@@ -60,10 +60,10 @@ def measure_throughput(
     median = statistics.median(ratios)
     console.print(
         f"{items:,} items of {SECONDS * 1000:g} ms on {servers} servers: {min(ratios):.0%} to "
-        f"{max(ratios):.0%} of the throughput of {cluster.ways}, with a median of {median:.0%} "
+        f"{max(ratios):.0%} of the throughput of {cluster.method}, with a median of {median:.0%} "
         "(target: 90%)"
     )
-    return [at_least(f"10 ms items, throughput / {cluster.ways}", median, 0.9)]
+    return [at_least(f"10 ms items, throughput / {cluster.method}", median, 0.9)]
 
 
 def compare_flow_times(console: Console, start: StartCluster, servers: int = 4) -> None:

@@ -16,7 +16,7 @@ class PlainDask:
     """A Dask cluster that runs items by ``client.map``."""
 
     name = "Dask"
-    ways = "client.map"
+    method = "client.map"
 
     def __init__(self, client: Client) -> None:
         self._client = client

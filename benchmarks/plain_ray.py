@@ -24,7 +24,7 @@ class PlainRay:
     """A Ray cluster that runs items as its own tasks."""
 
     name = "Ray"
-    ways = f"Ray's tasks of {_BATCH} items"
+    method = f"Ray's tasks of {_BATCH} items"
 
     def __init__(self, cpus: int) -> None:
         self._cpus = cpus

@@ -27,7 +27,9 @@ Changes = deque[tuple[FloatArray, FloatArray]]
 def minimise(
     find_value: Callable[[FloatArray], tuple[float, FloatArray]], start: FloatArray, most: int
 ) -> FloatArray:
-    """Return where a function is about least, given its value and gradient: ``most`` evaluations.
+    """Return about where a function is least, after at most ``most`` evaluations.
+
+    ``find_value`` returns its value and its gradient.
 
     >>> minimise(lambda x: (float((x - 1) @ (x - 1)), 2 * (x - 1)), np.array([5.0, 0.0]), 20)
     array([1., 1.])

@@ -172,7 +172,7 @@ def _find_level(focus: float, settings: CalibrationSettings) -> int:
 
 
 @inlined
-def has_no_patience(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> bool:
+def is_out_of_patience(arrived: int, sums: CalibrationState, settings: CalibrationSettings) -> bool:
     """Whether an unusual number of jobs have ended in a row, found without a division."""
     most = max(settings.patience * arrived, float(sums.arrival_times))
     return sums.ended_since * float(sums.arrival_times) > most

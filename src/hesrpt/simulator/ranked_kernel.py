@@ -22,7 +22,7 @@ from hesrpt.compiled import compiled
 from hesrpt.simulator.calibration_kernel import (
     MIN_DENOMINATOR,
     choose_level,
-    has_no_patience,
+    is_out_of_patience,
     update_focus,
 )
 from hesrpt.simulator.calibration_kernel_data import CalibrationData
@@ -127,7 +127,7 @@ def run_ranked(
                 sums.numerator = keep * sums.numerator + weight * height
                 sums.denominator = keep * sums.denominator + weight * (spreads[place] + spread)
                 sums.ended_since += 1
-                if has_no_patience(arrived, sums, settings):
+                if is_out_of_patience(arrived, sums, settings):
                     choose_level(arrived, sums, settings)
                     new_level = sums.level
             if new_level == level and present >= fewest:
