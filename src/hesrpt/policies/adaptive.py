@@ -159,6 +159,9 @@ class Adaptive(RankedPolicy):
         if focus == 1:
             return self._batch.row(jobs, servers, speedup, whole)
         speedup = speedup.on_whole_servers() if whole else speedup
+        usable = usable_servers(speedup, servers, jobs)
+        if usable.sum() <= servers:
+            return usable
         batch = self._cache.values_by_rank(jobs, speedup, servers, whole).values[:jobs]
         ranks = jobs * (np.arange(1, jobs + 1) / jobs) ** focus
         values = interpolate_values(batch, np.maximum(ranks, 1.0))
@@ -175,7 +178,6 @@ class Adaptive(RankedPolicy):
         equal = np.full(1, max(servers / jobs, 1.0))
         # The slope may be 0, because jobs cannot use so many servers.
         slope = float(speedup.slope(equal)[0]) or float((speedup.rate(equal) / equal)[0])
-        usable = usable_servers(speedup, servers, jobs)
         return allocate_at_price(demand, servers, float(values[-1]) * slope, usable)[::-1]
 
     def rank_rates(

@@ -1,18 +1,15 @@
 """The scheduler's thread, what other threads ask of it, and how it ends.
 
-What it does with a run is in :mod:`~hesrpt.runtime.live_run`.
+What it does again and again is in :mod:`~hesrpt.runtime.step_loop`.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
-from math import inf
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.core import Core
@@ -22,8 +19,8 @@ from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.decisions.retention import Retention
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.handles.callback_thread import CallbackThread
-from hesrpt.runtime.handles.watches import Watch, Watches
-from hesrpt.runtime.inbox import POLL_SECONDS, AddJobs, Inbox
+from hesrpt.runtime.handles.watches import Watch
+from hesrpt.runtime.inbox import AddJobs, Inbox
 from hesrpt.runtime.items.call_source import CallSource
 from hesrpt.runtime.items.python_source import ReadAhead
 from hesrpt.runtime.live_job import LiveJob
@@ -38,17 +35,9 @@ from hesrpt.runtime.messages import (
     MessageQueue,
 )
 from hesrpt.runtime.pruning import Pruner
-from hesrpt.runtime.steering import RequestReceived
+from hesrpt.runtime.step_loop import StepLoop
 from hesrpt.runtime.storage.journal import Journal
 
-# How long to wait for an outcome or a message before the next tick, in seconds.
-_STEP_SECONDS = 0.5
-# How long to wait for further jobs when the first one arrives, to plan them together, in seconds.
-_GATHER_SECONDS = 0.005
-# After that, it does not wait again for this long, in seconds.
-_GATHER_PAUSE_SECONDS = 0.02
-# How often to look for requests at most while somebody asks for it, in seconds.
-_LOOK_SECONDS = 0.2
 # How long to wait for a locked journal when the driver is closed, in seconds.
 _CLOSE_SECONDS = 2.0
 
@@ -74,16 +63,13 @@ class Driver:
         self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.failure: BaseException | None = None
         self._messages = MessageQueue()
-        self.watches = Watches()
+        self._loop = StepLoop(
+            self._run, self._messages, self.forecaster, self.condition, self._arrivals
+        )
+        self.watches = self._loop.watches
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
         self._added = 0  # how many jobs have been added
-        self._inbox: Inbox | None = None
-        self._next_poll = 0.0
-        self._gathered_at = -inf  # when it last waited for jobs to arrive together
-        self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
-        self._look_at: float | None = None  # when to look because somebody asks for it
-        self._pruner: Pruner | None = None
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
@@ -100,7 +86,7 @@ class Driver:
     def open_inbox(self, add_jobs: weakref.WeakMethod[AddJobs]) -> None:
         """Take requests of other processes, if there is a journal; called before the start."""
         if self.journal is not None:
-            self._inbox = Inbox(self.journal, add_jobs)
+            self._loop.inbox = Inbox(self.journal, add_jobs)
 
     def keep_only(self, retention: Retention, forget: Callable[[int, str], bool]) -> None:
         """Remove old jobs from the journal; called before the start.
@@ -113,14 +99,15 @@ class Driver:
             with self.condition:
                 return self._run.release_jobs(numbers, forget)
 
-        self._pruner = Pruner(self.journal, retention, release)
+        self._loop.pruner = Pruner(self.journal, retention, release)
 
     def close_inbox(self) -> bool:
         """Take no more requests; return False if there is one that has not been answered."""
-        if self._inbox is None or not self._thread.is_alive():
+        inbox = self._loop.inbox
+        if inbox is None or not self._thread.is_alive():
             return True
         try:
-            return self._inbox.close()
+            return inbox.close()
         except StateError:
             with self.condition:  # the thread may have failed, and closed the journal
                 if not self.condition.wait_for(lambda: self.failure is not None, 1.0):
@@ -128,16 +115,15 @@ class Driver:
             return True
 
     def look_for_requests(self) -> None:
-        """Let the thread look for requests soon, because there are some.
+        """Let the thread look for requests soon, because there are some."""
+        self._loop.look_for_requests()
 
-        That is at once, unless it has just looked: so it takes those that come quickly together.
+    def write_less_often(self, seconds: float) -> None:
+        """Write outcomes to the journal, and show them, this many seconds after the last write.
+
+        It does not change when items start. If the scheduler is killed, it has to repeat them.
         """
-        with self.condition:
-            is_new = self._look_at is None
-            if is_new:
-                self._look_at = self._looked_at + _LOOK_SECONDS
-        if is_new:
-            self.engine.wake()
+        self._loop.write_seconds = seconds
 
     def expect_pauses(self) -> None:
         """Do not warn if all jobs are paused: somebody looks after them."""
@@ -349,7 +335,7 @@ class Driver:
                 at_end.callback(self._run.close_hooks)
                 try:
                     while not self._has_to_end():
-                        self._step()
+                        self._loop.step()
                 finally:
                     outcomes = self.engine.close()
                 self._record_last(outcomes)
@@ -359,7 +345,7 @@ class Driver:
                 self.failure = error
                 for job in self.jobs.values():
                     job.source.close(f"the scheduler has failed: {error}")
-                self._wake_all()
+                self._loop.wake_all()
         finally:
             self.callbacks.stop()
             self._on_end(self)
@@ -387,86 +373,10 @@ class Driver:
         with suppress(StateError):  # these items run again if the run is resumed
             self._run.flush()
             with self.condition:
-                self._run.publish(outcomes)
+                self._loop.publish(outcomes)
 
     def _end_jobs(self) -> None:
         """Cancel the jobs that have not ended."""
         with self.condition:
             self._run.cancel_all()
-            self._wake_all()
-
-    def _wake_all(self) -> None:
-        """Wake whoever waits for anything; the caller holds the condition."""
-        self.watches.wake_all()
-        self.condition.notify_all()
-        self._arrivals.notify_all()
-
-    def _step(self) -> None:
-        """Wait for something to happen, and react to it."""
-        timeout = _STEP_SECONDS if self._inbox is None else POLL_SECONDS
-        if (look_at := self._look_at) is not None:
-            timeout = min(timeout, max(look_at - self.engine.now(), 0.0))
-        outcomes = self.engine.wait_for_outcomes(timeout)
-        if not self._messages.is_empty() and self.core.observed == 0:
-            self._gather_messages()
-        messages = self._messages.take_all()
-        has_arrivals = self._record_arrivals(messages)
-        requests = self._take_requests(has_arrivals)
-        if not self._messages.is_empty():  # the requests have added jobs
-            arrived = self._messages.take_all()
-            messages += arrived
-            if self._record_arrivals(arrived):  # other requests may be about them
-                requests = self._take_requests(has_arrivals=True)
-        with self.condition:
-            self._run.react(outcomes, messages, requests)
-        self._run.record_progress(partial(self.forecaster.recall, 0.0))
-        self._run.flush()  # other threads can go on meanwhile
-        with self.condition:
-            self.watches.wake_ready(self._run.publish(outcomes))
-            self.condition.notify_all()
-        if self._pruner is not None:
-            self._pruner.step(self.now)
-
-    def _gather_messages(self) -> None:
-        """Let jobs that are submitted one after another arrive together.
-
-        What their sources report at once is not worth waiting for.
-        """
-        now = self.engine.now()
-        if now - self._gathered_at > _GATHER_PAUSE_SECONDS:
-            self._gathered_at = now
-            time.sleep(_GATHER_SECONDS)
-
-    def _record_arrivals(self, messages: Sequence[Message]) -> bool:
-        """Write the jobs that arrive to the journal, before any of them starts.
-
-        Return whether there are any.
-        """
-        submissions = [each for each in messages if isinstance(each, JobsSubmitted)]
-        jobs = [job for submission in submissions for job in submission.jobs]
-        if not jobs:
-            return False
-        with self.condition:
-            self._run.add_jobs(jobs)
-        self._run.flush()
-        with self.condition:
-            self._arrivals.notify_all()
-        return True
-
-    def _take_requests(self, has_arrivals: bool) -> list[RequestReceived]:
-        """Return what other processes have asked for, if it is time to look.
-
-        Requests may have waited for a job that arrives.
-        """
-        now = self.engine.now()
-        look_at = self._next_poll if self._look_at is None else self._look_at
-        if self._inbox is None or (now < look_at and not has_arrivals):
-            return []
-        with self.condition:
-            self._look_at, self._looked_at = None, now
-        self._next_poll = now + POLL_SECONDS
-        return self._inbox.take(self._list_jobs)
-
-    def _list_jobs(self) -> list[LiveJob]:
-        with self.condition:
-            return list(self.jobs.values())
+            self._loop.wake_all()

@@ -29,6 +29,8 @@ from hesrpt.runtime.storage.journal_entries import Answer, JobRecord, Request, R
 
 # How long to wait until the scheduler has taken a job or answered a request, in seconds.
 _ANSWER_SECONDS = 5.0
+# How long to wait after a write to the journal before the next one, in seconds.
+_WRITE_SECONDS = 0.1
 
 
 class UnknownJobError(InputError):
@@ -55,6 +57,7 @@ class JobQueue:
         self.options, self.directory = options, Path(options.state)
         self.pool = create_pool(options)
         self.driver.expect_pauses()
+        self.driver.write_less_often(_WRITE_SECONDS)
         self.journal = Journal.read(self.directory)  # to read, which may take long
         assert self.driver.journal is not None
         # The scheduler's own: two writers of one process would make SQLite sleep, up to 0.1 s.
