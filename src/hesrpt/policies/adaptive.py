@@ -49,6 +49,8 @@ class Adaptive(RankedPolicy):
     the ``objective`` is "weighted".
     """
 
+    uses_all_servers = True
+
     focus: float | None = None
     objective: FlowObjective = "flow"
     sizes: Knowledge = "known"
@@ -85,9 +87,11 @@ class Adaptive(RankedPolicy):
         if len(before) == 0:
             return calibration.record_arrivals(state.jobs, state.sizes, log_jobs)
         # Where the jobs of the previous state are in this one; those that are nowhere have ended.
-        stays = np.isin(before.jobs, state.jobs)
         order = np.argsort(state.jobs, kind="stable")
-        places = order[np.searchsorted(state.jobs, before.jobs[stays], sorter=order)]
+        numbers = state.jobs[order]
+        found = np.searchsorted(numbers, before.jobs)
+        stays = np.append(numbers, -1)[found] == before.jobs
+        places = order[found[stays]]
         remaining = np.zeros(len(before))
         remaining[stays] = state.remaining[places]
         fractions = np.clip((before.remaining - remaining) / before.sizes, 0.0, 1.0)

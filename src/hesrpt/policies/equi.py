@@ -21,6 +21,8 @@ class Equi(RankedPolicy):
     If whole servers cannot be shared equally, the jobs that arrived first get one more.
     """
 
+    uses_all_servers = True
+
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         held = _share_equally(jobs, servers, speedup, whole)
         return held[::-1] if whole else held

@@ -32,6 +32,8 @@ class HeSrpt(RankedPolicy):
     Whole servers are assigned by :class:`~hesrpt.policies.Optimal`, which is optimal too.
     """
 
+    uses_all_servers = True
+
     p: float | None = None
     objective: FlowObjective = "flow"
     _whole: Optimal = field(default_factory=Optimal, init=False, repr=False, compare=False)

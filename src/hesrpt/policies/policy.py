@@ -51,6 +51,8 @@ class Policy(ABC):
 
     #: Decide again after this many seconds, even if no job has arrived or ended.
     review_every: float | None = None
+    #: Whether no server is idle that makes a job faster.
+    uses_all_servers: bool = False
 
     @property
     def name(self) -> str:

@@ -18,6 +18,8 @@ from hesrpt.speedups import Speedup, SpeedupVector
 class Srpt(RankedPolicy):
     """The smallest job gets all the servers it can use, the next one the rest, and so on."""
 
+    uses_all_servers = True
+
     def row(self, jobs: int, servers: float, speedup: Speedup, whole: bool) -> FloatArray:
         usable = _usable_by_one(speedup, servers, whole)
         served = min(int(np.ceil(servers / usable)), jobs)

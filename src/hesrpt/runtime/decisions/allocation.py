@@ -29,7 +29,7 @@ from hesrpt.runtime.decisions.calibrator import Calibrator
 from hesrpt.runtime.decisions.learning import ItemDurations
 from hesrpt.runtime.decisions.limited_sharing import Need, Shares, share_servers
 from hesrpt.runtime.decisions.resource_sharing import Want, grant_items
-from hesrpt.speedups import Speedup, SpeedupVector
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
 
 # The assumed duration of an item, in seconds, before any item has finished.
 _DEFAULT_ITEM_SECONDS = 1.0
@@ -176,12 +176,10 @@ class Allocator:
             )
             needs.append(_describe_need(job, is_overdue=is_overdue))
 
-        def ask(places: IntArray, servers: int) -> IntArray:
-            asked = [jobs[place] for place in places.tolist()]
-            return self._ask_policy(asked, remaining[places], servers, time)
+        def share() -> None:
+            _set_planned(jobs, self._share(jobs, needs, remaining, max(free, 0), time))
 
-        shares = share_servers(ask, needs, max(free, 0))
-        _set_planned(jobs, shares)
+        share()
         if any(job.need for job in jobs):
             wanted = [job.planned for job in jobs]
             ranks = self._rank(jobs, servers, time)
@@ -190,10 +188,31 @@ class Allocator:
                     _describe_need(job, is_overdue=need.is_overdue)
                     for job, need in zip(jobs, needs, strict=True)
                 ]
-                _set_planned(jobs, share_servers(ask, needs, max(free, 0)))
+                share()
             for job, first in zip(jobs, wanted, strict=True):
                 if job.need and job.planned == 0:
                     job.denied = max(job.denied, first)  # it becomes overdue some time
+
+    def _share(
+        self,
+        jobs: list[ActiveJob],
+        needs: Sequence[Need],
+        remaining: FloatArray,
+        servers: int,
+        time: float,
+    ) -> Shares:
+        """Share servers between jobs by the policy."""
+        most = [need.most for need in needs]
+        has_enough = self.policy.uses_all_servers and sum(most) <= servers
+        # By a power law, each job gets all that it can use then: more servers make it faster.
+        if has_enough and all(isinstance(job.speedup, PowerLaw) for job in jobs):
+            return Shares(np.array(most), np.zeros(len(most), dtype=np.int64))
+
+        def ask(places: IntArray, servers: int) -> IntArray:
+            asked = [jobs[place] for place in places.tolist()]
+            return self._ask_policy(asked, remaining[places], servers, time)
+
+        return share_servers(ask, needs, servers)
 
     def _rank(self, jobs: list[ActiveJob], servers: int, time: float) -> dict[ActiveJob, int]:
         """Return the places of jobs in the order in which the policy serves them, or of arrival."""
