@@ -6,18 +6,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
+from hesrpt.arrays import IntArray
 from hesrpt.cli.main import app
-from hesrpt.policies import POLICIES, RigidDiscipline, get_policy, list_malleable_policies
+from hesrpt.policies import (
+    POLICIES,
+    Policy,
+    RigidDiscipline,
+    State,
+    get_policy,
+    list_malleable_policies,
+)
 from hesrpt.policies.registry import get_title
 from hesrpt.runtime import driver_setup
+from hesrpt.runtime.decisions.allocation import Allocator
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
 from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
+from hesrpt.runtime.decisions.limited_sharing import Need, share_servers
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.speedups import SpeedupVector
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 
@@ -138,6 +151,35 @@ def test_core_runs_all_jobs_and_predicts_their_ends(name: str) -> None:
     assert set(ends) == {"large", "small"}
     assert all(np.isfinite(end) for end in ends.values())
     assert run_to_the_end(Core(4, name), jobs) == {"large", "small", "unknown"}
+
+
+@pytest.mark.parametrize("name", MALLEABLE)
+@given(most=st.lists(st.integers(0, 5), min_size=1, max_size=5), spare=st.integers(0, 3))
+def test_policy_uses_all_servers_if_it_says_so(name: str, most: list[int], spare: int) -> None:
+    # The core does not ask such a policy if there are servers for all that jobs can use.
+    policy = get_policy(name)
+    assert isinstance(policy, Policy)
+    allocator = Allocator(policy)
+
+    def ask(places: IntArray, servers: int) -> IntArray:
+        speedups = [PowerLaw(0.5 + 0.1 * place) for place in places.tolist()]
+        sizes = np.array([1.0 + place for place in places.tolist()])
+        state = State(
+            time=0.0,
+            servers=float(servers),
+            whole=True,
+            jobs=places,
+            remaining=sizes,
+            sizes=sizes,
+            arrivals=np.zeros(len(places)),
+            weights=np.ones(len(places)),
+            speedups=SpeedupVector.create(speedups),
+        )
+        return allocator.decide(state) if servers else np.zeros(len(places), dtype=np.int64)
+
+    needs = [Need(most=each) for each in most]
+    if policy.uses_all_servers:
+        assert share_servers(ask, needs, sum(most) + spare).servers.tolist() == most
 
 
 @pytest.mark.parametrize("name", RIGID)
