@@ -178,7 +178,6 @@ class LiveRun:
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
         self._attempts.record(self.now)
-        self._memory.record_calibration()
         self.warner.warn(self.core, self.engine.now())
         if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
@@ -220,6 +219,7 @@ class LiveRun:
 
     def flush(self) -> None:
         """Write to the journal what was recorded up to now, which may take long."""
+        self._memory.record_calibration()
         self.recorder.flush(self.now)
 
     def publish(self, outcomes: Sequence[Outcome | FinishedItems]) -> set[LiveJob]:

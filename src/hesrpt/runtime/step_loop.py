@@ -59,6 +59,7 @@ class StepLoop:
         self._gathered_at = -inf  # when it last waited for jobs to arrive together
         self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
         self._look_at: float | None = None  # when to look because somebody asks for it
+        self._wakes_at = inf  # when the next step begins if nothing happens
 
     @property
     def _engine(self) -> Engine:
@@ -70,10 +71,11 @@ class StepLoop:
         That is at once, unless it has just looked: so it takes those that come quickly together.
         """
         with self.condition:
-            is_new = self._look_at is None
-            if is_new:
-                self._look_at = self._looked_at + _LOOK_SECONDS
-        if is_new:
+            if self._look_at is not None:
+                return
+            self._look_at = self._looked_at + _LOOK_SECONDS
+            is_sooner = self._look_at < self._wakes_at
+        if is_sooner:
             self._engine.wake()
 
     def step(self) -> None:
@@ -108,13 +110,13 @@ class StepLoop:
 
     def _find_timeout(self) -> float:
         """Return how long to wait for an outcome or a message, in seconds."""
-        timeout = _STEP_SECONDS if self.inbox is None else POLL_SECONDS
         now = self._engine.now()
-        if (look_at := self._look_at) is not None:
-            timeout = min(timeout, max(look_at - now, 0.0))
+        wakes_at = now + (_STEP_SECONDS if self.inbox is None else POLL_SECONDS)
         if self._has_unwritten:
-            timeout = min(timeout, max(self._written_at + self.write_seconds - now, 0.0))
-        return timeout
+            wakes_at = min(wakes_at, self._written_at + self.write_seconds)
+        with self.condition:
+            self._wakes_at = wakes_at if self._look_at is None else min(wakes_at, self._look_at)
+        return max(self._wakes_at - now, 0.0)
 
     def _write(self) -> None:
         """Write to the journal what has happened, and then show it to other threads."""
