@@ -11,26 +11,20 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
-from hesrpt.arrays import IntArray
 from hesrpt.cli.main import app
 from hesrpt.policies import (
     POLICIES,
-    Policy,
     RigidDiscipline,
-    State,
     get_policy,
     list_malleable_policies,
 )
 from hesrpt.policies.registry import get_title
 from hesrpt.runtime import driver_setup
-from hesrpt.runtime.decisions.allocation import Allocator
 from hesrpt.runtime.decisions.core import Core
 from hesrpt.runtime.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
 from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
-from hesrpt.runtime.decisions.limited_sharing import Need, share_servers
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.speedups import SpeedupVector
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 
@@ -153,33 +147,37 @@ def test_core_runs_all_jobs_and_predicts_their_ends(name: str) -> None:
     assert run_to_the_end(Core(4, name), jobs) == {"large", "small", "unknown"}
 
 
+# The core does not ask policies how to share servers between jobs that can have all servers they
+# can use, nor between jobs that can use one each: it must do as they would.
 @pytest.mark.parametrize("name", MALLEABLE)
-@given(most=st.lists(st.integers(0, 5), min_size=1, max_size=5), spare=st.integers(0, 3))
-def test_policy_uses_all_servers_if_it_says_so(name: str, most: list[int], spare: int) -> None:
-    # The core does not ask such a policy if there are servers for all that jobs can use.
-    policy = get_policy(name)
-    assert isinstance(policy, Policy)
-    allocator = Allocator(policy)
-
-    def ask(places: IntArray, servers: int) -> IntArray:
-        speedups = [PowerLaw(0.5 + 0.1 * place) for place in places.tolist()]
-        sizes = np.array([1.0 + place for place in places.tolist()])
-        state = State(
-            time=0.0,
-            servers=float(servers),
-            whole=True,
-            jobs=places,
-            remaining=sizes,
-            sizes=sizes,
-            arrivals=np.zeros(len(places)),
-            weights=np.ones(len(places)),
-            speedups=SpeedupVector.create(speedups),
+@given(data=st.data())
+def test_core_shares_servers_as_the_policy_does(name: str, data: st.DataObject) -> None:
+    counts = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+    if data.draw(st.booleans()):
+        counts = [1] * len(counts)  # of items: so many servers can a job use
+    servers = data.draw(st.integers(1, sum(counts) + 2))
+    size = st.floats(0.01, 100)
+    jobs = [
+        JobSpec(
+            name=str(number),
+            items=count,
+            size=data.draw(size),
+            max_servers=count,
+            speedup=PowerLaw(data.draw(st.sampled_from([0.3, 0.5, 0.9]))),
         )
-        return allocator.decide(state) if servers else np.zeros(len(places), dtype=np.int64)
+        for number, count in enumerate(counts)
+    ]
+    assert plan(name, jobs, servers, asks=False) == plan(name, jobs, servers, asks=True)
 
-    needs = [Need(most=each) for each in most]
-    if policy.uses_all_servers:
-        assert share_servers(ask, needs, sum(most) + spare).servers.tolist() == most
+
+def plan(name: str, jobs: list[JobSpec], servers: int, *, asks: bool) -> list[int]:
+    """Return the servers planned for each job, by asking the policy or as usual."""
+    core = Core(servers, policy=name)
+    with pytest.MonkeyPatch.context() as patch:
+        if asks:
+            patch.setattr(type(core.allocator.policy), "uses_all_servers", False)
+        core.handle(*(JobArrived(0.0, job) for job in jobs))
+    return [core.jobs[job.name].planned for job in jobs]
 
 
 @pytest.mark.parametrize("name", RIGID)

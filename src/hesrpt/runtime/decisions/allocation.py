@@ -43,6 +43,8 @@ _PATIENCE_SECONDS = 10.0
 # policies, for which limited speedups are slow, do not know the most servers of a job: it gives up
 # those that it cannot use.
 _MAX_EXACT_JOBS = 100
+# The speedup of jobs that can use one server each, whatever they could do with more.
+_ON_ONE_SERVER = PowerLaw(0.5).limited(1.0)
 
 
 class Allocator:
@@ -203,16 +205,43 @@ class Allocator:
     ) -> Shares:
         """Share servers between jobs by the policy."""
         most = [need.most for need in needs]
-        has_enough = self.policy.uses_all_servers and sum(most) <= servers
-        # By a power law, each job gets all that it can use then: more servers make it faster.
-        if has_enough and all(isinstance(job.speedup, PowerLaw) for job in jobs):
-            return Shares(np.array(most), np.zeros(len(most), dtype=np.int64))
+        # By a power law, a job is faster on all servers that it can use.
+        if self.policy.uses_all_servers and all(isinstance(job.speedup, PowerLaw) for job in jobs):
+            if sum(most) <= servers:
+                return _create_shares(most)
+            is_any_promised = any(need.fewest for need in needs)
+            are_equal = max(most) == 1 and len({job.weight for job in jobs}) == 1
+            if servers > 0 and are_equal and not is_any_promised:
+                return self._serve_in_order(jobs, most, remaining, servers, time)
 
         def ask(places: IntArray, servers: int) -> IntArray:
             asked = [jobs[place] for place in places.tolist()]
             return self._ask_policy(asked, remaining[places], servers, time)
 
         return share_servers(ask, needs, servers)
+
+    def _serve_in_order(
+        self,
+        jobs: list[ActiveJob],
+        most: Sequence[int],
+        remaining: FloatArray,
+        servers: int,
+        time: float,
+    ) -> Shares:
+        """Share servers between jobs of equal weights that can use one each, or none.
+
+        Then all that matters of a policy is the order in which it serves them.
+        """
+        usable = [place for place, one in enumerate(most) if one]
+        asked = [jobs[place] for place in usable]
+        state = _describe_jobs(asked, remaining[usable], servers, time, _ON_ONE_SERVER)
+        state.calibration = self.calibrator.calibration
+        order = self._bind_policy(state).order(state)
+        assert order is not None, "ranked policies have an order if jobs share a speedup"
+        served = [0] * len(jobs)
+        for place in order[:servers].tolist():
+            served[usable[place]] = 1
+        return _create_shares(served)
 
     def _rank(self, jobs: list[ActiveJob], servers: int, time: float) -> dict[ActiveJob, int]:
         """Return the places of jobs in the order in which the policy serves them, or of arrival."""
@@ -273,12 +302,19 @@ def has_estimate(job: ActiveJob) -> bool:
 
 
 def _describe_jobs(
-    jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
+    jobs: list[ActiveJob],
+    remaining: FloatArray,
+    servers: int,
+    time: float,
+    shared: Speedup | None = None,
 ) -> State:
-    """Return the state of these jobs as policies see it."""
-    speedups = [job.speedup for job in jobs]
-    if len(jobs) <= _MAX_EXACT_JOBS:
+    """Return the state of these jobs as policies see it, if need be with one speedup for all."""
+    if shared is not None:
+        speedups = [shared] * len(jobs)
+    elif len(jobs) <= _MAX_EXACT_JOBS:
         speedups = [limit_speedup(job.speedup, job.server_limit, servers) for job in jobs]
+    else:
+        speedups = [job.speedup for job in jobs]
     return State(
         time=time,
         servers=float(servers),
@@ -308,6 +344,11 @@ def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
     elif job.observed > 0 and job.spec.resize == "affinity":
         promise = 2  # a running command cannot do without
     return Need(fewest=fewest, most=job.max_servers, promise=promise, is_overdue=is_overdue)
+
+
+def _create_shares(servers: Sequence[int]) -> Shares:
+    """Return the shares of jobs of which none was denied servers."""
+    return Shares(np.array(servers, dtype=np.int64), np.zeros(len(servers), dtype=np.int64))
 
 
 def _set_planned(jobs: Sequence[ActiveJob], shares: Shares) -> None:
