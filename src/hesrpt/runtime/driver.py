@@ -35,7 +35,7 @@ from hesrpt.runtime.messages import (
     MessageQueue,
 )
 from hesrpt.runtime.pruning import Pruner
-from hesrpt.runtime.step_loop import StepLoop
+from hesrpt.runtime.step_loop import StepLoop, SubmittedJobs
 from hesrpt.runtime.storage.journal import Journal
 
 # How long to wait for a locked journal when the driver is closed, in seconds.
@@ -57,15 +57,13 @@ class Driver:
         memory: KindMemory | None = None,
     ) -> None:
         self.core, self.engine, self.journal = core, engine, journal
-        self._create_conditions()
+        self.condition = threading.Condition()  # guards the run: the core, recorder, all jobs
         self._run = LiveRun(core, engine, journal, self.send, memory or KindMemory())
         self.jobs, self.recorder = self._run.jobs, self._run.recorder
         self.forecaster = Forecaster(core, self._estimate_remaining_work)
         self.failure: BaseException | None = None
         self._messages = MessageQueue()
-        self._loop = StepLoop(
-            self._run, self._messages, self.forecaster, self.condition, self._arrivals
-        )
+        self._loop = StepLoop(self._run, self._messages, self.forecaster, self.condition)
         self.watches = self._loop.watches
         self.callbacks = CallbackThread("hesrpt-callbacks", "a callback of a job")
         self._is_closing = self._is_draining = False
@@ -74,12 +72,6 @@ class Driver:
         self.was_forked = False  # whether the thread runs in the parent of this process
         self._has_stopped_jobs = False  # while draining
         self._thread = threading.Thread(target=self._work, name="hesrpt-driver", daemon=True)
-
-    def _create_conditions(self) -> None:
-        lock = threading.RLock()
-        self.condition = threading.Condition(lock)  # guards the run: the core, recorder, all jobs
-        # Those who submit jobs wait for little else, so they are not woken by each step.
-        self._arrivals = threading.Condition(lock)
 
     # --- called by other threads ----------------------------------------------------------------
 
@@ -117,6 +109,10 @@ class Driver:
     def look_for_requests(self) -> None:
         """Let the thread look for requests soon, because there are some."""
         self._loop.look_for_requests()
+
+    def take_submissions(self, submitted: SubmittedJobs) -> None:
+        """Write jobs that other threads submit to the journal before looking for requests."""
+        self._loop.submitted.append(submitted)
 
     def write_less_often(self, seconds: float) -> None:
         """Write outcomes to the journal, and show them, this many seconds after the last write.
@@ -203,17 +199,8 @@ class Driver:
 
     def wait(self, is_ready: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``is_ready()``, for at most ``timeout`` seconds; return whether it is."""
-        return self._wait(self.condition, is_ready, timeout)
-
-    def wait_for_arrivals(self, is_ready: Callable[[], bool], timeout: float) -> bool:
-        """Wait until ``is_ready()``, which only jobs that arrive can change: see :meth:`wait`."""
-        return self._wait(self._arrivals, is_ready, timeout)
-
-    def _wait(
-        self, condition: threading.Condition, is_ready: Callable[[], bool], timeout: float | None
-    ) -> bool:
-        with condition:
-            condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
+        with self.condition:
+            self.condition.wait_for(lambda: is_ready() or self.failure is not None, timeout)
             if not is_ready():
                 self.raise_failure()
             return is_ready()
@@ -313,7 +300,7 @@ class Driver:
         Its threads do not exist here, so a lock that one of them held will never be released.
         """
         self.was_forked = True
-        self._create_conditions()
+        self.condition = threading.Condition()
         self.failure = InputError(
             f"the pool belongs to process {self._process}, from which this process was forked; "
             "create another Pool here"

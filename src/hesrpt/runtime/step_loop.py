@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from math import inf
+from typing import Protocol
 
 from hesrpt.runtime.decisions.forecast import Forecaster
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
@@ -31,6 +32,16 @@ _GATHER_PAUSE_SECONDS = 0.02
 _LOOK_SECONDS = 0.2
 
 
+class SubmittedJobs(Protocol):
+    """Jobs that other threads submit, and whose arrival they wait for."""
+
+    def write(self) -> None:
+        """Write them to the journal, as requests."""
+
+    def answer(self) -> None:
+        """Tell those who wait which jobs have arrived."""
+
+
 class StepLoop:
     """Waits and reacts. All methods are called in the scheduler's thread, except where they say so.
 
@@ -43,13 +54,12 @@ class StepLoop:
         messages: MessageQueue,
         forecaster: Forecaster,
         condition: threading.Condition,
-        arrivals: threading.Condition,
     ) -> None:
         self._run, self._messages, self._forecaster = run, messages, forecaster
         self.condition = condition  # guards the run
-        self.arrivals = arrivals  # of the same lock, for those who wait only for jobs to arrive
         self.watches = Watches()
         self.inbox: Inbox | None = None
+        self.submitted: list[SubmittedJobs] = []
         self.pruner: Pruner | None = None
         self.write_seconds = 0.0  # how long to wait after a write before the next one
         self._written_at = -inf
@@ -94,6 +104,8 @@ class StepLoop:
             messages += arrived
             if self._record_arrivals(arrived):
                 requests = self._take_requests(has_arrivals=True) or requests
+        for submitted in self.submitted:
+            submitted.answer()
         with self.condition:
             self._run.react(outcomes, messages, requests)
         self._unpublished += outcomes
@@ -153,8 +165,6 @@ class StepLoop:
         with self.condition:
             self._run.add_jobs(jobs)
         self._write()
-        with self.condition:
-            self.arrivals.notify_all()
         return True
 
     def _take_requests(self, has_arrivals: bool) -> list[RequestReceived]:
@@ -171,6 +181,8 @@ class StepLoop:
         with self.condition:
             self._look_at, self._looked_at = None, now
         self._next_poll = now + POLL_SECONDS
+        for submitted in self.submitted:
+            submitted.write()
         return self.inbox.take(self._list_jobs)
 
     def _list_jobs(self) -> list[LiveJob]:
@@ -181,4 +193,3 @@ class StepLoop:
         """Wake whoever waits for anything; the caller holds the condition."""
         self.watches.wake_all()
         self.condition.notify_all()
-        self.arrivals.notify_all()

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hesrpt.errors import InputError, StateError
+from hesrpt.errors import InputError
 from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.driver import Driver
-from hesrpt.runtime.feasibility import explain_impossible
 from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
@@ -26,9 +24,10 @@ from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import Answer, JobRecord, Request, RequestKind
+from hesrpt.runtime.storage.journal_requests import KeyedRequests
 
-# How long to wait until the scheduler has taken a job or answered a request, in seconds.
-_ANSWER_SECONDS = 5.0
+#: How long to wait until the scheduler has taken a job or answered a request, in seconds.
+ANSWER_SECONDS = 5.0
 # How long to wait after a write to the journal before the next one, in seconds.
 _WRITE_SECONDS = 0.1
 
@@ -130,52 +129,30 @@ class JobQueue:
 
     # --- requests -------------------------------------------------------------------------------
 
-    def submit(self, specs: Sequence[JobSpec], key: str, digest: str) -> list[KnownJob]:
-        """Add jobs, unless that was done with the same key before; they are durable then."""
-        if self.is_stopping:
-            raise StoppingError("the service is stopping, and takes no more jobs")
-        for spec in specs:
-            if problem := explain_impossible(spec, self.driver.engine):
-                raise RefusedError(f"job {spec.name!r}: {problem}")
-        requests = [Request(kind="submit", spec=spec) for spec in specs]
-        if key:
-            numbers = self._add_once(requests, key, digest)
-        else:
-            numbers, _ = self._requests.add(requests)
-        self.driver.look_for_requests()
-        wanted = set(numbers)
-        found: dict[int, KnownJob] = {}
-        is_there = self.driver.wait_for_arrivals(
-            lambda: len(self._find_submitted(wanted, found)) == len(wanted), _ANSWER_SECONDS
-        )
-        if not is_there:
-            for answer in self.journal.requests.read_answers(wanted).values():
-                if answer.is_refused:  # it was possible a moment ago
-                    raise RefusedError(answer.text)
+    def write_submissions(
+        self, submissions: Sequence[KeyedRequests], time: float
+    ) -> list[list[int] | None]:
+        """Write the requests of several clients: see :meth:`RequestTable.add_once`."""
+        return self._requests.add_once(submissions, time)
+
+    def find_submitted(self, numbers: Sequence[int]) -> dict[int, KnownJob]:
+        """Return the jobs that have come from requests, by the numbers of these, if they have."""
+        wanted, found = set(numbers), dict[int, KnownJob]()
+        with self.driver.condition:
+            for job in reversed(self.driver.jobs.values()):
+                number = job.spec.submission
+                if number in wanted and job.arrived is not None:
+                    found[number] = job
+                if len(found) == len(wanted) or (number and number < min(wanted)):
+                    break  # earlier jobs were submitted earlier
+        if len(found) < len(wanted):
             for record in self.earlier.values():
-                if record.spec.submission in wanted:
-                    found[record.spec.submission] = record
-        return [found.get(number, spec) for number, spec in zip(numbers, specs, strict=False)]
-
-    def _add_once(self, requests: Sequence[Request], key: str, digest: str) -> list[int]:
-        try:
-            return self._requests.add_once(requests, key, digest, time.time())
-        except StateError:
-            raise
-        except InputError:
-            raise InputError(f"Idempotency-Key {key!r} was used for another request") from None
-
-    def _find_submitted(self, wanted: set[int], found: dict[int, KnownJob]) -> dict[int, KnownJob]:
-        for job in reversed(self.driver.jobs.values()):
-            number = job.spec.submission
-            if number in wanted and job.arrived is not None:
-                found[number] = job
-            if len(found) == len(wanted) or (number and number < min(wanted)):
-                break  # earlier jobs were submitted earlier
+                if (number := record.spec.submission) in wanted:
+                    found.setdefault(number, record)
         return found
 
     def _wait_until(self, is_ready: Callable[[], bool]) -> bool:
-        return self.driver.wait(is_ready, _ANSWER_SECONDS)
+        return self.driver.wait(is_ready, ANSWER_SECONDS)
 
     def change(self, name: str, kind: RequestKind, weight: float | None = None) -> str:
         """Ask the scheduler to change a job; return what was done."""

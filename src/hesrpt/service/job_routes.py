@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from hesrpt.errors import InputError
+from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.text import describe_value
 from hesrpt.service import api_examples
@@ -33,10 +34,13 @@ from hesrpt.service.job_views import (
     list_page,
 )
 from hesrpt.service.path_names import Name
+from hesrpt.service.submissions import Submissions
 from hesrpt.validation import check_positive
 
 #: The longest key that keeps a request from being obeyed twice.
 MAX_KEY = 200
+# The length of a body with a few jobs, in bytes.
+_MAX_QUICK_BODY = 4096
 
 Offset = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
@@ -45,6 +49,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 def create_job_routes(queue: JobQueue) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
+    submissions = Submissions(queue)
 
     @router.get("/jobs", summary="List jobs", **api_examples.LIST_JOBS)
     def list_jobs(
@@ -73,13 +78,15 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
     ) -> Response:
         body = await request.body()
 
-        def add() -> Response:
-            specs = read_jobs(read_object(body), queue)
-            jobs = queue.submit(specs, idempotency_key, compute_digest(body))
-            describer = JobDescriber(queue)
-            return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
+        def read() -> list[JobSpec]:
+            return read_jobs(read_object(body), queue)
 
-        return await run_in_threadpool(add)
+        # Many jobs take long, and jobs that wait for others are looked up in the journal.
+        is_quick = len(body) < _MAX_QUICK_BODY and b'"after"' not in body
+        specs = read() if is_quick else await run_in_threadpool(read)
+        jobs = await submissions.add(specs, idempotency_key, compute_digest(body))
+        describer = JobDescriber(queue)
+        return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
 
     @router.patch("/jobs", summary="Pause or resume all jobs", **api_examples.CHANGE_ALL)
     async def change_all(request: Request) -> Response:

@@ -25,7 +25,7 @@ from hesrpt.runtime.storage.journal_entries import (
     MovedItem,
     Request,
 )
-from hesrpt.runtime.storage.journal_requests import KEY_SECONDS
+from hesrpt.runtime.storage.journal_requests import KEY_SECONDS, KeyedRequests
 from hesrpt.runtime.storage.state_directory import get_database_path
 
 
@@ -212,11 +212,12 @@ def test_journal_of_another_version_is_refused(journal: Journal) -> None:
 def test_keys_of_requests_are_forgotten_after_a_week(tmp_path: Path) -> None:
     request = Request(kind="pause", job=1)
     with closing(Journal.create(tmp_path / "s", 1, "hesrpt")) as journal:
-        add = journal.requests.add_once
-        assert [add([request], key, "a", 0.0) for key in ("x", "y", "x")] == [[1], [2], [1]]
-        with pytest.raises(InputError, match="the key was used for another request"):
-            add([request], "x", "b", 1.0)
-        assert add([request], "z", "a", KEY_SECONDS - 1) == [3]
-        assert add([request], "x", "a", KEY_SECONDS - 1) == [1]
-        assert add([request], "w", "a", 2 * KEY_SECONDS) == [4]
-        assert add([request], "x", "a", 2 * KEY_SECONDS) == [5]
+
+        def add(time: float, *keys: str, digest: str = "a") -> list[list[int] | None]:
+            submissions = [KeyedRequests([request], key, digest) for key in keys]
+            return journal.requests.add_once(submissions, time)
+
+        assert add(0.0, "x", "y", "x") == [[1], [2], [1]]
+        assert add(1.0, "", "x", "", digest="b") == [[3], None, [4]]
+        assert add(KEY_SECONDS - 1, "z", "x") == [[5], [1]]
+        assert add(2 * KEY_SECONDS, "w", "x") == [[6], [7]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
-from hesrpt.errors import InputError, StateError
+from hesrpt.errors import StateError
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import Answer, Request
@@ -31,6 +31,14 @@ CREATE TABLE IF NOT EXISTS request_keys (
 """
 
 
+class KeyedRequests(NamedTuple):
+    """What a client asks for, with a key by which it can ask again; the key may be empty."""
+
+    requests: Sequence[Request]
+    key: str
+    digest: str  # of what is asked for
+
+
 class RequestTable:
     """The requests to a run, whether its scheduler takes them, and its answers.
 
@@ -51,29 +59,19 @@ class RequestTable:
             found = connection.execute("SELECT * FROM meta WHERE name = ?", (_IS_OPEN,)).fetchall()
         return numbers, found == [seal((_IS_OPEN, 1))]
 
-    def add_once(
-        self, requests: Sequence[Request], key: str, digest: str, time: float
-    ) -> list[int]:
-        """Add requests, unless some were added with the same key; return the numbers of either.
+    def add_once(self, submissions: Sequence[KeyedRequests], time: float) -> list[list[int] | None]:
+        """Add requests of several clients at once; return the numbers of each client's requests.
 
-        The key is remembered in the same transaction, with a digest of what was asked for. Raises
-        an InputError if the key was used for something else.
+        If a client's key was used before, these are the numbers of the earlier requests, and
+        nothing is added; None if the key was used for something else. Keys are remembered in the
+        same transaction, with a digest of what was asked for.
         """
         prunes = time - self._pruned_at >= _PRUNE_SECONDS
         with self._database.transaction(durable=True) as connection:
             if prunes:
                 connection.execute(_CREATE_KEYS)
-            query = "SELECT * FROM request_keys WHERE key = ?"
-            for row in connection.execute(query, (key,)).fetchall():
-                if is_intact(row):
-                    if row[1] != digest:
-                        raise InputError("the key was used for another request already")
-                    return [int(number) for number in row[2].split()]
-            if prunes:
                 connection.execute("DELETE FROM request_keys WHERE time < ?", (time - KEY_SECONDS,))
-            numbers = _insert(connection, requests)
-            row = seal((key, digest, " ".join(map(str, numbers)), float(time)))
-            connection.execute("INSERT OR REPLACE INTO request_keys VALUES (?, ?, ?, ?, ?)", row)
+            numbers = [_insert_once(connection, each, time) for each in submissions]
         if prunes:
             self._pruned_at = time
         return numbers
@@ -147,6 +145,23 @@ def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list
     """Insert requests; return their numbers."""
     query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
     return [connection.execute(query, _create_row(each)).lastrowid or 0 for each in requests]
+
+
+def _insert_once(
+    connection: sqlite3.Connection, submission: KeyedRequests, time: float
+) -> list[int] | None:
+    """Insert the requests of a client, unless that was done; see :meth:`RequestTable.add_once`."""
+    requests, key, digest = submission
+    if not key:
+        return _insert(connection, requests)
+    query = "SELECT * FROM request_keys WHERE key = ?"
+    for row in connection.execute(query, (key,)).fetchall():
+        if is_intact(row):
+            return [int(number) for number in row[2].split()] if row[1] == digest else None
+    numbers = _insert(connection, requests)
+    row = seal((key, digest, " ".join(map(str, numbers)), float(time)))
+    connection.execute("INSERT OR REPLACE INTO request_keys VALUES (?, ?, ?, ?, ?)", row)
+    return numbers
 
 
 def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
