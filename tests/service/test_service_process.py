@@ -61,8 +61,9 @@ def kill_again_and_again(directory: Path, kills: int, rng: random.Random, second
     ran = Counter(log.read_text().split())
     expected = {f"{job}-{item}" for job in range(number) for item in range(4)}
     assert set(ran) == expected
-    # Only items that were running during a kill may run twice: two servers, so two at each kill.
-    assert sum(ran.values()) - len(expected) <= 2 * kills
+    # Only items that were running during a kill, or had ended in the last tenth of a second, may
+    # run twice: two items in each 0.02 s of that, and two more.
+    assert sum(ran.values()) - len(expected) <= 12 * kills
     return number
 
 
