@@ -83,6 +83,7 @@ class Driver:
         self._gathered_at = -inf  # when it last waited for jobs to arrive together
         self._looked_at = -_LOOK_SECONDS  # when it last looked for requests
         self._look_at: float | None = None  # when to look because somebody asks for it
+        self._write_at: float | None = None  # when to write what waits for more to be written
         self._pruner: Pruner | None = None
         self._process = os.getpid()
         self.was_forked = False  # whether the thread runs in the parent of this process
@@ -387,7 +388,7 @@ class Driver:
         with suppress(StateError):  # these items run again if the run is resumed
             self._run.flush()
             with self.condition:
-                self._run.publish(outcomes)
+                self._run.publish()
 
     def _end_jobs(self) -> None:
         """Cancel the jobs that have not ended."""
@@ -404,8 +405,9 @@ class Driver:
     def _step(self) -> None:
         """Wait for something to happen, and react to it."""
         timeout = _STEP_SECONDS if self._inbox is None else POLL_SECONDS
-        if (look_at := self._look_at) is not None:
-            timeout = min(timeout, max(look_at - self.engine.now(), 0.0))
+        for due in (self._look_at, self._write_at):
+            if due is not None:
+                timeout = min(timeout, max(due - self.engine.now(), 0.0))
         outcomes = self.engine.wait_for_outcomes(timeout)
         if not self._messages.is_empty() and self.core.observed == 0:
             self._gather_messages()
@@ -420,9 +422,13 @@ class Driver:
         with self.condition:
             self._run.react(outcomes, messages, requests)
         self._run.record_progress(partial(self.forecaster.recall, 0.0))
+        write_at = self._run.choose_writing_time()
+        self._write_at = write_at if write_at > self.engine.now() else None
+        if self._write_at is not None:
+            return
         self._run.flush()  # other threads can go on meanwhile
         with self.condition:
-            self.watches.wake_ready(self._run.publish(outcomes))
+            self.watches.wake_ready(self._run.publish())
             self.condition.notify_all()
         if self._pruner is not None:
             self._pruner.step(self.now)

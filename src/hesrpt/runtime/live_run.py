@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decision_log import LogSource, log_decisions, note_decisions
@@ -67,6 +68,9 @@ from hesrpt.runtime.waiting_warnings import WaitingWarner
 _REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
 # How often to tell other processes what is planned and predicted, in seconds.
 _PROGRESS_SECONDS = 1.0
+# How long short items that have ended may wait to be written together with others, in seconds: each
+# write takes as long as thousands of them.
+_GATHER_SECONDS = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +110,7 @@ class LiveRun:
         self.warner = WaitingWarner()
         self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
+        self._written_at = -inf  # when something was last written to the journal
         self._attempts = FailedAttempts(self.recorder)
         self._outcomes = OutcomeHandler(self.jobs, self.recorder, self._attempts, self._memory)
         self._hooks = RunHooks(self.recorder, self.jobs)
@@ -190,6 +195,7 @@ class LiveRun:
                 live.servers, live.planned = job.observed, job.planned
         self.recorder.record_held(self.now, held)
         self._memory.update(self.now)
+        self._publication.add_outcomes(outcomes)
 
     def _carry_out(self, commands: list[Command]) -> list[Command]:
         """Carry out commands, and return them."""
@@ -218,17 +224,26 @@ class LiveRun:
             )
         )
 
+    def choose_writing_time(self) -> float:
+        """Return when to write what was recorded, on the engine's clock.
+
+        Short items that end soon after others wait a little, because more of them will follow.
+        """
+        can_wait = self.recorder.can_wait and self._publication.has_only_outcomes
+        return self._written_at + _GATHER_SECONDS if can_wait else -inf
+
     def flush(self) -> None:
         """Write to the journal what was recorded up to now, which may take long."""
         self.recorder.flush(self.now)
+        self._written_at = self.engine.now()
 
-    def publish(self, outcomes: Sequence[Outcome | FinishedItems]) -> set[LiveJob]:
+    def publish(self) -> set[LiveJob]:
         """Let other threads see outcomes and ends of jobs, now that the journal has them.
 
         Returns the jobs that have changed.
         """
         self._hooks.call()
-        return self._publication.publish(self.jobs, outcomes)
+        return self._publication.publish(self.jobs)
 
     def close_hooks(self) -> None:
         """Call hooks for the last time, and record what became of them."""
@@ -280,6 +295,7 @@ class LiveRun:
             self.core.apply(*(self._outcomes.handle(each, self.now) for each in outcomes))
         )
         self._runner.finish_jobs(self.now)
+        self._publication.add_outcomes(outcomes)
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""

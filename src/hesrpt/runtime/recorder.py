@@ -120,6 +120,11 @@ class Recorder:
         """Record what is planned and predicted, for other processes."""
         self._changes.values["progress"] = progress.to_json()
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether what was recorded may be written later, with what follows soon."""
+        return self.journal is not None and self._changes.are_about_chunks
+
     def flush(self, time: float) -> None:
         """Write what was recorded up to now; the end of a job is durable then."""
         changes, self._changes = self._changes, Changes()

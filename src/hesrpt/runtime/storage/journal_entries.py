@@ -212,3 +212,16 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
+
+    @property
+    def are_about_chunks(self) -> bool:
+        """Whether they are items that ended together, and what comes with these."""
+        return bool(self.finished_chunks) and not (
+            self.jobs
+            or self.jobs_to_redo
+            or self.answers
+            or self.moved_items
+            or self.finished_items
+            or self.failed_attempts
+            or self.hooks
+        )
