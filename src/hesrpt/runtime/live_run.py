@@ -234,8 +234,8 @@ class LiveRun:
 
     def flush(self) -> None:
         """Write to the journal what was recorded up to now, which may take long."""
-        self.recorder.flush(self.now)
-        self._written_at = self.engine.now()
+        if self.recorder.flush(self.now):
+            self._written_at = self.engine.now()
 
     def publish(self) -> set[LiveJob]:
         """Let other threads see outcomes and ends of jobs, now that the journal has them.
