@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
@@ -108,7 +107,7 @@ class FinishedChunk(NamedTuple):
     run: int  # how often the job had been resumed
     start: int  # the position of the first item
     identities: bytes  # what identifies them, wherever they are in the job's items
-    seconds: array[float]  # of each
+    seconds: Sequence[float]  # of each
     ended: float
     results: PackedResults
 
