@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from array import array
 from itertools import groupby
 
 from hesrpt.runtime.engines.engine import FinishedItems, Outcome
@@ -33,6 +34,6 @@ class ChunkEngine(InlineEngine):
 
 def _pack(chunk: list[Outcome]) -> PackedResults:
     values = [pickle.loads(each.result) for each in chunk]
-    if all(type(value) is int for value in values):
-        return PackedResults(INTEGERS, b"".join(value.to_bytes(8, "little") for value in values))
+    if all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
+        return PackedResults(INTEGERS, array("q", values).tobytes())
     return PackedResults.from_pickled([each.result for each in chunk])

@@ -360,7 +360,7 @@ class Driver:
         with suppress(StateError):  # these items run again if the run is resumed
             self._run.flush()
             with self.condition:
-                self._loop.publish(outcomes)
+                self._loop.publish()
 
     def _end_jobs(self) -> None:
         """Cancel the jobs that have not ended."""

@@ -189,6 +189,7 @@ class LiveRun:
                 live.servers, live.planned = job.observed, job.planned
         self.recorder.record_held(self.now, held)
         self._memory.update(self.now)
+        self._publication.add_outcomes(outcomes)
 
     def _carry_out(self, commands: list[Command]) -> list[Command]:
         """Carry out commands, and return them."""
@@ -217,18 +218,26 @@ class LiveRun:
             )
         )
 
-    def flush(self) -> None:
-        """Write to the journal what was recorded up to now, which may take long."""
-        self._memory.record_calibration()
-        self.recorder.flush(self.now)
+    @property
+    def can_wait(self) -> bool:
+        """Whether only short items have ended, which may be written with those that follow."""
+        return self.recorder.can_wait and self._publication.has_only_outcomes
 
-    def publish(self, outcomes: Sequence[Outcome | FinishedItems]) -> set[LiveJob]:
+    def flush(self) -> bool:
+        """Write to the journal what was recorded up to now, which may take long.
+
+        Returns whether anything was written.
+        """
+        self._memory.record_calibration()
+        return self.recorder.flush(self.now)
+
+    def publish(self) -> set[LiveJob]:
         """Let other threads see outcomes and ends of jobs, now that the journal has them.
 
         Returns the jobs that have changed.
         """
         self._hooks.call()
-        return self._publication.publish(self.jobs, outcomes)
+        return self._publication.publish(self.jobs)
 
     def close_hooks(self) -> None:
         """Call hooks for the last time, and record what became of them."""
@@ -280,6 +289,7 @@ class LiveRun:
             self.core.apply(*(self._outcomes.handle(each, self.now) for each in outcomes))
         )
         self._runner.finish_jobs(self.now)
+        self._publication.add_outcomes(outcomes)
 
     def cancel_all(self) -> None:
         """End the jobs that have not ended."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from itertools import repeat
 
@@ -102,5 +101,4 @@ def _create_chunk(job: LiveJob, finished: FinishedItems, now: float) -> Finished
     identities = job.source.identify(range(start, start + count))
     if identities is None:
         return None
-    run = job.spec.resumed
-    return FinishedChunk(job.number, run, start, identities, array("d", seconds), now, results)
+    return FinishedChunk(job.number, job.spec.resumed, start, identities, seconds, now, results)

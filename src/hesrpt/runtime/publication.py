@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from hesrpt.runtime.engines.engine import FinishedItems, Outcome
@@ -24,6 +24,16 @@ class Publication:
     def __init__(self) -> None:
         self._ends: list[JobEnd] = []
         self._matched: list[tuple[LiveJob, Matches]] = []  # items done in earlier runs
+        self._outcomes: list[Outcome | FinishedItems] = []
+
+    def add_outcomes(self, outcomes: Iterable[Outcome | FinishedItems]) -> None:
+        """Hold back outcomes of items."""
+        self._outcomes += outcomes
+
+    @property
+    def has_only_outcomes(self) -> bool:
+        """Whether nothing else is held back."""
+        return not self._ends and not self._matched
 
     def add_end(self, end: JobEnd) -> None:
         """Hold back the end of a job."""
@@ -41,14 +51,13 @@ class Publication:
         """Hold back items that were done in an earlier run."""
         self._matched.append((job, matches))
 
-    def publish(
-        self, jobs: Mapping[str, LiveJob], outcomes: Sequence[Outcome | FinishedItems]
-    ) -> set[LiveJob]:
-        """Let other threads see outcomes, and all that was held back.
+    def publish(self, jobs: Mapping[str, LiveJob]) -> set[LiveJob]:
+        """Let other threads see all that was held back.
 
         Returns the jobs that have changed.
         """
         changed = set()
+        outcomes, self._outcomes = self._outcomes, []
         for outcome in outcomes:
             job = jobs[outcome.job]
             changed.add(job)

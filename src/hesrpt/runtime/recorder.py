@@ -120,9 +120,19 @@ class Recorder:
         """Record what is planned and predicted, for other processes."""
         self._changes.values["progress"] = progress.to_json()
 
-    def flush(self, time: float) -> None:
-        """Write what was recorded up to now; the end of a job is durable then."""
+    @property
+    def can_wait(self) -> bool:
+        """Whether what was recorded may be written later, with what follows soon."""
+        return self.journal is not None and self._changes.are_about_chunks
+
+    def flush(self, time: float) -> bool:
+        """Write what was recorded up to now; the end of a job is durable then.
+
+        Returns whether anything was written.
+        """
         changes, self._changes = self._changes, Changes()
-        if self.journal is not None and changes:
-            changes.values["time"] = time
-            self.journal.write(changes)
+        if self.journal is None or not changes:
+            return False
+        changes.values["time"] = time
+        self.journal.write(changes)
+        return True

@@ -13,7 +13,7 @@ from math import inf
 from typing import Protocol
 
 from hesrpt.runtime.decisions.forecast import Forecaster
-from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
+from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.handles.watches import Watches
 from hesrpt.runtime.inbox import POLL_SECONDS, Inbox
 from hesrpt.runtime.live_job import LiveJob
@@ -30,6 +30,9 @@ _GATHER_SECONDS = 0.005
 _GATHER_PAUSE_SECONDS = 0.02
 # How often to look for requests at most while somebody asks for it, in seconds.
 _LOOK_SECONDS = 0.2
+# How long after a write short items that have ended wait for others, to be written together, in
+# seconds: a write takes as long as thousands of them.
+_CHUNK_SECONDS = 0.02
 
 
 class SubmittedJobs(Protocol):
@@ -63,7 +66,6 @@ class StepLoop:
         self.pruner: Pruner | None = None
         self.write_seconds = 0.0  # how long to wait after a write before the next one
         self._written_at = -inf
-        self._unpublished: list[Outcome | FinishedItems] = []  # which the journal may not have yet
         self._has_unwritten = False  # whether anything has happened since the last write
         self._next_poll = 0.0
         self._gathered_at = -inf  # when it last waited for jobs to arrive together
@@ -108,7 +110,6 @@ class StepLoop:
             submitted.answer()
         with self.condition:
             self._run.react(outcomes, messages, requests)
-        self._unpublished += outcomes
         self._run.record_progress(partial(self._forecaster.recall, 0.0))
         self._has_unwritten = self._has_unwritten or bool(outcomes or messages)
         # Whoever has made a request waits for the answer.
@@ -117,30 +118,36 @@ class StepLoop:
         if self.pruner is not None:
             self.pruner.step(self._run.now)
 
+    def _find_writing_time(self) -> float:
+        """Return when to write what has happened since the last write."""
+        pause = _CHUNK_SECONDS if self._run.can_wait else 0.0
+        return self._written_at + max(pause, self.write_seconds)
+
     def _has_to_write(self) -> bool:
-        return self._has_unwritten and self._engine.now() >= self._written_at + self.write_seconds
+        return self._has_unwritten and self._engine.now() >= self._find_writing_time()
 
     def _find_timeout(self) -> float:
         """Return how long to wait for an outcome or a message, in seconds."""
         now = self._engine.now()
         wakes_at = now + (_STEP_SECONDS if self.inbox is None else POLL_SECONDS)
         if self._has_unwritten:
-            wakes_at = min(wakes_at, self._written_at + self.write_seconds)
+            wakes_at = min(wakes_at, self._find_writing_time())
         with self.condition:
             self._wakes_at = wakes_at if self._look_at is None else min(wakes_at, self._look_at)
         return max(self._wakes_at - now, 0.0)
 
     def _write(self) -> None:
         """Write to the journal what has happened, and then show it to other threads."""
-        self._run.flush()  # other threads can go on meanwhile
+        was_anything_written = self._run.flush()  # other threads can go on meanwhile
         with self.condition:
             self.publish()
-        self._written_at, self._has_unwritten = self._engine.now(), False
+        self._has_unwritten = False
+        if was_anything_written:
+            self._written_at = self._engine.now()
 
-    def publish(self, outcomes: Sequence[Outcome | FinishedItems] = ()) -> None:
+    def publish(self) -> None:
         """Show other threads what the journal has now; the caller holds the condition."""
-        shown, self._unpublished = [*self._unpublished, *outcomes], []
-        self.watches.wake_ready(self._run.publish(shown))
+        self.watches.wake_ready(self._run.publish())
         self.condition.notify_all()
 
     def _gather_messages(self) -> None:

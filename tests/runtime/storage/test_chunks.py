@@ -63,8 +63,14 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "items",
-    [range(ITEMS), [item / 2 for item in range(ITEMS)], [f"item {n}" for n in range(ITEMS)]],
-    ids=["integers", "floats", "strings"],
+    [
+        range(ITEMS),
+        [(-1) ** item * (2**62 - item) for item in range(ITEMS)],
+        [item / 2 for item in range(ITEMS)],
+        [f"item {n}" for n in range(ITEMS)],
+        [(n, n / 2, f"item {n}", n**20)[n % 4] for n in range(ITEMS)],
+    ],
+    ids=["integers", "large", "floats", "strings", "mixed"],
 )
 def test_resume_finds_the_items_of_chunks(tmp_path: Path, items: Sequence[Any]) -> None:
     expected = [double(item) for item in items]
@@ -86,7 +92,7 @@ def test_status_and_report_count_the_items_of_chunks(state: Path) -> None:
     assert record.item_seconds == pytest.approx(ITEMS * 0.01)
     (timings,) = read_report(state).history.timings.values()
     assert [timing.position for timing in timings] == list(range(ITEMS))
-    assert sum(timing.seconds for timing in timings) == pytest.approx(ITEMS * 0.01)
+    assert {timing.seconds for timing in timings} == {0.01}  # not rounded
 
 
 def test_items_of_chunks_are_read_one_by_one(state: Path) -> None:
@@ -96,7 +102,7 @@ def test_items_of_chunks_are_read_one_by_one(state: Path) -> None:
         assert found[31] == b"\x80\x05K>."
         assert [item for item, _, _ in journal.read_timings(1, range(30, 47))] == list(found)
         assert sorted(item for item, _ in journal.read_places(1)) == list(range(ITEMS))
-        assert journal.measure_results()[1] >= 8 * 80
+        assert 2 * ITEMS <= journal.measure_results()[1] <= 8 * ITEMS
 
 
 @pytest.mark.parametrize(

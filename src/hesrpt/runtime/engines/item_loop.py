@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,10 @@ from hesrpt.runtime.text import describe_value
 # How long results of short items are gathered before they are sent together, in seconds.
 _GATHER_SECONDS = 0.005
 _NUMBER_TYPES = {code: kind for kind, code in NUMBER_CODES.items()}
-# What to look at to see that nothing was printed, if nobody wants to know that.
-_NO_OUTPUT: tuple[Sequence[object], Sequence[int]] = (), b"\0"
+# The first byte of what was printed, if nobody wants to know that.
+_NO_BYTE = (0,)
+#: The note of a process that was forked from a worker.
+FORK = "fork"
 
 #: Returns the function of a group, which may have to be unpickled first.
 FunctionLoader = Callable[[], Callable[[Any], Any]]
@@ -47,12 +49,13 @@ class ItemLoop:
 
     Parameters
     ----------
-    forks
-        Is not empty in a process that an item has forked, which must not run further items.
+    notes
+        Is empty unless an item has forked, in the new process, which must not run further items, or
+        has printed something that is not written yet.
     """
 
-    def __init__(self, board: ResultBoard, replies: Replies, forks: Sequence[object]) -> None:
-        self._board, self._replies, self._forks = board, replies, forks
+    def __init__(self, board: ResultBoard, replies: Replies, notes: Collection[object]) -> None:
+        self._board, self._replies, self._notes = board, replies, notes
 
     def run_alone(self, load_function: FunctionLoader, argument: Any, log: Path) -> None:
         """Run one item, whose output goes directly to its log."""
@@ -108,11 +111,10 @@ class ItemLoop:
 
     def _run_some(self, group: _Group, function: Callable[[Any], Any], began: float) -> None:
         """Run items until something else is to be done, and do that."""
-        board, forks, clock, loads = self._board, self._forks, read_clock, pickle.loads
+        board, notes, clock, loads = self._board, self._notes, read_clock, pickle.loads
         started, ends, base = board.started, board.ends, board.base + 1
         number_type, numbers = _NUMBER_TYPES.get(board.code), board.numbers.get(board.code)
-        is_watched = group.output is not None
-        unflushed, first_byte = _NO_OUTPUT if group.output is None else group.output.watch()
+        first_byte = _NO_BYTE if group.output is None else group.output.watch()
         has_pickled, send_at = group.has_pickled, self._replies.sent_at + _GATHER_SECONDS
         first = place = board.finished
         # Functions that may need a new worker are asked after each item.
@@ -129,9 +131,7 @@ class ItemLoop:
                 before = ends[place - 1] if place > first else began
                 self._fail(group, place - first, error, argument, before)
                 break
-            if forks:
-                self._end_fork()
-            if type(result) is number_type and not (is_watched and (unflushed or first_byte[0])):
+            if type(result) is number_type and not notes and not first_byte[0]:
                 try:
                     numbers[place] = result  # type: ignore[index]
                 except ValueError:  # it has more than 64 bits
@@ -141,6 +141,8 @@ class ItemLoop:
                     if ended > send_at:
                         break
                     continue
+            if notes:
+                self._end_fork()
             before = ends[place - 1] if place > first else began
             if not self._finish(group, place - first, function, argument, result, before):
                 break
@@ -156,7 +158,7 @@ class ItemLoop:
         result: Any,
         started: float,
     ) -> bool:
-        """Finish the running item, which has printed something, or has not returned a number.
+        """Finish the running item, which may have printed something, or has returned no number.
 
         Returns whether the next item can follow at once.
         """
@@ -238,7 +240,7 @@ class ItemLoop:
 
     def _end_fork(self) -> None:
         """End this process if an item has forked, and this is the child."""
-        if self._forks:
+        if FORK in self._notes:
             os._exit(0)
 
 

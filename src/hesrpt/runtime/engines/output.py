@@ -11,7 +11,7 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
@@ -74,15 +74,14 @@ class OutputCapture:
             os.dup2(self._fd, standard)
         return self
 
-    def watch(self) -> tuple[Collection[object], Sequence[int]]:
-        """Return what to look at to see that items have printed something, which must be quick.
+    def watch(self) -> Sequence[int]:
+        """Return the first byte of what items print, which is 0 until it is written.
 
-        Both are empty or 0 until something is printed: output that Python has not written yet, and
-        the first byte of the output.
+        What Python has not written yet is noted elsewhere: see :func:`note_output`.
         """
         if all(isinstance(each, _Output) for each in (sys.stdout, sys.stderr)):
-            return _unflushed, _map_first_byte(self._fd)
-        return _unflushed, b"\x01"  # an item has replaced them: there may always be output
+            return _map_first_byte(self._fd)
+        return (1,)  # an item has replaced them: there may always be output
 
     def save(self, place: int) -> None:
         """Append what was printed since the last call to the log of the item at a place."""
@@ -98,10 +97,6 @@ class OutputCapture:
             os.close(original)
 
 
-# Output that Python has not written yet.
-_unflushed: set[object] = set()
-
-
 class _Output(io.TextIOWrapper):
     """A standard file of this process."""
 
@@ -109,22 +104,29 @@ class _Output(io.TextIOWrapper):
 class _NotingWriter(io.BufferedWriter):
     """A buffer that notes when it holds something."""
 
+    def __init__(self, raw: io.RawIOBase, notes: set[object]) -> None:
+        super().__init__(raw)
+        self._notes = notes
+
     def write(self, data: Buffer, /) -> int:
-        _unflushed.add(self)
+        self._notes.add(self)
         return super().write(data)
 
     def flush(self) -> None:
         super().flush()
-        _unflushed.discard(self)
+        self._notes.discard(self)
 
 
-def note_output() -> None:
-    """Let the standard files of this process note when they hold output, and write whole lines."""
+def note_output(notes: set[object]) -> None:
+    """Let the standard files of this process write whole lines.
+
+    There is a note as long as one of them holds output that it has not written.
+    """
     for name, fd in (("stdout", 1), ("stderr", 2)):
         standard = getattr(sys, name)
         standard.flush()
         output = _Output(
-            _NotingWriter(io.FileIO(fd, "w", closefd=False)),
+            _NotingWriter(io.FileIO(fd, "w", closefd=False), notes),
             encoding=standard.encoding,
             errors=standard.errors,
             line_buffering=True,

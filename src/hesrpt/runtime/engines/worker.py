@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from hesrpt.runtime.engines.channel import Channel, close_all
-from hesrpt.runtime.engines.item_loop import ItemLoop
+from hesrpt.runtime.engines.item_loop import FORK, ItemLoop
 from hesrpt.runtime.engines.output import OutputCapture, flush_output, note_output
 from hesrpt.runtime.engines.processes import set_process_name
 from hesrpt.runtime.engines.replies import Replies
@@ -46,10 +46,11 @@ _OWN_FDS = (CONNECTION_FD, TOKENS_FD, BOARD_FD, CAPTURE_FD)
 def run_worker() -> None:
     """Run items until the scheduler closes the connection."""
     set_process_name("hesrpt-worker")
-    note_output()
+    notes: set[object] = set()
+    note_output(notes)
     for fd in _OWN_FDS:
         os.set_inheritable(fd, False)
-    Worker(socket.socket(fileno=CONNECTION_FD)).run()
+    Worker(socket.socket(fileno=CONNECTION_FD), notes).run()
 
 
 class _PickledFunction(NamedTuple):
@@ -60,15 +61,20 @@ class _PickledFunction(NamedTuple):
 
 
 class Worker:
-    """Runs the items that come through a connection, in this order."""
+    """Runs the items that come through a connection, in this order.
 
-    def __init__(self, connection: socket.socket) -> None:
+    Parameters
+    ----------
+    notes
+        What happens in this process that its items may not pass over in silence.
+    """
+
+    def __init__(self, connection: socket.socket, notes: set[object]) -> None:
         self.channel = Channel(connection, has_fds=True)
         board = ResultBoard(BOARD_FD)
         self.replies = Replies(self.channel, board, _OWN_FDS)
-        forks: list[int] = []  # not empty in a process that was forked from a worker
-        os.register_at_fork(after_in_child=partial(forks.append, 1))
-        self.loop = ItemLoop(board, self.replies, forks)
+        os.register_at_fork(after_in_child=partial(notes.add, FORK))
+        self.loop = ItemLoop(board, self.replies, notes)
         self.functions: dict[int, Any] = {}  # pickled until the first call
         self.token = b""  # taken from the pipe, but of a group that is still to come
 

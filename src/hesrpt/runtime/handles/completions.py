@@ -32,7 +32,7 @@ class Completions:
         first, last = items[0], items[-1]
         if last >= len(self.states):
             self.states.extend(bytes(last + 1 - len(self.states)))
-        if last - first == len(items) - 1 and not any(self.states[first : last + 1]):
+        if last - first == len(items) - 1 and self.states[first : last + 1] == bytes(len(items)):
             self.states[first : last + 1] = bytes((DONE,)) * len(items)
             self.order.frombytes(np.arange(first, last + 1, dtype=np.int64).tobytes())
             return

@@ -20,8 +20,9 @@ from hesrpt.runtime.live_job import LiveJob
 #: What to do about items without a result: raise a JobError, or return exceptions in their places.
 Errors: TypeAlias = Literal["raise", "return"]
 
-# How many results to read at once: more and more, as long as they are small.
-_MIN_CHUNK, _MAX_CHUNK, _CHUNK_GROWTH = 256, 16_384, 4
+# How many results to read at once: more and more, as long as they are small. If all are wanted at
+# once, nothing else waits for the first of them.
+_MIN_CHUNK, _MAX_CHUNK, _MAX_COLLECTED, _CHUNK_GROWTH = 256, 16_384, 65_536, 4
 # The least time between two waits, in seconds: waking up for each of many short items would slow
 # the scheduler down.
 _GATHER_SECONDS = 0.005
@@ -67,7 +68,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
         #: they have none.
         self._ready: Iterator[Any] = iter(())
         self._items: deque[tuple[int, BaseException | None]] = deque()
-        self._chunk = _MIN_CHUNK
+        self._chunk, self._max_chunk = _MIN_CHUNK, _MAX_CHUNK
         self._advancing = threading.Lock()  # a task that was cancelled may have left a thread
         self._is_at_end = False
         self._woken_at = -_GATHER_SECONDS
@@ -84,6 +85,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
     def collect(self) -> list[V_co]:
         """Return all results that are left, as ``list`` would, but more quickly."""
         results: list[V_co] = []
+        self._max_chunk = _MAX_COLLECTED
         while True:
             results.extend(self._ready)
             try:
@@ -144,7 +146,7 @@ class ResultStream(Iterator[V_co], AsyncIterator[V_co]):
                 self._end()
                 raise
             if not problems and (values := self._reader.read_small(done)) is not None:
-                self._chunk = min(_CHUNK_GROWTH * self._chunk, _MAX_CHUNK)
+                self._chunk = min(_CHUNK_GROWTH * self._chunk, self._max_chunk)
                 self._ready = iter(list(zip(done, values, strict=True)) if self._pairs else values)
                 return bool(items)
             self._chunk = _MIN_CHUNK

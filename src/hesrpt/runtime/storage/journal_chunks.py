@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -18,12 +17,17 @@ from zlib import crc32
 import numpy as np
 
 from hesrpt.runtime.decisions.learning import sum_durations
-from hesrpt.runtime.engines.packed_results import PICKLED, PackedResults
+from hesrpt.runtime.engines.packed_results import INTEGERS, PICKLED, PackedResults
 from hesrpt.runtime.identity.identities import unpack_fingerprints
 from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import FinishedChunk, FinishedItem
 from hesrpt.runtime.storage.journal_rows import Row
+from hesrpt.runtime.storage.packed_integers import (
+    count_integers,
+    pack_integers,
+    unpack_integers,
+)
 
 _COLUMNS = "job, run, start, size, seconds, ended, identities, durations, digest, checksum"
 _RESULT_COLUMNS = "code, sizes, results"
@@ -33,8 +37,8 @@ _NUMBERS = struct.Struct("<qqqqddQ")
 _CHECKSUM = struct.Struct("<I")
 # The job of a chunk, its run, its first position, and its number of items.
 _PLACE = struct.Struct("<qqqq")
-# Durations are 32-bit floats: the seventh digit is noise.
-_DURATION = np.float32
+# Durations are whole nanoseconds: clocks are no finer.
+_NANOSECONDS = 1e9
 
 
 class ChunkPlace(NamedTuple):
@@ -68,7 +72,7 @@ class StoredChunk(NamedTuple):
         """Whether it is as it was written."""
         try:
             return bool(_compute_checksum(*self[:-1]) == self.checksum) and (
-                len(self.durations) == 4 * self.size
+                count_integers(self.durations) == self.size
             )
         except (struct.error, TypeError):  # a value has another type
             return False
@@ -76,7 +80,7 @@ class StoredChunk(NamedTuple):
     @property
     def timings(self) -> Iterator[tuple[int, float, float]]:
         """The position of each item, its seconds, and its end."""
-        durations = np.frombuffer(self.durations, dtype=_DURATION).tolist()
+        durations = (unpack_integers(self.durations) / _NANOSECONDS).tolist()
         for position, seconds in zip(self.items, durations, strict=True):
             yield position, seconds, self.ended
 
@@ -172,17 +176,35 @@ class ChunkTable:
 
 def _create_row(chunk: FinishedChunk) -> Row:
     results = chunk.results
-    sizes = array("I", results.sizes).tobytes() if results.code == PICKLED else b""
+    sizes, content = _encode(results)
     place = (chunk.job, chunk.run, chunk.start, len(chunk.seconds))
     values = (
         *place,
         sum_durations(chunk.seconds).total + 0.0,
         chunk.ended + 0.0,
         chunk.identities,
-        np.asarray(chunk.seconds, dtype=_DURATION).tobytes(),
-        _compute_digest(place, results.code, sizes, results.content),
+        pack_integers(np.rint(np.asarray(chunk.seconds) * _NANOSECONDS).astype(np.int64)),
+        _compute_digest(place, results.code, sizes, content),
     )
-    return (*values, _compute_checksum(*values), results.code, sizes, results.content)
+    return (*values, _compute_checksum(*values), results.code, sizes, content)
+
+
+def _encode(results: PackedResults) -> tuple[bytes, bytes]:
+    """Return the sizes of results if they are pickled, and their content, in few bytes."""
+    if results.code == PICKLED:
+        return pack_integers(np.frombuffer(results.sizes, np.int64)), results.content
+    if results.code == INTEGERS:
+        return b"", pack_integers(np.frombuffer(results.content, np.int64))
+    return b"", results.content
+
+
+def _decode(code: str, sizes: bytes, content: bytes) -> PackedResults:
+    """Return results that were encoded."""
+    if code == PICKLED:
+        return PackedResults(code, content, unpack_integers(sizes).tolist())
+    if code == INTEGERS:
+        return PackedResults(code, unpack_integers(content).tobytes())
+    return PackedResults(code, content)
 
 
 def _unpack(
@@ -194,7 +216,7 @@ def _unpack(
             return None
     except (TypeError, AttributeError, struct.error):  # a value has another type
         return None
-    return PackedResults(code, content, array("I", sizes))
+    return _decode(code, sizes, content)
 
 
 def _compute_digest(place: Sequence[int], code: str, sizes: bytes, content: bytes) -> bytes:

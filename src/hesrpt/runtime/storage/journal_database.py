@@ -17,7 +17,7 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 7
+_VERSION = 8
 # Chunks of items are large, so larger pages than usual are written more quickly.
 _PAGE_SIZE = 8192
 _SCHEMA = f"""

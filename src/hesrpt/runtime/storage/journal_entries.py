@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
@@ -108,7 +107,7 @@ class FinishedChunk(NamedTuple):
     run: int  # how often the job had been resumed
     start: int  # the position of the first item
     identities: bytes  # what identifies them, wherever they are in the job's items
-    seconds: array[float]  # of each
+    seconds: Sequence[float]  # of each
     ended: float
     results: PackedResults
 
@@ -212,3 +211,16 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
+
+    @property
+    def are_about_chunks(self) -> bool:
+        """Whether they are items that ended together, and what comes with these."""
+        return bool(self.finished_chunks) and not (
+            self.jobs
+            or self.jobs_to_redo
+            or self.answers
+            or self.moved_items
+            or self.finished_items
+            or self.failed_attempts
+            or self.hooks
+        )
