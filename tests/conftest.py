@@ -86,6 +86,22 @@ def _find_place(item: pytest.Item) -> int:
     return len(_GROUPS) + item.nodeid.startswith(_LAST)
 
 
+class _ExamplesOnly:
+    """Leaves out files that have neither tests nor examples: importing them takes long."""
+
+    @staticmethod
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        path = collection_path
+        if path.suffix != ".py" or path.name.startswith("test_") or b">>>" in path.read_bytes():
+            return None
+        return True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what is left out be left out everywhere, not only among the tests."""
+    config.pluginmanager.register(_ExamplesOnly())
+
+
 _NEEDS_SLURM = "needs a real Slurm"
 
 
