@@ -23,16 +23,18 @@ test: setup
 setup: $(VENV)/.installed
 	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.compiled $(VENV)/.test
 
+# A test that hangs ends its process after five minutes, which shows where it was.
+LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 run-tests: cpython-tests $(VENV)/.collected
-	$(PYTEST)
+	$(PYTEST) $(LIMIT)
 
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
-test-all: setup lint cpython-tests
+test-all: setup lint cpython-tests $(VENV)/.docs
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
 
 # The slow tests that CI runs too: the paper at full size, the website, nodes of a Ray cluster.
 MORE := tests/paper tests/test_site.py tests/runtime/engines/test_ray_cluster.py
-test-more: $(VENV)/.test
+test-more: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/pytest --quiet -m slow $(MORE)
 
 # The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
