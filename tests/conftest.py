@@ -37,7 +37,7 @@ for _variable in (
     os.environ.pop(_variable, None)
 
 # `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
-settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 

@@ -77,8 +77,8 @@ def test_strict_stops_at_the_first_unusable_job(tmp_path: Path) -> None:
 def test_links_are_followed_and_devices_are_written_directly(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
-    options = "--p 0.7 --policies fcfs,srpt --csv link.csv --plot x.png --report /dev/stdout"
-    done = run("whatif", str(EXAMPLE), *options.split(), cwd=tmp_path)
+    options = "--p 0.7 --window 0d..1d --policies fcfs,srpt --csv link.csv --plot x.png"
+    done = run("whatif", str(EXAMPLE), *options.split(), "--report", "/dev/stdout", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text().startswith("policy,")

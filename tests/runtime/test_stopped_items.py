@@ -16,7 +16,7 @@ from hesrpt.runtime.engines.engine import CommandTask, PythonTasks
 from hesrpt.runtime.engines.local import LocalEngine
 
 # So short that many of them end between two messages of their worker.
-_SECONDS, _ITEMS = 0.0001, 1500
+_SECONDS, _ITEMS = 0.0001, 800
 
 
 @pytest.fixture
@@ -86,13 +86,13 @@ def test_resumed_run_does_not_run_again_what_was_done(
     (folder := tmp_path / "evidence").mkdir()
     work = create_work(folder, _SECONDS)
     with Pool(servers=2, state=tmp_path / "state") as pool:
-        job = pool.map(work, range(6000), name="job")
-        wait_until(lambda: len(find_ended(folder)) > 1000)
+        job = pool.map(work, range(3000), name="job")
+        wait_until(lambda: len(find_ended(folder)) > 500)
         end(job)
     ended = find_ended(folder)
-    assert len(ended) < 6000
+    assert len(ended) < 3000
     with Pool(servers=2, state=tmp_path / "state", resume=True) as pool:
-        assert pool.map(work, range(6000), name="job").results() == list(range(6000))
+        assert pool.map(work, range(3000), name="job").results() == list(range(3000))
     check_ended_once(folder, ended)
 
 

@@ -21,8 +21,9 @@ from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.local import LocalEngine
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine() -> Iterator[LocalEngine]:
+    """Create one engine, which must survive all of these items."""
     with open_engine() as engine:
         yield engine
 

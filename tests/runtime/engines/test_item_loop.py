@@ -109,8 +109,8 @@ def test_cancelled_job_keeps_what_was_done_and_resumes(tmp_path: Path) -> None:
         return sum(range(item % 100))
 
     with Pool(servers=2, state=state) as pool:
-        job = pool.map(work, range(100_000), name="a")
-        wait_until(lambda: job.done > 10_000)
+        job = pool.map(work, range(60_000), name="a")
+        wait_until(lambda: job.done > 5_000)
         job.cancel()
         assert job.wait(SECONDS)
         done = job.done
@@ -118,8 +118,8 @@ def test_cancelled_job_keeps_what_was_done_and_resumes(tmp_path: Path) -> None:
         assert sum(not isinstance(each, JobError) for each in results) == done
         assert all(each == work(item) for item, each in enumerate(results) if type(each) is int)
     with Pool(servers=2, state=state, resume=True) as pool:
-        job = pool.map(work, range(100_000), name="a")
-        assert job.results(timeout=SECONDS) == [work(item) for item in range(100_000)]
+        job = pool.map(work, range(60_000), name="a")
+        assert job.results(timeout=SECONDS) == [work(item) for item in range(60_000)]
 
 
 def test_output_of_each_item_is_in_its_own_log(tmp_path: Path) -> None:
