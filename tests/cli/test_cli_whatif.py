@@ -57,7 +57,7 @@ def test_whatif_prints_json_of_a_trace_from_standard_input(tmp_path: Path) -> No
     table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
     columns = "submit=timestamp,servers=num_gpus,runtime=duration"
     options = f"--servers 4 --p 0.5,0.9 --max-servers 3 --json --map {columns}"
-    done = run("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
+    done = call("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
     assert done.returncode == 0, done.stderr
     low, high = json.loads(done.stdout)
     assert (low["jobs"], low["dropped"]) == (2, {"had run time 0": 1})
@@ -69,7 +69,7 @@ def test_whatif_prints_json_of_a_trace_from_standard_input(tmp_path: Path) -> No
 def test_strict_stops_at_the_first_unusable_job(tmp_path: Path) -> None:
     table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
     options = "--servers 4 --p 0.5 --strict"
-    done = run("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
+    done = call("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
     assert done.returncode == 2
     assert done.stderr.startswith("hesrpt: standard input:4: ")
 

@@ -25,7 +25,9 @@ def engine() -> Iterator[LocalEngine]:
         yield engine
 
 
-@pytest.fixture(params=[False, True], ids=["in memory", "with state"])
+@pytest.fixture(
+    params=[pytest.param(False, marks=pytest.mark.slow), True], ids=["in memory", "with state"]
+)
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "state" if request.param else None
 

@@ -18,9 +18,9 @@ COUNT = 6_000
 SECONDS = 60  # to wait for results
 
 
-@pytest.fixture(params=[False, True], ids=["in memory", "with state"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return tmp_path / "state" if request.param else None
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
 
 
 MIXED: dict[str, Callable[[int], Any]] = {
@@ -35,8 +35,9 @@ MIXED: dict[str, Callable[[int], Any]] = {
 }
 
 
-def test_results_are_what_the_function_returned(state: Path | None) -> None:
-    with Pool(servers=2, state=state) as pool:
+@pytest.mark.parametrize("has_state", [False, True], ids=["in memory", "with state"])
+def test_results_are_what_the_function_returned(state: Path, has_state: bool) -> None:
+    with Pool(servers=2, state=state if has_state else None) as pool:
         for kind, function in MIXED.items():
             results = pool.map(function, range(COUNT), name=kind).results(timeout=SECONDS)
             expected = [function(item) for item in range(COUNT)]
@@ -44,9 +45,7 @@ def test_results_are_what_the_function_returned(state: Path | None) -> None:
             assert list(map(type, results)) == list(map(type, expected)), kind
 
 
-def test_crash_in_the_middle_of_a_group_blames_its_item_alone(
-    state: Path | None, tmp_path: Path
-) -> None:
+def test_crash_in_the_middle_of_a_group_blames_its_item_alone(state: Path, tmp_path: Path) -> None:
     (tmp_path / "ran").mkdir()
 
     def crash(item: int) -> int:
@@ -65,7 +64,7 @@ def test_crash_in_the_middle_of_a_group_blames_its_item_alone(
     assert len(list((tmp_path / "ran").iterdir())) == 2 * len(bad)
 
 
-def test_items_before_a_crash_stay_done(state: Path | None, tmp_path: Path) -> None:
+def test_items_before_a_crash_stay_done(state: Path, tmp_path: Path) -> None:
     """Each item counts how often it has run; only those of the crash may run again."""
     counts = tmp_path / "counts"
     counts.write_bytes(bytes(COUNT))
@@ -89,7 +88,7 @@ def test_items_before_a_crash_stay_done(state: Path | None, tmp_path: Path) -> N
     assert set(ran[3334:]) == {1}
 
 
-def test_timeout_in_the_middle_of_a_group(state: Path | None) -> None:
+def test_timeout_in_the_middle_of_a_group(state: Path) -> None:
     def hang(item: int) -> int:
         if item == 3777:
             time.sleep(1000)
