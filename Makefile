@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.installed
 	$(BIN)/hesrpt run examples/demo.toml
 
-# Five processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
-PYTEST := $(BIN)/pytest --quiet --numprocesses=5 --dist=loadfile --no-loadscope-reorder
+# Four processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
+PYTEST := $(BIN)/pytest --quiet --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # The linter and the type checker run beside the tests.
 test: setup

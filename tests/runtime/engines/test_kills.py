@@ -211,7 +211,9 @@ def wait_for_daemons(tmp_path: Path, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "others", [[], [0], [1]], ids=["alone", "with guardian", "with supervisor"]
+    "others",
+    [[], [0], pytest.param([1], marks=pytest.mark.slow)],
+    ids=["alone", "with guardian", "with supervisor"],
 )
 def test_nothing_outlives_a_killed_scheduler(tmp_path: Path, others: list[int]) -> None:
     scheduler = start_scheduler(tmp_path, DAEMONS)
