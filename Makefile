@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --editable
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test run-tests test-all test-more test-slurm cpython-tests chaos lint docs docs-serve
+.PHONY: demo test setup run-tests test-all test-more test-slurm cpython-tests chaos lint docs docs-serve
 .PHONY: paper bench clean
 
 demo: $(VENV)/.installed
@@ -16,19 +16,25 @@ demo: $(VENV)/.installed
 PYTEST := $(BIN)/pytest --quiet --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # The linter and the type checker run beside the tests.
-test: cpython-tests
+test: setup
 	@$(MAKE) --no-print-directory --jobs=2 lint run-tests
 
-run-tests: $(VENV)/.test
-	$(PYTEST)
+# On a new machine, what uses one core only runs beside something else.
+setup: $(VENV)/.installed
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.compiled $(VENV)/.test
+
+# A test that hangs ends its process after five minutes, which shows where it was.
+LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+run-tests: cpython-tests $(VENV)/.collected
+	$(PYTEST) $(LIMIT)
 
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
-test-all: lint cpython-tests
+test-all: setup lint cpython-tests $(VENV)/.docs
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
 
 # The slow tests that CI runs too: the paper at full size, the website, nodes of a Ray cluster.
 MORE := tests/paper tests/test_site.py tests/runtime/engines/test_ray_cluster.py
-test-more: $(VENV)/.test
+test-more: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/pytest --quiet -m slow $(MORE)
 
 # The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
@@ -70,10 +76,20 @@ $(VENV)/.installed: $(VENV)/.created
 	$(PIP) .
 	@touch $@
 
-# Names of extras: pip runs once, however many there are.
-$(VENV)/.test $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: $(VENV)/.created
+# Names of extras.
+$(VENV)/.test $(VENV)/.docs $(VENV)/.bench: $(VENV)/.%: $(VENV)/.installed
 	$(PIP) '.[$*]'
-	@touch $(VENV)/.installed $@
+	@touch $@
+
+# Compiles most of what numba ever compiles, while pip installs what the tests need.
+$(VENV)/.compiled: $(VENV)/.installed
+	-@$(BIN)/hesrpt whatif examples/cluster.swf --p 0.7 --bound --window 0d..1d >/dev/null
+	@touch $@
+
+# Lets Python compile what the tests import once, before several processes do it at the same time.
+$(VENV)/.collected: $(VENV)/.test
+	-@$(BIN)/pytest --quiet --collect-only >/dev/null
+	@touch $@
 
 clean:
 	rm -rf $(VENV) out site

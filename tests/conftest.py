@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -16,6 +16,9 @@ from support.served_queue import ServedQueue, serve_queue
 from support.slurm_cluster import SEARCH_PATH, SlurmCluster, find_missing_programs
 
 from hesrpt.traces import Trace, read_trace
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 # Settings of the terminal, of a CI service or of other tools would change what commands print, how
 # figures are drawn and which Ray cluster is used. Remove them before any test reads them.
@@ -34,20 +37,22 @@ for _variable in (
     os.environ.pop(_variable, None)
 
 # `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
-settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
-# Each of these groups runs in one process, and they come first. The first two share a Ray cluster
-# and a browser, and take the longest. The third compiles nearly all code that is ever compiled,
-# which takes most of a minute: the files that come last then find it on disk.
+# Each of these groups runs in one process, and they come first. The first two share clusters of Ray
+# and Dask, and a browser, and take the longest. The third compiles nearly all code that is ever
+# compiled, unless it is on disk already: the files that come last then find it there.
 _GROUPS = {
-    "ray": (
+    "clusters": (
+        "tests/integrations/test_dask.py",
+        "tests/integrations/test_joblib.py",
+        "tests/runtime/engines/test_dask_items.py",
         "tests/runtime/engines/test_engines.py",
         "tests/runtime/engines/test_ray",
         "tests/runtime/test_executor.py",
-        "tests/integrations/test_joblib.py",
     ),
     "page": ("tests/service/page/",),
     "compiling": (
@@ -84,6 +89,22 @@ def _find_place(item: pytest.Item) -> int:
     if group is not None:
         return list(_GROUPS).index(group)
     return len(_GROUPS) + item.nodeid.startswith(_LAST)
+
+
+class _ExamplesOnly:
+    """Leaves out files that have neither tests nor examples: importing them takes long."""
+
+    @staticmethod
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        path = collection_path
+        if path.suffix != ".py" or path.name.startswith("test_") or b">>>" in path.read_bytes():
+            return None
+        return True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what is left out be left out everywhere, not only among the tests."""
+    config.pluginmanager.register(_ExamplesOnly())
 
 
 _NEEDS_SLURM = "needs a real Slurm"
@@ -192,15 +213,21 @@ def ray_address(start_cluster: Callable[[int], Any]) -> str:
     return str(start_cluster(4).address)
 
 
-@pytest.fixture(scope="module")
-def dask_address() -> Iterator[str]:
-    """Start a Dask cluster with two workers of two threads for a file, and return its address."""
+@pytest.fixture(scope="session")
+def dask_cluster() -> Iterator[LocalCluster]:
+    """Start a Dask cluster with two workers of two threads."""
     from distributed import LocalCluster
 
     with LocalCluster(
         n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0"
     ) as cluster:
-        yield cluster.scheduler_address
+        yield cluster
+
+
+@pytest.fixture
+def dask_address(dask_cluster: LocalCluster) -> str:
+    """Return the address of a Dask cluster with two workers of two threads."""
+    return str(dask_cluster.scheduler_address)
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path) -> None:
     assert run(2) == 4
 
 
+@pytest.mark.slow
 def test_code_is_kept_for_the_user_if_the_package_cannot_be_written(tmp_path: Path) -> None:
     package, source = tmp_path / "hesrpt", Path(hesrpt.__file__).parent
     package.mkdir()

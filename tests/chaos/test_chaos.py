@@ -20,10 +20,10 @@ from chaos.processes import find_recorded
 def test_short_campaign_finds_nothing(tmp_path: Path) -> None:
     """``make chaos`` is the long one."""
     campaign = Campaign(
-        directory=tmp_path, seed=3, kills=8, kills_per_trial=4, max_items=10, parallel=2
+        directory=tmp_path, seed=3, kills=4, kills_per_trial=4, max_items=10, parallel=2
     )
     report = campaign.run()
-    assert report.kills.total() >= 4
+    assert report.kills.total() >= 2
     assert report.errors == []
     assert report.faults == {kind: [] for kind in report.faults}
 

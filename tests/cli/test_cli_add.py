@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 import typer
 from support.served_queue import AppTransport, ServedQueue
-from support.shell import assert_refused, call, run
+from support.shell import assert_refused, call
 
 from hesrpt import Client, InputError, Pool
 from hesrpt.cli.add_words import parse_words
@@ -139,6 +139,6 @@ def test_names_of_jobs_and_groups_are_completed_from_a_service(
 
 @pytest.mark.slow
 def test_items_come_from_standard_input(tmp_path: Path, state: Path) -> None:
-    done = run("add", "--state", "s", "--name", "in", "echo {item}", cwd=tmp_path, stdin="a\nb\n")
+    done = call("add", "--state", "s", "--name", "in", "echo {item}", cwd=tmp_path, stdin="a\nb\n")
     assert done.stdout.startswith("added: in")
     assert read_status(state).submitted[0].items == 2

@@ -91,7 +91,7 @@ def test_plan_of_jobs_that_differ_in_weight_limit_and_power(folder: Path) -> Non
 
 
 def test_plan_reads_sizes_from_standard_input(folder: Path) -> None:
-    done = run("plan", "-", "--servers", "10", "--p", "0.5", cwd=folder, stdin="9\n4\n\n1\n")
+    done = call("plan", "-", "--servers", "10", "--p", "0.5", cwd=folder, stdin="9\n4\n\n1\n")
     assert "mean flow time  1.91468" in done.stdout
 
 

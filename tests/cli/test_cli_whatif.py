@@ -57,7 +57,7 @@ def test_whatif_prints_json_of_a_trace_from_standard_input(tmp_path: Path) -> No
     table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
     columns = "submit=timestamp,servers=num_gpus,runtime=duration"
     options = f"--servers 4 --p 0.5,0.9 --max-servers 3 --json --map {columns}"
-    done = run("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
+    done = call("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
     assert done.returncode == 0, done.stderr
     low, high = json.loads(done.stdout)
     assert (low["jobs"], low["dropped"]) == (2, {"had run time 0": 1})
@@ -69,7 +69,7 @@ def test_whatif_prints_json_of_a_trace_from_standard_input(tmp_path: Path) -> No
 def test_strict_stops_at_the_first_unusable_job(tmp_path: Path) -> None:
     table = "timestamp,num_gpus,duration\n0,1,100\n50,2,200\n60,4,0\n"
     options = "--servers 4 --p 0.5 --strict"
-    done = run("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
+    done = call("whatif", "-", *options.split(), cwd=tmp_path, stdin=table)
     assert done.returncode == 2
     assert done.stderr.startswith("hesrpt: standard input:4: ")
 
@@ -77,8 +77,8 @@ def test_strict_stops_at_the_first_unusable_job(tmp_path: Path) -> None:
 def test_links_are_followed_and_devices_are_written_directly(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
-    options = "--p 0.7 --policies fcfs,srpt --csv link.csv --plot x.png --report /dev/stdout"
-    done = run("whatif", str(EXAMPLE), *options.split(), cwd=tmp_path)
+    options = "--p 0.7 --window 0d..1d --policies fcfs,srpt --csv link.csv --plot x.png"
+    done = run("whatif", str(EXAMPLE), *options.split(), "--report", "/dev/stdout", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text().startswith("policy,")

@@ -21,10 +21,9 @@ from hesrpt.integrations.dask import SharedClient
 from hesrpt.integrations.joblib import on_pool
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster:
-        yield cluster
+@pytest.fixture
+def cluster(dask_cluster: LocalCluster) -> LocalCluster:
+    return dask_cluster
 
 
 @pytest.fixture

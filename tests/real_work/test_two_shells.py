@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.shell import call
 
 JOBS = """
@@ -82,6 +83,7 @@ def hide_times(text: str) -> str:
     return re.sub(r"\d\d:\d\d:\d\d", "TIME", text)
 
 
+@pytest.mark.slow
 def test_run_is_steered_from_another_shell(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(JOBS)
     (tmp_path / "cat.jpg").write_text("cat")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 from hesrpt import InputError, JobError, Pool
 from hesrpt.runtime import hook_runner
@@ -77,7 +77,7 @@ def test_webhook_is_posted_and_tried_again(
     calls: list[HookCall] = []
     runner = HookRunner(calls.append, delays=(0.0,))
     runner.put(HookCall(number=1, job=1, target=address, facts={"job": "a", "state": "done"}))
-    _wait_until(lambda: len(calls) == 2)
+    wait_until(lambda: len(calls) == 2)
     runner.close()
     assert [(call.attempts, call.error is None) for call in calls] == [(1, False), (2, True)]
     assert posted[0] == posted[1]
@@ -93,7 +93,7 @@ def test_failing_hook_is_given_up_and_shown(
     with Pool(1, state=state) as pool:
         job = pool.map(abs, [1], name="job", on_end=["echo oops; exit 3", "true"])
         assert job.results() == [1]  # the job is done, whatever its hooks do
-        _wait_until(lambda: _read_attempts(state) == [MAX_ATTEMPTS])
+        wait_until(lambda: _read_attempts(state) == [MAX_ATTEMPTS])
     (call,) = read_status(state).hooks
     assert (call.facts["job"], call.error) == ("job", "exit code 3: oops")
     assert not call.is_pending
@@ -130,7 +130,7 @@ def test_hanging_hook_is_stopped_and_delays_nobody(monkeypatch: pytest.MonkeyPat
     runner = HookRunner(calls.append)
     runner.put(HookCall(number=1, job=1, target="sleep 100 & sleep 100", facts={"job": "a"}))
     runner.put(HookCall(number=2, job=2, target="true", facts={"job": "b"}))
-    _wait_until(lambda: len(calls) == 2)
+    wait_until(lambda: len(calls) == 2)
     runner.close()
     assert [(call.number, call.error) for call in calls] == [
         (2, None),
@@ -152,10 +152,3 @@ def test_address_or_command() -> None:
 
 def _read_attempts(state: Path) -> list[int]:
     return [call.attempts for call in read_status(state).hooks]
-
-
-def _wait_until(is_ready: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not is_ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

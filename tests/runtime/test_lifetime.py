@@ -193,10 +193,9 @@ def drop_pool(pool: Pool) -> None:
     "use",
     [
         read_results,
-        submit_calls,
         *(
             pytest.param(use, marks=pytest.mark.slow)
-            for use in (read_one_by_one, yield_as_completed, fail, drop_pool)
+            for use in (submit_calls, read_one_by_one, yield_as_completed, fail, drop_pool)
         ),
     ],
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from hesrpt import InputError, Pool, Retention
 from hesrpt.runtime import pruning
@@ -85,8 +85,8 @@ def test_old_jobs_are_removed_with_their_results_and_output(tmp_path: Path) -> N
         first = pool.map(make, [1], name="first")
         waits = pool.map(is_there, [str(gate)], name="runs", after=[first])
         pool.map(make, [LARGE], name="new").wait()
-        _wait_until(lambda: [job.name for job in pool.jobs] == ["first", "runs", "new"])
-        _wait_until(lambda: 1 not in _list_numbers(state / "logs"))
+        wait_until(lambda: [job.name for job in pool.jobs] == ["first", "runs", "new"])
+        wait_until(lambda: 1 not in _list_numbers(state / "logs"))
         again = pool.map(make, [1], name="old")  # its name is free
         assert again.name == "old"
         assert again.wait(60)  # before "runs", which is then the last to end, and stays
@@ -114,7 +114,7 @@ def test_crash_between_two_steps_leaves_a_valid_state(
         assert 1 in journal.measure_results()
     with Pool(2, state=state, resume=True, retention=Retention(max_jobs=5)) as pool:
         assert pool.map(make, [5], name="new").results() == [bytes(5)]
-        _wait_until(lambda: _list_numbers(state / "logs") == [2])  # the rest of it goes too
+        wait_until(lambda: _list_numbers(state / "logs") == [2])  # the rest of it goes too
     with closing(Journal.read(state)) as journal:
         assert list(journal.measure_results()) == [2]
     assert os.listdir(state / "results") == []
@@ -131,10 +131,3 @@ def test_jobs_with_pending_hooks_stay(tmp_path: Path) -> None:
 
 def _list_numbers(directory: Path) -> list[int]:
     return sorted({int(name.partition("-")[0]) for name in os.listdir(directory)})
-
-
-def _wait_until(is_ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

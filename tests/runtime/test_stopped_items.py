@@ -16,7 +16,7 @@ from hesrpt.runtime.engines.engine import CommandTask, PythonTasks
 from hesrpt.runtime.engines.local import LocalEngine
 
 # So short that many of them end between two messages of their worker.
-_SECONDS, _ITEMS = 0.0001, 1500
+_SECONDS, _ITEMS = 0.0001, 800
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def engine() -> Iterator[LocalEngine]:
         yield engine
 
 
-@pytest.fixture(params=[False, True], ids=["in memory", "with state"])
+@pytest.fixture(
+    params=[pytest.param(False, marks=pytest.mark.slow), True], ids=["in memory", "with state"]
+)
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "state" if request.param else None
 
@@ -86,13 +88,13 @@ def test_resumed_run_does_not_run_again_what_was_done(
     (folder := tmp_path / "evidence").mkdir()
     work = create_work(folder, _SECONDS)
     with Pool(servers=2, state=tmp_path / "state") as pool:
-        job = pool.map(work, range(6000), name="job")
-        wait_until(lambda: len(find_ended(folder)) > 1000)
+        job = pool.map(work, range(3000), name="job")
+        wait_until(lambda: len(find_ended(folder)) > 500)
         end(job)
     ended = find_ended(folder)
-    assert len(ended) < 6000
+    assert len(ended) < 3000
     with Pool(servers=2, state=tmp_path / "state", resume=True) as pool:
-        assert pool.map(work, range(6000), name="job").results() == list(range(6000))
+        assert pool.map(work, range(3000), name="job").results() == list(range(3000))
     check_ended_once(folder, ended)
 
 
@@ -128,8 +130,8 @@ def test_engine_says_when_what_was_stopped_is_gone(engine: LocalEngine, tmp_path
     for job in ("a", "b"):
         engine.stop(job, 0)
         assert engine.is_stopping(job)
+        began = engine.now()
         while engine.is_stopping(job):
-            began = engine.now()
             assert engine.wait_for_outcomes(30.0) == []
             assert engine.now() - began < 20.0, "nobody was told"
 

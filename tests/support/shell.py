@@ -12,12 +12,11 @@ from unittest import mock
 from hesrpt.cli.main import main
 
 
-def run(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run hesrpt as a user does, in a new process."""
     return subprocess.run(
         [sys.executable, "-m", "hesrpt", *arguments],
         cwd=cwd,
-        input=stdin,
         capture_output=True,
         text=True,
         check=False,
@@ -25,14 +24,16 @@ def run(*arguments: str, cwd: Path, stdin: str | None = None) -> subprocess.Comp
     )
 
 
-def call(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def call(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run hesrpt in this process, which is many times faster."""
     stdout, stderr = io.StringIO(), io.StringIO()
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     with (
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         mock.patch.object(sys, "argv", ["hesrpt", *arguments]),
+        mock.patch.object(sys, "stdin", given),
     ):
         try:
             main()

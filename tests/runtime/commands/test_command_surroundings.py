@@ -229,7 +229,8 @@ def test_items_are_no_input_of_programs_that_run_it(command: str | tuple[str, ..
     ["cat", "sh -c cat", "python3 script.py", "ssh host cat", "xargs -0 gzip --", "perl -ne 1"],
 )
 def test_items_may_be_input_of_other_programs(command: str) -> None:
-    CommandTemplate(job="a", command=command, items=("x",), stdin="{item}")
+    template = CommandTemplate(job="a", command=command, items=("x",), stdin="{item}")
+    assert template.fill_in(0, 1).stdin == "x"
 
 
 @pytest.mark.parametrize(

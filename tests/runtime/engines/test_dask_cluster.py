@@ -23,7 +23,7 @@ from hesrpt.runtime.reports.inspection import read_status
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[DaskProcesses]:
-    with start_dask(workers=2) as processes:
+    with start_dask(workers=1) as processes:
         yield processes
 
 
@@ -80,6 +80,7 @@ def test_every_item_is_done_once_though_workers_and_nannies_are_killed(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills(processes: DaskProcesses, tmp_path: Path, seed: int) -> None:
+    processes.add_worker()
     run_with_kills(processes, tmp_path, kills=15, items=400, seed=seed)
 
 

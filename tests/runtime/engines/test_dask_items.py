@@ -79,8 +79,8 @@ def test_engine_says_when_what_was_stopped_is_gone(engine: DaskEngine) -> None:
     for job in ("a", "b"):
         engine.stop(job, 0)
         assert engine.is_stopping(job)
+        began = engine.now()
         while engine.is_stopping(job):
-            began = engine.now()
             assert engine.wait_for_outcomes(30.0) == []
             assert engine.now() - began < 20.0, "nobody was told"
 

@@ -58,6 +58,14 @@ def real_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     yield from start_engine(request)
 
 
+# Engines differ little in this, and processes of Ray start slowly.
+RARELY_ON_RAY = pytest.mark.parametrize(
+    "real_engine",
+    ["local", pytest.param("ray", marks=pytest.mark.slow), "dask", ON_SLURM],
+    indirect=True,
+)
+
+
 # --- every engine -----------------------------------------------------------------------------
 
 
@@ -155,6 +163,7 @@ def test_commands_run_with_and_without_a_shell(real_engine: Engine, tmp_path: Pa
     assert error.startswith(f"cannot be started: {tmp_path / 'none'}: No such file or directory")
 
 
+@RARELY_ON_RAY
 def test_error_of_a_retried_command_shows_only_its_own_output(
     real_engine: Engine, tmp_path: Path
 ) -> None:
@@ -165,6 +174,7 @@ def test_error_of_a_retried_command_shows_only_its_own_output(
     assert (tmp_path / "log").read_text() == "oops\noops\n"
 
 
+@RARELY_ON_RAY
 def test_output_of_an_item_goes_to_its_log(real_engine: Engine, tmp_path: Path) -> None:
     def print_something(x: int) -> None:
         print("hello", x)

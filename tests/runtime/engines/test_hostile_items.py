@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import signal
@@ -20,8 +21,9 @@ from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.local import LocalEngine
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine() -> Iterator[LocalEngine]:
+    """Create one engine, which must survive all of these items."""
     with open_engine() as engine:
         yield engine
 
@@ -84,6 +86,20 @@ def test_item_that_writes_to_the_connection_of_its_worker_fails_at_once(
         time.sleep(1000)
 
     assert "something was written" in str(run_item(engine, write_and_wait).error)
+
+
+def test_item_that_returns_after_writing_to_the_connection_fails(engine: LocalEngine) -> None:
+    """Its result is complete when the worker is killed, because it waits for an exit function."""
+
+    class WriteAndReturn:
+        needs_new_worker = True
+
+        def __call__(self, text: bytes) -> int:
+            atexit.register(time.sleep, 1000)
+            return os.write(3, text)
+
+    assert "something was written" in str(run_item(engine, WriteAndReturn(), b"x").error)
+    assert cloudpickle.loads(run_item(engine, abs, -1).result) == 1
 
 
 @pytest.mark.parametrize("reading", [float("nan"), float("inf"), -1e9, None])

@@ -104,11 +104,9 @@ def flip_random_bits(original: Path, tmp_path: Path, seeds: range) -> Counter[st
     return seen
 
 
-@pytest.mark.parametrize("template", ["closed_state", "killed_state"])
-def test_flipped_bit_never_gives_wrong_results(
-    template: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    seen = flip_random_bits(request.getfixturevalue(template), tmp_path, range(50))
+def test_flipped_bit_never_gives_wrong_results(killed_state: Path, tmp_path: Path) -> None:
+    """States of runs that were closed are similar, see below."""
+    seen = flip_random_bits(killed_state, tmp_path, range(50))
     assert min(seen["redone"], seen["intact"], seen["error"]) >= 5, seen
     assert seen["second error"] <= 3, seen  # nearly all damage is mended by the first resume
 

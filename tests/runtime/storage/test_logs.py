@@ -190,7 +190,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_large_logs_are_printed_with_little_memory(folder: Path) -> None:
     (log,) = (folder / "s" / "logs").iterdir()
-    size = 500_000_000
+    size = 300_000_000
     os.truncate(log, size)
     limit = 250_000_000
     done = subprocess.run(

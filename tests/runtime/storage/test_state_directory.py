@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.inline_engine import InlineEngine
 from support.shell import call
 from support.waiting import wait_until
 
@@ -54,7 +55,7 @@ def test_second_scheduler_on_a_state_directory_is_refused(tmp_path: Path) -> Non
 
 def test_removing_files_does_not_let_a_second_scheduler_start(tmp_path: Path) -> None:
     state = tmp_path / "s"
-    with Pool(servers=1, state=state) as pool:
+    with Pool(state=state, engine=InlineEngine()) as pool:
         pool.map(square, range(3), name="squares").results()
         for path in state.iterdir():
             if path.is_file() and not path.name.startswith("state.db"):
@@ -98,7 +99,7 @@ def test_scheduler_notices_that_its_files_are_gone(
     tmp_path: Path, change: Callable[[Path], None], name: str
 ) -> None:
     state = tmp_path / "s"
-    pool = Pool(servers=1, state=state)
+    pool = Pool(state=state, engine=InlineEngine())
     pool.map(square, range(3), name="some").results()
     change(state / name)
     problem = "removed" if change is remove else "replaced"
@@ -119,7 +120,7 @@ def test_lock_is_on_a_file_where_directories_cannot_be_locked(
 
     monkeypatch.setattr(fcntl, "flock", refuse_directories)
     state = tmp_path / "s"
-    pool = Pool(servers=1, state=state)
+    pool = Pool(state=state, engine=InlineEngine())
     pool.map(square, range(3), name="some").results()
     with pytest.raises(StateError, match="another scheduler is running on it"):
         Pool(servers=1, state=state, resume=True)
@@ -268,10 +269,10 @@ def test_full_disk_is_reported_and_loses_no_results(tmp_path: Path) -> None:
 
 
 def test_resuming_a_finished_job_returns_its_results(tmp_path: Path) -> None:
-    with Pool(servers=2, state=tmp_path / "s") as pool:
+    with Pool(state=tmp_path / "s", engine=InlineEngine()) as pool:
         pool.map(square, range(5), name="five").results()
     for items in (5, 3):
-        with Pool(servers=2, state=tmp_path / "s", resume=True) as pool:
+        with Pool(state=tmp_path / "s", resume=True, engine=InlineEngine()) as pool:
             job = pool.map(square, range(items), name="five")
             assert job.results(timeout=30) == [0, 1, 4, 9, 16][:items]
             assert job.flow_time < 60

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.inline_engine import InlineEngine
+from support.shell import call
 
 from hesrpt import JobError, Pool
 from hesrpt.runtime.reports.inspection import read_status
@@ -64,17 +65,21 @@ def test_names_of_files_as_items(tmp_path: Path) -> None:
     jobs.write_text(
         '[[job]]\nname = "a"\nitems = "*.in"\ncommand = "ls {item} && touch {item}.out"\n'
     )
-    hesrpt = [sys.executable, "-m", "hesrpt"]
     for command in (
         ["run", str(jobs), "--state", str(state)],
         ["status", str(state)],
         ["submit", str(state), str(jobs)],
         ["run", "--state", str(state)],
-        ["logs", str(state), "a"],
     ):
-        done = subprocess.run([*hesrpt, *command], capture_output=True, timeout=60, check=False)
+        done = call(*command, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert done.stderr == b""
+        assert done.stderr == ""
+    # As a process, because what it prints is not text.
+    logs = subprocess.run(
+        [sys.executable, "-m", "hesrpt", "logs", str(state), "a"], capture_output=True, timeout=60
+    )
+    assert (logs.returncode, logs.stderr) == (0, b"")
+    assert b"caf\xe9.in" in logs.stdout
     found = {os.fsencode(path.name) for path in tmp_path.glob("*.out")}
     assert found == {name + b".out" for name in names}
     assert [job.state for job in read_status(state).jobs] == ["done", "done"]

@@ -89,10 +89,21 @@ def test_the_page_goes_on_when_the_service_comes_back(browser: Browser, tmp_path
             table = page.get_by_role("table", name="Jobs")
             table.get_by_role("row", name="newcomer").wait_for()
             assert row.locator(".state").inner_text() in ("running", "waiting")
-        # With another token, the page asks for it.
+
+
+@pytest.mark.slow
+def test_the_page_asks_for_another_token_when_the_service_has_one(
+    browser: Browser, tmp_path: Path
+) -> None:
+    from support.watched_page import open_page
+
+    service = RunningService(tmp_path)
+    service.add(command="sleep 600", name="survivor")
+    with open_page(browser, service.address, service.token, may_refuse=True) as page:
+        service.kill()
         (tmp_path / "state" / "token").write_text("another-token-of-the-owner")
         with service.restart() as again:
             form = page.get_by_role("region", name="This page needs the token of the service")
             form.get_by_label("Token").fill(again.token)
             form.get_by_role("button", name="Open the page").click()
-            table.get_by_role("row", name="newcomer").wait_for()
+            page.get_by_role("table", name="Jobs").get_by_role("row", name="survivor").wait_for()

@@ -168,6 +168,7 @@ def test_all_jobs_are_paused_after_a_question(page: Page, service: RunningServic
     service.client.cancel(name)
 
 
+@pytest.mark.slow
 def test_groups_are_paused_and_weighed(page: Page, service: RunningService) -> None:
     name = service.add(command=LONG, name="member", group="team a/b")
     groups = page.get_by_role("region", name="Groups")
@@ -182,6 +183,7 @@ def test_groups_are_paused_and_weighed(page: Page, service: RunningService) -> N
     service.client.cancel(name)
 
 
+@pytest.mark.slow
 def test_single_commands_look_like_other_jobs_and_have_hooks_but_no_items(
     page: Page, service: RunningService
 ) -> None:

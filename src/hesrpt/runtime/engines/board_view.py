@@ -58,18 +58,20 @@ class BoardView:
         last_end = get_end(self._memory, count - 1) if 0 < count <= MAX_RESULTS else 0.0
         return max(last_end, self._times[BEGAN_AT])
 
-    def _count(self) -> int:
+    def _count(self, *, is_last_blamed: bool = False) -> int:
         """Return how many results are on the board."""
         started = self._header[STARTED]
-        is_running = self._header[IDLE_AT] != started
+        is_running = is_last_blamed or self._header[IDLE_AT] != started
         return max(started - is_running - self._header[BASE], 0)
 
-    def read(self, sent: int) -> ItemResults | None:
+    def read(self, sent: int, *, is_last_blamed: bool) -> ItemResults | None:
         """Return the results on the board; None if the worker has sent others meanwhile.
 
-        ``sent`` says how often it has sent results, as far as the scheduler knows.
+        ``sent`` says how often it has sent results, as far as the scheduler knows. If the item that
+        was started last is blamed for something, its result is left out.
         """
-        count = self._count()  # first: all that is read later belongs to these results at least
+        # First: all that is read later belongs to these results at least.
+        count = self._count(is_last_blamed=is_last_blamed)
         noted, code = self._header[NOTED], chr(self._header[CODE])
         if self._header[SENT] != sent:
             return None

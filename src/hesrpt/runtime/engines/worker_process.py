@@ -290,7 +290,8 @@ class WorkerProcess:
 
     def _read_board(self) -> list[Reply]:
         """Return results that are on its board, and were not read before."""
-        results = self._board.read(self._sent)
+        # An item that disturbs the connection may return before its worker is killed.
+        results = self._board.read(self._sent, is_last_blamed=self.channel.is_garbled)
         if results is None:
             return []
         replies = self._take(results, self._read_early)
