@@ -38,7 +38,9 @@ _FEW_JOBS = 5
 # the values of so many more jobs are computed. Up to a dozen jobs, that is all of them.
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
-_MAX_SORTS, _MAX_SORTS_OF_MANY, _MAX_SWEEPS = 40, 10, 12
+_MAX_SORTS, _MAX_SORTS_OF_MANY, _MAX_SORTS_BY_PRICES, _MAX_SWEEPS = 40, 4, 6, 12
+# The relative gain of a sweep that is worth another one, and the same for very many jobs.
+_ENOUGH, _ENOUGH_FOR_MANY = 1e-10, 1e-6
 # Sorting may go round in circles: it ends if so many sorts in a row do not lower the cost.
 _PATIENCE = 4
 # Neighbours are exchanged at most so many times for each job.
@@ -50,9 +52,10 @@ _EXACT_HORIZONS = 40, 100
 # Moves that ignore the phases before are by up to so many places divided by the number of jobs, and
 # the values of so many more jobs are computed.
 _NEAR, _NEAR_HORIZON = 60, 8
-# With more jobs than this, only the best two of the initial orders are improved, and with more than
-# that only the best one, which is first sorted by prices this often, on so many intervals.
-_SOME_JOBS, _MANY_JOBS = 50, 300
+# With more jobs than this, only the best two of the initial orders are improved. With more than that,
+# these are the best one, and one that is sorted by prices this often, on so many intervals. With very
+# many jobs, it is only the latter.
+_SOME_JOBS, _MANY_JOBS, _VERY_MANY_JOBS = 50, 300, 3_000
 _PRICINGS, _INTERVALS, _SMOOTHING = 2, 100, 0.003
 # Improvements end after about this many steps: half a minute at most.
 _MAX_STEPS = 1_000_000_000
@@ -169,11 +172,13 @@ class _Search:
         """Return the best order found from some initial ones."""
         jobs = len(self.ends)
         starts = [np.ascontiguousarray(start) for start in starts]
-        if jobs > _MANY_JOBS:
-            _, order = _rank((self.find_cost(start), start) for start in starts)[0]
-            found = [self.sort(self.sort_by_prices(order), _MAX_SORTS_OF_MANY)]
-        else:
+        if jobs <= _MANY_JOBS:
             found = _rank(self.sort(start, _MAX_SORTS) for start in starts)
+        else:
+            _, best = _rank((self.find_cost(start), start) for start in starts)[0]
+            found = [self.sort(self.sort_by_prices(best), _MAX_SORTS_BY_PRICES)]
+            if jobs <= _VERY_MANY_JOBS:
+                found.append(_rank(self.sort(start, _MAX_SORTS_OF_MANY) for start in starts)[0])
         if jobs <= _SOME_JOBS:
             found.append((np.inf, starts[0]))
         else:
@@ -277,9 +282,11 @@ class _Search:
                 batch, order, line, remaining, untried, self.reach, self.horizon, *self.sums
             )
             cost = float(line[:, VALUE] @ batch.sizes[order])
-            if not cost < least * (1 - 1e-10):
+            gain = 1 - cost / least
+            if gain > 0:
+                best, least = order.copy(), cost
+            if gain <= (_ENOUGH if jobs <= _VERY_MANY_JOBS else _ENOUGH_FOR_MANY):
                 break
-            best, least = order.copy(), cost
         return least, best
 
     def _mark_changes(self, order: IntArray, other: IntArray, untried: BoolArray) -> None:

@@ -34,12 +34,12 @@ class Batch(NamedTuple):
 
 #: The entries of sums of responses. They hold for prices from the lowest to the highest; the middle
 #: one has its logarithm and its root beside it, and the width is a difference of logarithms. Then:
-#: how many speedups have kinks; what the jobs demand and earn whose demand does not change in the
-#: range, and how much it changes elsewhere; the sums for Amdahl's law; and the Taylor series of the
-#: profits of power laws.
+#: how many speedups have kinks, and how their demand changes with the price; what the jobs demand
+#: and earn whose demand does not change in the range; the sums for Amdahl's law; and the Taylor
+#: series of the profits of power laws.
 LOWEST, HIGHEST, MIDDLE, LOG_MIDDLE, ROOT_MIDDLE, HALF_WIDTH, KINKED = range(7)
-STEADY_DEMAND, STEADY_EARNED, STEADY_GROWTH, SQUARES, ROOTS, SERIAL, TAYLOR = range(7, 14)
-TERMS = 10
+STEADY_DEMAND, STEADY_EARNED, GROWTH, SQUARES, ROOTS, SERIAL, TAYLOR = range(7, 14)
+TERMS = 14
 #: The counts beside them: the first places of a list that are covered, those of them that are
 #: listed, and how many places were summed at once. All others were added one by one.
 COVERED, LISTED, SUMMED = range(3)

@@ -9,7 +9,8 @@ of the price, relative to the middle of the range.
 - That of Amdahl's law is (√v − √(λ f))² / (1 − f): the sum is quadratic in √λ.
 - Most jobs with a table, a limit or whole servers keep their servers within the range: the sum is
   linear in λ.
-- All others are listed, and evaluated singly.
+- All others are listed, and evaluated singly. The demand of those with kinks jumps, but that of many
+  together hardly does: it changes by about as much as between the ends of the range.
 
 Demands follow from profits: n = −dπ / dλ.
 """
@@ -45,7 +46,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     SQUARES,
     STEADY_DEMAND,
     STEADY_EARNED,
-    STEADY_GROWTH,
+    GROWTH,
     SUMMED,
     TAYLOR,
     TERMS,
@@ -58,9 +59,11 @@ from hesrpt.optimal.response_kernel import find_first_above, respond_at
 # The least and the greatest width of a range, as a difference of logarithms, the factor between one
 # and the next, and the part of it below the price that it is for: prices rise along the list.
 _NARROWEST, _WIDEST, _WIDER, _BELOW = 1e-3, 0.2, 1.5, 0.25
+# How often sums are asked for at each place, about.
+_USES = 8
 # The response of a power law is steep if its demand changes by more than this factor, or the
 # logarithm of it, over half of the range. Otherwise the series is exact up to 1e-12.
-_STEEP, _FACTOR = 0.3, 1.35
+_STEEP, _FACTOR = 0.8, 2.3
 
 
 @compiled
@@ -81,7 +84,7 @@ def respond_together(
         sum_responses(batch, line, order, places, price, together)
     sums, counts = together.sums, together.counts
     demand, earned = sums[STEADY_DEMAND], sums[STEADY_EARNED]
-    growth, profit = sums[STEADY_GROWTH], earned - price * demand
+    growth, profit = sums[GROWTH], earned - price * demand
     if price > 0:
         x, series, slope, bend = log_price - sums[LOG_MIDDLE], 0.0, 0.0, 0.0
         for term in range(TAYLOR + TERMS - 1, TAYLOR - 1, -1):
@@ -95,12 +98,12 @@ def respond_together(
         demand += by_root - slope / price
         growth += 0.5 * (by_root + sums[SERIAL]) + (bend - slope) / price
     for number in range(counts[LISTED]):
-        servers, gain, sensitivity = respond_at(
-            batch, line, order, together.listed[number], price, log_price
-        )
+        place = together.listed[number]
+        servers, gain, sensitivity = respond_at(batch, line, order, place, price, log_price)
         demand += servers
         profit += gain
-        growth += sensitivity
+        if line[place, KIND] < CORNERS:
+            growth += sensitivity
     return demand, profit, growth, sums[KINKED] == 0
 
 
@@ -121,7 +124,7 @@ def sum_responses(
     # The wider a range, the less often sums are computed, but the more jobs are listed. Both should
     # take about as long.
     used = max(places - counts[SUMMED], 1)
-    is_narrow = 2 * used * counts[LISTED] < places
+    is_narrow = _USES * used * counts[LISTED] < places
     width = 2 * sums[HALF_WIDTH] * (_WIDER if is_narrow else 1 / _WIDER)
     width = min(max(width, _NARROWEST), _WIDEST)
     sums[KINKED:] = 0.0
@@ -188,11 +191,12 @@ def add_response(
                     term *= (1 - first) / (number + 1)
                 return
     elif lowest > 0:
-        servers, profit, growth = respond_at(batch, line, order, place, highest, 0.0)
-        if respond_at(batch, line, order, place, lowest, 0.0)[0] == servers:
+        servers, profit, _ = respond_at(batch, line, order, place, highest, 0.0)
+        most, _, _ = respond_at(batch, line, order, place, lowest, 0.0)
+        sums[GROWTH] += (most - servers) / (2 * sums[HALF_WIDTH])
+        if most == servers:
             sums[STEADY_DEMAND] += servers
             sums[STEADY_EARNED] += profit + highest * servers
-            sums[STEADY_GROWTH] += growth
             return
     together.listed[counts[LISTED]] = place
     counts[LISTED] += 1
