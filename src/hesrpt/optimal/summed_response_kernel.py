@@ -58,9 +58,9 @@ from hesrpt.optimal.response_kernel import find_first_above, respond_at
 
 # The least and the greatest width of a range, as a difference of logarithms, the factor between one
 # and the next, and the part of it below the price that it is for: prices rise along the list.
-_NARROWEST, _WIDEST, _WIDER, _BELOW = 1e-3, 0.2, 1.5, 0.25
+_NARROWEST, _WIDEST, _WIDER, _BELOW = 30.0, 0.2, 1.5, 0.25
 # How often sums are asked for at each place, about.
-_USES = 8
+_USES = 4
 # The response of a power law is steep if its demand changes by more than this factor, or the
 # logarithm of it, over half of the range. Otherwise the series is exact up to 1e-12.
 _STEEP, _FACTOR = 0.8, 2.3
@@ -126,7 +126,7 @@ def sum_responses(
     used = max(places - counts[SUMMED], 1)
     is_narrow = _USES * used * counts[LISTED] < places
     width = 2 * sums[HALF_WIDTH] * (_WIDER if is_narrow else 1 / _WIDER)
-    width = min(max(width, _NARROWEST), _WIDEST)
+    width = min(max(width, _NARROWEST / max(places, 1)), _WIDEST)
     sums[KINKED:] = 0.0
     sums[HALF_WIDTH] = 0.5 * width
     counts[LISTED] = 0
