@@ -85,8 +85,15 @@ def draw_jobs(jobs: int, seed: int) -> Workload:
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
     """The same whether responses to prices are summed or not, as they are in an empty list."""
-    from hesrpt.optimal.ordering_kernel import find_cost
-    from hesrpt.optimal.recursion_kernel_data import COLUMNS, Batch, create_together
+    from hesrpt.optimal.recursion_kernel import place_jobs, value_places
+    from hesrpt.optimal.recursion_kernel_data import (
+        COLUMNS,
+        VALUE,
+        Batch,
+        Precision,
+        Together,
+        create_together,
+    )
 
     jobs = draw_jobs(150, seed=3)
     speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
@@ -99,9 +106,16 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
     batch = Batch(
         shapes.records, shapes.corners, shapes.of_job, sizes, weights, 10.0, False, np.inf
     )
-    line = np.empty((len(jobs), COLUMNS))
-    summed, _ = find_cost(batch, order, line, True, create_together(len(jobs)))
-    single, steps = find_cost(batch, order, line, True, create_together(0))
+
+    def find_cost(together: Together) -> tuple[float, int]:
+        line = np.zeros((len(jobs), COLUMNS))
+        place_jobs(batch, line, order, 0, len(jobs))
+        precision = Precision(close=1e-6, exact=1e-11, likely=1e-11)
+        steps = value_places(batch, line, order, 0, len(jobs), precision, together)
+        return float(line[:, VALUE] @ sizes[order]), steps
+
+    summed, _ = find_cost(create_together(len(jobs)))
+    single, steps = find_cost(create_together(0))
     assert steps >= len(jobs) * (len(jobs) + 1) / 2 - len(jobs)
     assert summed == pytest.approx(single, rel=1e-11)
     assert single == pytest.approx(values @ sizes[order], rel=1e-9)
@@ -121,10 +135,10 @@ def test_summed_responses_are_those_of_all_jobs(whole: bool) -> None:
         sum_responses(batch, line, places, len(jobs), price, together)
         assert 0 < together.counts[LISTED] < len(jobs)
         for near in price * np.geomspace(0.98, 1.05, 9):
-            summed = respond_together(
-                batch, line, places, len(jobs), near, np.log(near), together
+            summed = respond_together(batch, line, places, len(jobs), near, np.log(near), together)
+            single = respond_all(
+                batch, line, places, together.listed[:0], 0, len(jobs), near, np.log(near)
             )
-            single = respond_all(batch, line, places, len(jobs), near, np.log(near))
             assert summed[:2] == pytest.approx(single[:2], rel=1e-10)
             assert summed[3] == single[3]
         assert together.counts[COVERED] == len(jobs)

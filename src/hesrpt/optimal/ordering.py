@@ -25,13 +25,23 @@ from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
 from hesrpt.optimal.recursion import JobValues, compute_job_values
-from hesrpt.optimal.recursion_kernel_data import COLUMNS, PRICE, VALUE, create_together
+from hesrpt.optimal.recursion_kernel_data import (
+    COLUMNS,
+    COVERED,
+    PRICE,
+    VALUE,
+    Precision,
+    create_together,
+)
 from hesrpt.optimal.recursion_kernel_data import Batch as BatchData
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# An error of a price has only a second-order effect on the value, so one or two steps from a good
+# guess are enough for a search.
+_PRECISION = Precision(close=1e-6, exact=1e-11, likely=1e-11)
 # Up to this many jobs, all orders are searched.
 _FEW_JOBS = 5
 # Jobs move by up to this many places divided by the number of jobs, but always by at least one, and
@@ -52,9 +62,9 @@ _EXACT_HORIZONS = 40, 100
 # Moves that ignore the phases before are by up to so many places divided by the number of jobs, and
 # the values of so many more jobs are computed.
 _NEAR, _NEAR_HORIZON = 60, 8
-# With more jobs than this, only the best two of the initial orders are improved. With more than that,
-# these are the best one, and one that is sorted by prices this often, on so many intervals. With very
-# many jobs, it is only the latter.
+# With more jobs than this, only the best two of the initial orders are improved. With more than
+# that, these are the best one, and one that is sorted by prices this often, on so many intervals;
+# with very many jobs, only the latter.
 _SOME_JOBS, _MANY_JOBS, _VERY_MANY_JOBS = 50, 300, 3_000
 _PRICINGS, _INTERVALS, _SMOOTHING = 2, 100, 0.003
 # Improvements end after about this many steps: half a minute at most.
@@ -154,19 +164,23 @@ class _Search:
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
-        self.line, self.is_new = np.empty((jobs, COLUMNS)), True
+        self.line = np.zeros((jobs, COLUMNS))
         self.ends = np.empty(jobs)
         self.sums = create_together(jobs), create_together(jobs)  # for the kernel
         self.steps = 0
 
     def find_cost(self, order: IntArray) -> float:
-        """Fill the line for an order, and return its cost."""
-        from hesrpt.optimal.ordering_kernel import find_cost
+        """Fill the line for an order, and return its cost Σ v x.
 
-        cost, steps = find_cost(self.batch, order, self.line, self.is_new, self.sums[0])
-        self.is_new = False
-        self.steps += steps
-        return float(cost)
+        The prices that the line has for another order are good guesses.
+        """
+        from hesrpt.optimal.recursion_kernel import place_jobs, value_places
+
+        batch, line, jobs, together = self.batch, self.line, len(order), self.sums[0]
+        together.counts[COVERED] = -1
+        place_jobs(batch, line, order, 0, jobs)
+        self.steps += value_places(batch, line, order, 0, jobs, _PRECISION, together)
+        return float(line[:, VALUE] @ batch.sizes[order])
 
     def run(self, starts: list[IntArray]) -> IntArray:
         """Return the best order found from some initial ones."""
@@ -249,7 +263,15 @@ class _Search:
             remaining = np.where(places < 0, 0.0, self.batch.sizes[order[places.clip(0)]])
             before = order.copy()
             self.steps += move_jobs(
-                self.batch, order, self.line, remaining, untried, reach, horizon, *self.sums
+                self.batch,
+                order,
+                self.line,
+                remaining,
+                untried,
+                reach,
+                horizon,
+                _PRECISION,
+                *self.sums,
             )
             if np.array_equal(order, before):
                 break
@@ -279,7 +301,15 @@ class _Search:
             if self.steps > _MAX_STEPS:
                 break
             self.steps += move_jobs(
-                batch, order, line, remaining, untried, self.reach, self.horizon, *self.sums
+                batch,
+                order,
+                line,
+                remaining,
+                untried,
+                self.reach,
+                self.horizon,
+                _PRECISION,
+                *self.sums,
             )
             cost = float(line[:, VALUE] @ batch.sizes[order])
             gain = 1 - cost / least

@@ -45,6 +45,20 @@ TERMS = 14
 COVERED, LISTED, SUMMED = range(3)
 
 
+class Precision(NamedTuple):
+    """How exact values must be.
+
+    A price is good enough if the demand at that price differs from the servers by at most the
+    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``. A
+    search extrapolates: it takes a value at the next price for granted if the error is likely to be
+    at most the fraction ``likely``.
+    """
+
+    close: float
+    exact: float
+    likely: float
+
+
 class Together(NamedTuple):
     """What the first places of a list demand together, for prices in a narrow range."""
 

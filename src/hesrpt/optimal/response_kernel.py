@@ -123,60 +123,60 @@ def find_corner(line: FloatArray, place: int, slope: FloatArray, price: float) -
 
 
 @compiled
-def respond_at(
-    batch: Batch, line: FloatArray, order: IntArray, place: int, price: float, log_price: float
-) -> tuple[float, float, float]:
-    """Return the servers that a place demands, its profit, and −dn / d log λ."""
-    row = line[place]
-    value, corners = row[VALUE], batch.corners
-    if row[KIND] < CORNERS:
-        return respond(
-            row[KIND],
+def respond_all(
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    listed: IntArray,
+    first: int,
+    end: int,
+    price: float,
+    log_price: float,
+) -> tuple[float, float, float, bool]:
+    """Return what some places demand together, their profit, −dn / d log λ, and a predicate.
+
+    They are the places from the first to the end or, if there is a list, the listed ones at these
+    numbers. The predicate says whether the demand never jumps.
+    """
+    shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
+    at, height, slope = corners.at, corners.height, corners.slope
+    demand = profit = growth = 0.0
+    is_smooth = True
+    for number in range(first, end):
+        other = listed[number] if listed.size > 0 else number
+        value = line[other, VALUE]
+        is_smooth = is_smooth and line[other, KIND] < CORNERS and line[other, LOW] == 0
+        if line[other, KIND] == CORNERS:
+            corner = find_corner(line, other, slope, price)
+            demand += at[corner]
+            profit += value * height[corner] - price * at[corner]
+            lowest, highest = int(line[other, FIRST]), int(line[other, SECOND])
+            if highest - lowest > _MANY_CORNERS and lowest < corner < highest:
+                # The table of a smooth function: the demand hardly jumps.
+                change = (slope[corner - 1] - slope[corner]) / slope[corner - 1]
+                growth += 0.5 * (at[corner + 1] - at[corner - 1]) / max(change, 1e-9)
+            continue
+        if line[other, KIND] == OTHER:
+            if value > 0:
+                shape = shapes[shape_of_job[order[other]]]
+                servers = find_demand(shape, corners, price / value)
+                demand += servers
+                profit += value * find_rate(shape, corners, servers) - price * servers
+                if shape.family == POWER and shape.parameter < 1 and servers < shape.high:
+                    growth += servers / (1 - shape.parameter)
+            continue
+        servers, gain, sensitivity = respond(
+            line[other, KIND],
             value,
-            row[OFFSET],
-            row[FIRST],
-            row[SECOND],
-            row[LOW],
-            row[HIGH],
-            row[HIGH_RATE],
+            line[other, OFFSET],
+            line[other, FIRST],
+            line[other, SECOND],
+            line[other, LOW],
+            line[other, HIGH],
+            line[other, HIGH_RATE],
             price,
             log_price,
         )
-    growth = 0.0
-    if row[KIND] == CORNERS:
-        at, slope = corners.at, corners.slope
-        corner = find_corner(line, place, slope, price)
-        first, last = int(row[FIRST]), int(row[SECOND])
-        if last - first > _MANY_CORNERS and first < corner < last:
-            # The table of a smooth function: the demand hardly jumps.
-            change = (slope[corner - 1] - slope[corner]) / slope[corner - 1]
-            growth = 0.5 * (at[corner + 1] - at[corner - 1]) / max(change, 1e-9)
-        return at[corner], value * corners.height[corner] - price * at[corner], growth
-    if value <= 0:
-        return 0.0, 0.0, 0.0
-    shape = batch.shapes[batch.shape_of_job[order[place]]]
-    servers = find_demand(shape, corners, price / value)
-    if shape.family == POWER and shape.parameter < 1 and servers < shape.high:
-        growth = servers / (1 - shape.parameter)
-    return servers, value * find_rate(shape, corners, servers) - price * servers, growth
-
-
-@compiled
-def respond_all(
-    batch: Batch, line: FloatArray, order: IntArray, places: int, price: float, log_price: float
-) -> tuple[float, float, float, bool]:
-    """Return what the first places demand together, their profit, −dn / d log λ, and a predicate.
-
-    It says whether the demand never jumps.
-    """
-    start = 0
-    if batch.max_slope < inf:
-        start = find_first_above(line, places, price / batch.max_slope)
-    demand = profit = growth = 0.0
-    is_smooth = True
-    for place in range(start, places):
-        is_smooth = is_smooth and line[place, KIND] < CORNERS and line[place, LOW] == 0
-        servers, gain, sensitivity = respond_at(batch, line, order, place, price, log_price)
         demand += servers
         profit += gain
         growth += sensitivity

@@ -9,8 +9,8 @@ of the price, relative to the middle of the range.
 - That of Amdahl's law is (√v − √(λ f))² / (1 − f): the sum is quadratic in √λ.
 - Most jobs with a table, a limit or whole servers keep their servers within the range: the sum is
   linear in λ.
-- All others are listed, and evaluated singly. The demand of those with kinks jumps, but that of many
-  together hardly does: it changes by about as much as between the ends of the range.
+- All others are listed, and evaluated singly. The demand of those with kinks jumps, but that of
+  many together hardly does, and grows by about as much as from one end of the range to the other.
 
 Demands follow from profits: n = −dπ / dλ.
 """
@@ -27,6 +27,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     FIRST,
     FORMULA_AMDAHL,
     FORMULA_POWER,
+    GROWTH,
     HALF_WIDTH,
     HIGH,
     HIGH_RATE,
@@ -46,7 +47,6 @@ from hesrpt.optimal.recursion_kernel_data import (
     SQUARES,
     STEADY_DEMAND,
     STEADY_EARNED,
-    GROWTH,
     SUMMED,
     TAYLOR,
     TERMS,
@@ -54,7 +54,8 @@ from hesrpt.optimal.recursion_kernel_data import (
     Batch,
     Together,
 )
-from hesrpt.optimal.response_kernel import find_first_above, respond_at
+from hesrpt.optimal.response_kernel import find_corner, find_first_above, respond_all
+from hesrpt.speedups.shape_kernel import find_demand, find_rate
 
 # The least and the greatest width of a range, as a difference of logarithms, the factor between one
 # and the next, and the part of it below the price that it is for: prices rise along the list.
@@ -76,7 +77,7 @@ def respond_together(
     log_price: float,
     together: Together,
 ) -> tuple[float, float, float, bool]:
-    """Do the same as :func:`~hesrpt.optimal.response_kernel.respond_all`, from sums.
+    """Return what :func:`~hesrpt.optimal.response_kernel.respond_all` does, for the first places.
 
     If they are for other places, or for other prices, they are computed again.
     """
@@ -97,14 +98,12 @@ def respond_together(
         profit += series + sums[SQUARES] - (2 * sums[ROOTS] - sums[SERIAL] * moved) * moved
         demand += by_root - slope / price
         growth += 0.5 * (by_root + sums[SERIAL]) + (bend - slope) / price
-    for number in range(counts[LISTED]):
-        place = together.listed[number]
-        servers, gain, sensitivity = respond_at(batch, line, order, place, price, log_price)
-        demand += servers
-        profit += gain
-        if line[place, KIND] < CORNERS:
-            growth += sensitivity
-    return demand, profit, growth, sums[KINKED] == 0
+    listed, gain, sensitivity, _ = respond_all(
+        batch, line, order, together.listed, 0, counts[LISTED], price, log_price
+    )
+    if sums[KINKED] == 0:
+        growth += sensitivity
+    return demand + listed, profit + gain, growth, sums[KINKED] == 0
 
 
 @compiled
@@ -191,12 +190,20 @@ def add_response(
                     term *= (1 - first) / (number + 1)
                 return
     elif lowest > 0:
-        servers, profit, _ = respond_at(batch, line, order, place, highest, 0.0)
-        most, _, _ = respond_at(batch, line, order, place, lowest, 0.0)
+        if kind == CORNERS:
+            corners = batch.corners
+            corner = find_corner(line, place, corners.slope, highest)
+            servers, rate = corners.at[corner], corners.height[corner]
+            most = corners.at[find_corner(line, place, corners.slope, lowest)]
+        else:
+            shape = batch.shapes[batch.shape_of_job[order[place]]]
+            servers = find_demand(shape, batch.corners, highest / value)
+            most = find_demand(shape, batch.corners, lowest / value)
+            rate = find_rate(shape, batch.corners, servers)
         sums[GROWTH] += (most - servers) / (2 * sums[HALF_WIDTH])
         if most == servers:
             sums[STEADY_DEMAND] += servers
-            sums[STEADY_EARNED] += profit + highest * servers
+            sums[STEADY_EARNED] += value * rate
             return
     together.listed[counts[LISTED]] = place
     counts[LISTED] += 1
