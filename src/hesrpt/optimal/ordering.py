@@ -9,8 +9,9 @@ the cost does not rise.
 In all other cases the best order is not known beforehand. For a few jobs we search all orders by
 branch and bound. For more jobs, we start from a simple order and improve it in two ways, as long as
 its cost falls: jobs are sorted by when they would end if servers were allocated for that order, and
-single jobs are moved by a few places (:mod:`hesrpt.optimal.ordering_kernel`). Both come close to
-the best of all schedules (see docs/explanation/benchmarks.md).
+single jobs are moved by a few places (:mod:`hesrpt.optimal.ordering_kernel`). Many jobs are first
+sorted by when each would end if it paid for servers. The results come close to the best of all
+schedules (see docs/explanation/benchmarks.md).
 """
 
 from __future__ import annotations
