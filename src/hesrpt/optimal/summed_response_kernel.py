@@ -57,8 +57,9 @@ from hesrpt.optimal.recursion_kernel_data import (
 from hesrpt.optimal.response_kernel import find_corner, find_first_above, respond_all
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
 
-# The least and the greatest width of a range, as a difference of logarithms, the factor between one
-# and the next, and the part of it below the price that it is for: prices rise along the list.
+# The least width of a range times the number of places, and the greatest width, as differences of
+# logarithms; the factor between one width and the next; and the part of a range below the price that
+# it is for: prices rise along the list.
 _NARROWEST, _WIDEST, _WIDER, _BELOW = 30.0, 0.2, 1.5, 0.25
 # How often sums are asked for at each place, about.
 _USES = 4
