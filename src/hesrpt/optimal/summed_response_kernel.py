@@ -58,8 +58,8 @@ from hesrpt.optimal.response_kernel import find_corner, find_first_above, respon
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
 
 # The least width of a range times the number of places, and the greatest width, as differences of
-# logarithms; the factor between one width and the next; and the part of a range below the price that
-# it is for: prices rise along the list.
+# logarithms; the factor between one width and the next; and the part of a range below the price
+# that it is for: prices rise along the list.
 _NARROWEST, _WIDEST, _WIDER, _BELOW = 30.0, 0.2, 1.5, 0.25
 # How often sums are asked for at each place, about.
 _USES = 4
