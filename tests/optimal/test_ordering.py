@@ -84,21 +84,64 @@ def draw_jobs(jobs: int, seed: int) -> Workload:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> None:
-    from hesrpt.optimal.ordering_kernel import find_cost
-    from hesrpt.optimal.recursion_kernel_data import COLUMNS, Batch
+    """The same whether responses to prices are summed or not, as they are in an empty list."""
+    from hesrpt.optimal.recursion_kernel import place_jobs, value_places
+    from hesrpt.optimal.recursion_kernel_data import (
+        COLUMNS,
+        VALUE,
+        Batch,
+        Precision,
+        Together,
+        create_together,
+    )
 
-    jobs = draw_jobs(40, seed=3)
+    jobs = draw_jobs(150, seed=3)
     speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
     assert jobs.weights is not None
     order = np.random.default_rng(0).permutation(len(jobs))
-    values = compute_job_values(speedups.take(order), 10.0, jobs.weights[order]).values
+    # Copies, because arrays that are read-only would be compiled for again.
+    sizes, weights = jobs.sizes.copy(), jobs.weights.copy()
+    values = compute_job_values(speedups.take(order), 10.0, weights[order]).values
     shapes = speedups.shapes(10.0)
     batch = Batch(
-        shapes.records, shapes.corners, shapes.of_job, jobs.sizes, jobs.weights, 10.0, False, np.inf
+        shapes.records, shapes.corners, shapes.of_job, sizes, weights, 10.0, False, np.inf
     )
-    cost, steps = find_cost(batch, order, np.empty((len(jobs), COLUMNS)))
+
+    def find_cost(together: Together) -> tuple[float, int]:
+        line = np.zeros((len(jobs), COLUMNS))
+        place_jobs(batch, line, order, 0, len(jobs))
+        precision = Precision(close=1e-6, exact=1e-11, likely=1e-11)
+        steps = value_places(batch, line, order, 0, len(jobs), precision, together)
+        return float(line[:, VALUE] @ sizes[order]), steps
+
+    summed, _ = find_cost(create_together(len(jobs)))
+    single, steps = find_cost(create_together(0))
     assert steps >= len(jobs) * (len(jobs) + 1) / 2 - len(jobs)
-    assert cost == pytest.approx(values @ jobs.sizes[order], rel=1e-9)
+    assert summed == pytest.approx(single, rel=1e-11)
+    assert single == pytest.approx(values @ sizes[order], rel=1e-9)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_summed_responses_are_those_of_all_jobs(whole: bool) -> None:
+    from hesrpt.optimal.recursion_kernel_data import COVERED, LISTED, PRICE, create_together
+    from hesrpt.optimal.response_kernel import respond_all
+    from hesrpt.optimal.summed_response_kernel import respond_together, sum_responses
+
+    jobs = draw_jobs(120, seed=4)
+    speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
+    found = compute_job_values(speedups, 10.0, np.ones(len(jobs)))
+    batch, line, places, together = found.batch, found.line, found.places, create_together(120)
+    for price in line[[70, 90, 110], PRICE].tolist():
+        sum_responses(batch, line, places, len(jobs), price, together)
+        assert 0 < together.counts[LISTED] < len(jobs)
+        for near in price * np.geomspace(0.98, 1.05, 9):
+            summed = respond_together(batch, line, places, len(jobs), near, np.log(near), together)
+            single = respond_all(
+                batch, line, places, together.listed[:0], 0, len(jobs), near, np.log(near)
+            )
+            assert summed[:2] == pytest.approx(single[:2], rel=1e-10)
+            assert summed[3] == single[3]
+        assert together.counts[COVERED] == len(jobs)
 
 
 @pytest.mark.parametrize("jobs", [6, 12, 40])

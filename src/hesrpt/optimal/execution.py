@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
-from hesrpt.optimal.recursion import CLOSE, EXACT, JobValues, can_be_summed, compute_job_values
-from hesrpt.optimal.recursion_kernel_data import PRICE, SUMS, VALUE
+from hesrpt.optimal.recursion import EXACT, JobValues, can_be_summed, compute_job_values
+from hesrpt.optimal.recursion_kernel_data import PRICE, VALUE, create_together
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import SpeedupVector
 
@@ -115,7 +115,7 @@ def execute(
         run_phases_together(line, remaining, ended, ends)
         prices = first_values.prices[::-1]
         present = 0
-    now, no_sums = 0.0, np.empty((0, SUMS))
+    now = 0.0
     while present:
         present, place, now = run_phases(
             batch, line, places, present, now, ends_in_order, remaining, ended, ends, prices
@@ -125,7 +125,8 @@ def execute(
         present -= 1
         places, remaining = np.delete(places[: present + 1], place), np.delete(remaining, place)
         line = np.delete(line[: present + 1], place, axis=0)
-        value_places(batch, line, places, place, present, False, CLOSE, EXACT, False, no_sums)
+        together = create_together(present)
+        value_places(batch, line, places, place, present, EXACT, together)
         changed = line[place:, VALUE].copy(), line[place:, PRICE].copy()
         changes.append(_Change(jobs - present, place, *changed))
     completed = listed[ended]

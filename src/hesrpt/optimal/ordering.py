@@ -9,8 +9,9 @@ the cost does not rise.
 In all other cases the best order is not known beforehand. For a few jobs we search all orders by
 branch and bound. For more jobs, we start from a simple order and improve it in two ways, as long as
 its cost falls: jobs are sorted by when they would end if servers were allocated for that order, and
-single jobs are moved by a few places (:mod:`hesrpt.optimal.ordering_kernel`). Both come close to
-the best of all schedules (see docs/explanation/benchmarks.md).
+single jobs are moved by a few places (:mod:`hesrpt.optimal.ordering_kernel`). Many jobs are first
+sorted by when each would end if it paid for servers. The results come close to the best of all
+schedules (see docs/explanation/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -25,20 +26,32 @@ from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import solve_batch, sort_by_size
 from hesrpt.optimal.execution import execute
 from hesrpt.optimal.recursion import JobValues, compute_job_values
-from hesrpt.optimal.recursion_kernel_data import COLUMNS, VALUE
+from hesrpt.optimal.recursion_kernel_data import (
+    COLUMNS,
+    COVERED,
+    PRICE,
+    VALUE,
+    Precision,
+    create_together,
+)
 from hesrpt.optimal.recursion_kernel_data import Batch as BatchData
 from hesrpt.speedups import PowerLaw, SpeedupVector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# An error of a price has only a second-order effect on the value, so one or two steps from a good
+# guess are enough for a search.
+_PRECISION = Precision(close=1e-6, exact=1e-11, likely=1e-11)
 # Up to this many jobs, all orders are searched.
 _FEW_JOBS = 5
 # Jobs move by up to this many places divided by the number of jobs, but always by at least one, and
 # the values of so many more jobs are computed. Up to a dozen jobs, that is all of them.
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
-_MAX_SORTS, _MAX_SWEEPS = 40, 12
+_MAX_SORTS, _MAX_SORTS_OF_MANY, _MAX_SORTS_BY_PRICES, _MAX_SWEEPS = 40, 4, 6, 12
+# The relative gain of a sweep that is worth another one, and the same for very many jobs.
+_ENOUGH, _ENOUGH_FOR_MANY = 1e-10, 1e-6
 # Sorting may go round in circles: it ends if so many sorts in a row do not lower the cost.
 _PATIENCE = 4
 # Neighbours are exchanged at most so many times for each job.
@@ -50,13 +63,12 @@ _EXACT_HORIZONS = 40, 100
 # Moves that ignore the phases before are by up to so many places divided by the number of jobs, and
 # the values of so many more jobs are computed.
 _NEAR, _NEAR_HORIZON = 60, 8
-# With more jobs than this, only the best two of the initial orders are improved …
-_SOME_JOBS = 50
-# … with more than this, only the best one …
-_MANY_JOBS = 300
-# … with more than this, jobs are sorted less often …
-_VERY_MANY_JOBS = 3_000
-# … and improvements end after about this many steps: half a minute at most.
+# With more jobs than this, only the best two of the initial orders are improved. With more than
+# that, these are the best one, and one that is sorted by prices this often, on so many intervals;
+# with very many jobs, only the latter.
+_SOME_JOBS, _MANY_JOBS, _VERY_MANY_JOBS = 50, 300, 3_000
+_PRICINGS, _INTERVALS, _SMOOTHING = 2, 100, 0.003
+# Improvements end after about this many steps: half a minute at most.
 _MAX_STEPS = 1_000_000_000
 
 
@@ -137,6 +149,7 @@ class _Search:
     def __init__(
         self, sizes: FloatArray, speedups: SpeedupVector, servers: float, weights: FloatArray
     ) -> None:
+        self.speedups = speedups
         shapes = speedups.shapes(servers, tabulated=True)
         # Copies, because arrays that are read-only or not contiguous would be compiled for again.
         self.batch = BatchData(
@@ -152,29 +165,39 @@ class _Search:
         jobs = len(sizes)
         self.reach = min(max(_REACH // jobs, 1), _MAX_REACH, jobs - 1)
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
-        self.line, self.is_new = np.empty((jobs, COLUMNS)), True
+        self.line = np.zeros((jobs, COLUMNS))
         self.ends = np.empty(jobs)
+        self.sums = create_together(jobs), create_together(jobs)  # for the kernel
         self.steps = 0
 
     def find_cost(self, order: IntArray) -> float:
-        """Fill the line for an order, and return its cost."""
-        from hesrpt.optimal.ordering_kernel import find_cost
+        """Fill the line for an order, and return its cost Σ v x.
 
-        cost, steps = find_cost(self.batch, order, self.line, self.is_new)
-        self.is_new = False
-        self.steps += steps
-        return float(cost)
+        The prices that the line has for another order are good guesses.
+        """
+        from hesrpt.optimal.recursion_kernel import place_jobs, value_places
+
+        batch, line, jobs, together = self.batch, self.line, len(order), self.sums[0]
+        together.counts[COVERED] = -1
+        place_jobs(batch, line, order, 0, jobs)
+        self.steps += value_places(batch, line, order, 0, jobs, _PRECISION, together)
+        return float(line[:, VALUE] @ batch.sizes[order])
 
     def run(self, starts: list[IntArray]) -> IntArray:
         """Return the best order found from some initial ones."""
         jobs = len(self.ends)
-        sorts = _MAX_SORTS if jobs <= _MANY_JOBS else 4 if jobs <= _VERY_MANY_JOBS else 2
         starts = [np.ascontiguousarray(start) for start in starts]
-        found = _rank(self.sort(start, sorts) for start in starts)
+        if jobs <= _MANY_JOBS:
+            found = _rank(self.sort(start, _MAX_SORTS) for start in starts)
+        else:
+            _, best = _rank((self.find_cost(start), start) for start in starts)[0]
+            found = [self.sort(self.sort_by_prices(best), _MAX_SORTS_BY_PRICES)]
+            if jobs <= _VERY_MANY_JOBS:
+                found.append(_rank(self.sort(start, _MAX_SORTS_OF_MANY) for start in starts)[0])
         if jobs <= _SOME_JOBS:
             found.append((np.inf, starts[0]))
         else:
-            found = found[: 2 if jobs <= _MANY_JOBS else 1]
+            found = found[:2]
         found = _rank(self.improve(order) for _, order in found)
         if jobs <= _MAX_EXACT:
             found = found[: 1 if jobs > _SOME_JOBS else 2]
@@ -182,6 +205,29 @@ class _Search:
             for self.horizon in _EXACT_HORIZONS:
                 found = _rank(self.improve(order) for _, order in found)[:1]
         return found[0][1]
+
+    def sort_by_prices(self, order: IntArray) -> IntArray:
+        """Sort jobs by when they would end if they paid the prices of an order for servers.
+
+        Each job ends when that is cheapest for it. So unlike :meth:`sort`, this moves jobs by as
+        many places as they should be moved, but not exactly.
+        """
+        from hesrpt.optimal.all_orders import merge_phases
+        from hesrpt.optimal.ordering_kernel import find_ends
+        from hesrpt.optimal.priced_jobs import PricedJobs
+
+        batch, jobs = self.batch, len(order)
+        priced = PricedJobs(
+            batch.sizes, np.zeros(jobs), batch.weights, self.speedups, batch.servers
+        )
+        nothing, ends = np.empty((jobs + 1, 0)), np.empty(jobs)
+        for _ in range(_PRICINGS):
+            self.find_cost(order)
+            find_ends(batch, order, self.line, self.ends, nothing)
+            times, prices = merge_phases(np.sort(self.ends), self.line[::-1, PRICE], _INTERVALS)
+            ends[priced.order] = priced.evaluate(times, prices, _SMOOTHING).ends
+            order = np.argsort(-ends, kind="stable")
+        return order
 
     def sort(self, order: IntArray, times: int) -> tuple[float, IntArray]:
         """Sort jobs by their ends several times; return the least cost and its order."""
@@ -218,7 +264,15 @@ class _Search:
             remaining = np.where(places < 0, 0.0, self.batch.sizes[order[places.clip(0)]])
             before = order.copy()
             self.steps += move_jobs(
-                self.batch, order, self.line, remaining, untried, reach, horizon
+                self.batch,
+                order,
+                self.line,
+                remaining,
+                untried,
+                reach,
+                horizon,
+                _PRECISION,
+                *self.sums,
             )
             if np.array_equal(order, before):
                 break
@@ -248,12 +302,22 @@ class _Search:
             if self.steps > _MAX_STEPS:
                 break
             self.steps += move_jobs(
-                batch, order, line, remaining, untried, self.reach, self.horizon
+                batch,
+                order,
+                line,
+                remaining,
+                untried,
+                self.reach,
+                self.horizon,
+                _PRECISION,
+                *self.sums,
             )
             cost = float(line[:, VALUE] @ batch.sizes[order])
-            if not cost < least * (1 - 1e-10):
+            gain = 1 - cost / least
+            if gain > 0:
+                best, least = order.copy(), cost
+            if gain <= (_ENOUGH if jobs <= _VERY_MANY_JOBS else _ENOUGH_FOR_MANY):
                 break
-            best, least = order.copy(), cost
         return least, best
 
     def _mark_changes(self, order: IntArray, other: IntArray, untried: BoolArray) -> None:

@@ -1,8 +1,7 @@
-"""What an order costs, and a search for a better one by moving single jobs, compiled.
+"""A search for a better order by moving single jobs, and when jobs end, compiled.
 
 Σ v_k x_k is what an order costs if jobs end in that order. Otherwise jobs that end earlier make it
-cheaper. An error of a price has only a second-order effect on the value, so one or two steps from a
-good guess are enough for a search.
+cheaper.
 
 Jobs are listed from the last to end to the first. A row of ``line`` belongs to a place in the list.
 """
@@ -17,66 +16,27 @@ import numpy as np
 from hesrpt.arrays import BoolArray, FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.execution_kernel import allocate
-from hesrpt.optimal.recursion_kernel import value_places
+from hesrpt.optimal.recursion_kernel import FEW_PLACES, place_jobs, value_places
 from hesrpt.optimal.recursion_kernel_data import (
     COLUMNS,
+    COVERED,
     HIGH_RATE,
+    HIGHEST,
+    LISTED,
+    LOWEST,
     PRICE,
-    SUMS,
     VALUE,
     Batch,
+    Precision,
+    Together,
 )
-from hesrpt.optimal.response_kernel import place_job
+from hesrpt.optimal.summed_response_kernel import add_response, sum_responses
 
-# The demand may differ from the servers by this fraction when a price is good enough …
-_CLOSE = 1e-6
-# … or if no price can give a value that is higher by more than this fraction.
-_EXACT = 1e-11
 # A move is given up if the cost rises by more than this fraction with the values of so many jobs,
 # unless there are only some jobs.
 _HOPELESS, _NEAR, _SOME_JOBS = 1e-4, 8, 50
 # An order is better only if its cost is lower by more than this fraction.
 _BETTER = 1e-9
-
-
-@compiled
-def _value_places(
-    batch: Batch, line: FloatArray, order: IntArray, first: int, end: int, is_new: bool
-) -> int:
-    no_sums = np.empty((0, SUMS))
-    return value_places(batch, line, order, first, end, is_new, _CLOSE, _EXACT, True, no_sums)
-
-
-@compiled
-def _place_jobs(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> None:
-    """Fill the rows of some places with what does not depend on other jobs; keep their prices."""
-    for place in range(first, end):
-        price = line[place, PRICE]
-        place_job(batch, line, place, order[place])
-        line[place, PRICE] = price
-
-
-@compiled
-def _find_cost(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> float:
-    """Return Σ v x of some places."""
-    total = 0.0
-    for place in range(first, end):
-        total += line[place, VALUE] * batch.sizes[order[place]]
-    return total
-
-
-@compiled
-def find_cost(
-    batch: Batch, order: IntArray, line: FloatArray, is_new: bool = True
-) -> tuple[float, int]:
-    """Fill the line for an order; return Σ v x, and the steps it took.
-
-    If the line is not new, the prices that it has for another order are good guesses.
-    """
-    if not is_new:
-        _place_jobs(batch, line, order, 0, order.size)
-    steps = _value_places(batch, line, order, 0, order.size, is_new)
-    return _find_cost(batch, line, order, 0, order.size), steps
 
 
 @compiled
@@ -88,6 +48,9 @@ def move_jobs(
     untried: BoolArray,
     reach: int,
     horizon: int,
+    precision: Precision,
+    before: Together,
+    together: Together,
 ) -> int:
     """Move single jobs by up to ``reach`` places if that lowers the cost; return the steps.
 
@@ -96,30 +59,39 @@ def move_jobs(
     ``remains`` of job i when these phases are over. The values of ``horizon`` more places are
     computed, to be more exact. ``line`` and ``remaining`` must be filled, and the line is filled
     for the new order at the end. Only ``untried`` places are tried, and the places that are worth
-    another try are marked.
+    another try are marked. ``before`` and ``together`` are overwritten: sums up to a place that is
+    tried, and sums for one move.
     """
     jobs, width = order.size, remaining.shape[1]
     kept, kept_order = np.empty((reach + horizon + 1, COLUMNS)), np.empty(reach + 1, np.int64)
     rest, moved = np.empty(reach + horizon + 1), np.empty(reach + 1)
     known, steps = jobs, 0
+    before.counts[COVERED] = together.counts[COVERED] = -1
     for place in range(jobs - 1):
         if not untried[place]:
             continue
         untried[place] = False
+        _sum_up_to(batch, line, order, min(place, known), before)
+        if known < place:
+            steps += value_places(batch, line, order, known, place, precision, before)
+            known = place
         for distance in range(1, min(reach, jobs - 1 - place) + 1):
             last = place + distance
             for back in range(2 if distance > 1 else 1):
                 stop = min(last + 1 + horizon, jobs)
+                _copy_sums(before, together)
                 if known < stop:
-                    steps += _value_places(batch, line, order, known, stop, False)
+                    _sum_up_to(batch, line, order, known, together)
+                    steps += value_places(batch, line, order, known, stop, precision, together)
                     known = stop
+                    _copy_sums(before, together)
                 kept[: stop - place] = line[place:stop]
                 kept_order[: distance + 1] = order[place : last + 1]
                 _rotate(order, place, last, back)
-                _place_jobs(batch, line, order, place, last + 1)
+                place_jobs(batch, line, order, place, last + 1)
                 first, cost, new_cost = place, 0.0, 0.0
                 for end in (min(last + 1 + _NEAR, stop), stop):
-                    steps += _value_places(batch, line, order, first, end, False)
+                    steps += value_places(batch, line, order, first, end, precision, together)
                     first = end
                     for at in range(place, end):
                         rest[at - place] = remaining[end, end - 1 - at]
@@ -145,7 +117,32 @@ def move_jobs(
                 else:
                     line[place:first] = kept[: first - place]
                     order[place : last + 1] = kept_order[: distance + 1]
-    return steps + _value_places(batch, line, order, known, jobs, False)
+    _sum_up_to(batch, line, order, known, before)
+    return steps + value_places(batch, line, order, known, jobs, precision, before)
+
+
+@compiled
+def _sum_up_to(
+    batch: Batch, line: FloatArray, order: IntArray, places: int, together: Together
+) -> None:
+    """Complete sums for the first places, whose values are known, and for the prices after them."""
+    sums, covered = together.sums, together.counts[COVERED]
+    price = line[min(places, order.size - 1), PRICE]
+    if places < FEW_PLACES:
+        return
+    if 0 <= covered <= places and sums[LOWEST] <= price < sums[HIGHEST]:
+        for place in range(covered, places):
+            add_response(batch, line, order, place, together)
+    else:
+        sum_responses(batch, line, order, places, price, together)
+
+
+@compiled
+def _copy_sums(source: Together, target: Together) -> None:
+    count = source.counts[LISTED]
+    target.sums[:] = source.sums
+    target.counts[:] = source.counts
+    target.listed[:count] = source.listed[:count]
 
 
 @compiled

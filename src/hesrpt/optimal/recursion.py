@@ -26,18 +26,20 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.closed_form_batch import log_ratio_before, own_share
-from hesrpt.optimal.recursion_kernel_data import COLUMNS, PRICE, SUMS, VALUE, Batch
+from hesrpt.optimal.recursion_kernel_data import (
+    COLUMNS,
+    PRICE,
+    VALUE,
+    Batch,
+    Precision,
+    create_together,
+)
 from hesrpt.speedups import PowerLaw, SpeedupVector
 from hesrpt.speedups.shape_kernel_data import AMDAHL
 
-# The demand at a price may differ from the servers by this fraction of them. Then the error of a
-# value is about the square of this.
-CLOSE = 1e-7
-# If no price can give a value that is higher by more than this fraction, the value is exact.
-EXACT = 1e-14
-# At least this many jobs with one Amdahl's law are worth prefix sums of their values …
-_MANY_JOBS = 32
-# … if its serial part is not so small that sums lose too many digits.
+#: The error of a value is about the square of the first number.
+EXACT = Precision(close=1e-7, exact=1e-14, likely=0.0)
+# An Amdahl's law can be summed over phases if its serial part is not so small that digits are lost.
 _MIN_SERIAL = 1e-3
 
 
@@ -92,7 +94,7 @@ def compute_job_values(
 
     The first ``known`` values do not depend on the other jobs and are copied from ``previous``.
     """
-    from hesrpt.optimal.recursion_kernel import copy_values, value_places
+    from hesrpt.optimal.recursion_kernel import copy_values, place_jobs, value_places
 
     jobs = len(weights)
     shared = speedups.shared
@@ -112,7 +114,8 @@ def compute_job_values(
         is_rising,
         max_slope,
     )
-    found = JobValues(speedups, batch, np.empty((jobs, COLUMNS)))
+    found = JobValues(speedups, batch, np.zeros((jobs, COLUMNS)))
+    place_jobs(batch, found.line, found.places, 0, jobs)
     # Copies, because arrays that are not contiguous would be compiled for again.
     values = nothing if previous is None else previous.values[:known].copy()
     prices = nothing if previous is None else previous.prices[:known].copy()
@@ -120,19 +123,16 @@ def compute_job_values(
         cost, p = np.cumsum(weights), shared.p
         own = own_share(log_ratio_before(weights, cost, np.append(0.0, cost[:-1])), p)
         values, prices = own ** (1 - p) * cost / servers**p, p * cost / servers
-        copy_values(batch, found.line, found.places, values, prices, np.empty((0, SUMS)))
+        copy_values(batch, found.line, found.places, values, prices)
         return found
-    has_sums = jobs >= _MANY_JOBS and can_be_summed(batch)
-    sums = np.zeros((jobs + 1 if has_sums else 0, SUMS))
-    copy_values(batch, found.line, found.places, values, prices, sums)
-    value_places(
-        batch, found.line, found.places, len(values), jobs, True, CLOSE, EXACT, False, sums
-    )
+    copy_values(batch, found.line, found.places, values, prices)
+    together = create_together(jobs)
+    value_places(batch, found.line, found.places, len(values), jobs, EXACT, together)
     return found
 
 
 def can_be_summed(batch: Batch) -> bool:
-    """Whether jobs can be evaluated together, from sums of their values."""
+    """Whether phases follow from sums: if jobs share one Amdahl's law and values rise."""
     shape = batch.shapes[0]
     is_smooth = shape["family"] == AMDAHL and not shape["is_whole"] and shape["low"] == 0
     return bool(batch.is_rising and is_smooth and shape["parameter"] <= 1 - _MIN_SERIAL)

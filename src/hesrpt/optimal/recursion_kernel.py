@@ -20,23 +20,22 @@ from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
 from hesrpt.optimal.recursion_kernel_data import (
     CORNERS,
+    COVERED,
     FORMULA_POWER,
     HIGH,
     HIGH_RATE,
     KIND,
+    LISTED,
     LOW,
     PRICE,
     VALUE,
     WEIGHT,
     Batch,
+    Precision,
+    Together,
 )
-from hesrpt.optimal.response_kernel import (
-    add_to_sums,
-    place_job,
-    respond_all,
-    respond_together,
-    set_value,
-)
+from hesrpt.optimal.response_kernel import find_first_above, place_job, respond_all, set_value
+from hesrpt.optimal.summed_response_kernel import add_response, covers, respond_together
 from hesrpt.speedups.shape_kernel import find_cheapest, find_slope_before
 
 # A job with a weight below this fraction of the total weight up to it waits for another job to end.
@@ -44,6 +43,10 @@ from hesrpt.speedups.shape_kernel import find_cheapest, find_slope_before
 _NEGLIGIBLE = 1e-12
 _ROUNDING = 2.3e-16
 _MAX_OFFERS = 100
+# With fewer places than this, responses are not worth summing.
+FEW_PLACES = 64
+# About what a sum takes, compared with one response.
+_SUMMED_STEPS = 10
 
 
 @compiled
@@ -53,18 +56,14 @@ def value_place(
     order: IntArray,
     place: int,
     guess: float,
-    close: float,
-    exact: float,
-    extrapolates: bool,
-    sums: FloatArray,
+    precision: Precision,
+    together: Together,
 ) -> int:
     """Set the value and the price of a place, given all rows before; return the steps it took.
 
-    A price is good enough if the demand at that price differs from the servers by at most the
-    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``. A
-    search ``extrapolates``: it takes a value at the next price for granted if that is likely to be
-    so exact.
+    ``together`` may be empty: then responses are not summed.
     """
+    close, exact, likely = precision
     job = order[place]
     shape = batch.shapes[batch.shape_of_job[job]]
     row = line[place]
@@ -89,17 +88,24 @@ def value_place(
         if not price < high:
             price = 0.99 * high
     best, best_price, factor = 0.0, price, 1.02
-    offers = 0
+    offers = steps = 0
     while offers < _MAX_OFFERS:
         offers += 1
-        if sums.shape[0] > 0 and price > 0:
-            demand, profit, growth = respond_together(line, sums, place, price)
-            is_smooth = True
-        else:
-            log_price = log(price) if price > 0 else -inf
+        log_price = log(price) if price > 0 else -inf
+        is_summed = together.listed.size > 0 and place >= FEW_PLACES
+        if not is_summed or (offers > 1 and not covers(together, place, price)):
+            start = 0
+            if batch.max_slope < inf:
+                start = find_first_above(line, place, price / batch.max_slope)
             demand, profit, growth, is_smooth = respond_all(
-                batch, line, order, place, price, log_price
+                batch, line, order, together.listed[:0], start, place, price, log_price
             )
+            steps += place + 1
+        else:
+            demand, profit, growth, is_smooth = respond_together(
+                batch, line, order, place, price, log_price, together
+            )
+            steps += _SUMMED_STEPS + together.counts[LISTED]
         spare = cost - price * batch.servers - profit
         step, noise = 0.0, 0.0
         if spare <= 0:
@@ -125,7 +131,7 @@ def value_place(
                 break
             # The value at that price differs by this much, and by terms of third order.
             gain = 0.5 * price * excess * change / rate
-            if extrapolates and is_smooth and step > 0 and abs(gain * change) <= exact * value:
+            if is_smooth and step > 0 and abs(gain * change) <= likely * value:
                 best, best_price = max(best, value + gain), step
                 break
             if price == 0 and not is_low:
@@ -165,7 +171,7 @@ def value_place(
     if batch.is_rising:
         best = max(best, line[place - 1, VALUE])  # rounding must not undo that values rise
     set_value(batch, line, place, job, best)
-    return offers * (place + 1)
+    return steps
 
 
 @compiled
@@ -187,49 +193,44 @@ def is_negligible(batch: Batch, line: FloatArray, order: IntArray, place: int) -
 
 
 @compiled
+def place_jobs(batch: Batch, line: FloatArray, order: IntArray, first: int, end: int) -> None:
+    """Fill the rows of some places with what does not depend on other jobs; keep their prices."""
+    for place in range(first, end):
+        place_job(batch, line, place, order[place])
+
+
+@compiled
 def value_places(
     batch: Batch,
     line: FloatArray,
     order: IntArray,
     first: int,
     end: int,
-    is_new: bool,
-    close: float,
-    exact: float,
-    extrapolates: bool,
-    sums: FloatArray,
+    precision: Precision,
+    together: Together,
 ) -> int:
     """Set the values of some places, given all before; return the steps it took.
 
-    If the line is not new, the prices that it has are good guesses. ``sums`` may be empty: it is
-    for jobs that share one Amdahl's law and whose values rise.
+    The prices that the line has are taken for good guesses, unless they are 0. The sums in
+    ``together`` must be right as far as they go. In the end they go up to the last place.
     """
-    steps = 0
+    steps, drift = 0, 1.0  # of prices compared with their guesses
     for place in range(first, end):
-        guess = 0.0 if is_new else line[place, PRICE]
-        if is_new:
-            place_job(batch, line, place, order[place])
-        steps += value_place(batch, line, order, place, guess, close, exact, extrapolates, sums)
-        if sums.shape[0] > 0:
-            add_to_sums(sums, place, line[place, VALUE])
+        known = line[place, PRICE]
+        steps += value_place(batch, line, order, place, drift * known, precision, together)
+        if together.counts[COVERED] == place:
+            add_response(batch, line, order, place, together)
+        drift = line[place, PRICE] / known if known > 0 else 1.0
     return steps
 
 
 @compiled
 def copy_values(
-    batch: Batch,
-    line: FloatArray,
-    order: IntArray,
-    values: FloatArray,
-    prices: FloatArray,
-    sums: FloatArray,
+    batch: Batch, line: FloatArray, order: IntArray, values: FloatArray, prices: FloatArray
 ) -> None:
-    """Fill the first rows of a line, and of prefix sums, with values and prices that are known."""
+    """Fill the first rows of a line with values and prices that are known."""
     total = 0.0
     for place in range(values.size):
-        place_job(batch, line, place, order[place])
         total += batch.weights[order[place]]
         line[place, WEIGHT], line[place, PRICE] = total, prices[place]
         set_value(batch, line, place, order[place], values[place])
-        if sums.shape[0] > 0:
-            add_to_sums(sums, place, values[place])

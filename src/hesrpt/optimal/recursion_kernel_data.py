@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.speedups.shape_kernel_data import Corners
 
@@ -13,10 +15,6 @@ VALUE, PRICE, WEIGHT, KIND, OFFSET, FIRST, SECOND, HIGH, HIGH_RATE, LOW = range(
 COLUMNS = 10
 #: Kinds of speedups: two formulas and tables, which are evaluated in place, and all others.
 FORMULA_POWER, FORMULA_AMDAHL, CORNERS, OTHER = 0.0, 1.0, 2.0, 3.0
-#: The columns of prefix sums of values and of their square roots, each in two parts: the second
-#: part is what rounding has cut off from the first.
-VALUE_SUM, VALUE_REST, ROOT_SUM, ROOT_REST = range(4)
-SUMS = 4
 
 
 class Batch(NamedTuple):
@@ -32,3 +30,46 @@ class Batch(NamedTuple):
     #: If they do, a job gets no servers at a price of its value times this or above, and no job
     #: before it does. Otherwise infinity.
     max_slope: float
+
+
+#: The entries of sums of responses. They hold for prices from the lowest to the highest; the middle
+#: one has its logarithm and its root beside it, and the width is a difference of logarithms. Then:
+#: how many speedups have kinks, and how their demand changes with the price; what the jobs demand
+#: and earn whose demand does not change in the range; the sums for Amdahl's law; and the Taylor
+#: series of the profits of power laws.
+LOWEST, HIGHEST, MIDDLE, LOG_MIDDLE, ROOT_MIDDLE, HALF_WIDTH, KINKED = range(7)
+STEADY_DEMAND, STEADY_EARNED, GROWTH, SQUARES, ROOTS, SERIAL, TAYLOR = range(7, 14)
+TERMS = 14
+#: The counts beside them: the first places of a list that are covered, those of them that are
+#: listed, and how many places were summed at once. All others were added one by one.
+COVERED, LISTED, SUMMED = range(3)
+
+
+class Precision(NamedTuple):
+    """How exact values must be.
+
+    A price is good enough if the demand at that price differs from the servers by at most the
+    fraction ``close`` of them, or if no price gives a value greater by the fraction ``exact``. A
+    search extrapolates: it takes a value at the next price for granted if the error is likely to be
+    at most the fraction ``likely``.
+    """
+
+    close: float
+    exact: float
+    likely: float
+
+
+class Together(NamedTuple):
+    """What the first places of a list demand together, for prices in a narrow range."""
+
+    sums: FloatArray
+    counts: IntArray
+    listed: IntArray  # the places whose response is too steep, or has a kink in this range
+
+
+def create_together(jobs: int) -> Together:
+    """Return sums for a list of up to so many jobs; for none if they are to be evaluated singly."""
+    together = Together(np.zeros(TAYLOR + TERMS), np.zeros(3, np.int64), np.empty(jobs, np.int64))
+    together.sums[HALF_WIDTH] = 0.05
+    together.counts[COVERED] = -1
+    return together

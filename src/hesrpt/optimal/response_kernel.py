@@ -1,8 +1,6 @@
 """How jobs respond to a price of a server: what they demand, and the profit they make; compiled.
 
 Jobs are listed from the last to end to the first. A row of ``line`` belongs to a place in the list.
-If all jobs share one Amdahl's law and values rise along the list, what many demand together follows
-from prefix sums, and takes no longer than what one demands.
 """
 
 from __future__ import annotations
@@ -22,10 +20,8 @@ from hesrpt.optimal.recursion_kernel_data import (
     LOW,
     OFFSET,
     OTHER,
-    ROOT_SUM,
     SECOND,
     VALUE,
-    VALUE_SUM,
     Batch,
 )
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
@@ -128,28 +124,34 @@ def find_corner(line: FloatArray, place: int, slope: FloatArray, price: float) -
 
 @compiled
 def respond_all(
-    batch: Batch, line: FloatArray, order: IntArray, places: int, price: float, log_price: float
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    listed: IntArray,
+    first: int,
+    end: int,
+    price: float,
+    log_price: float,
 ) -> tuple[float, float, float, bool]:
-    """Return what the first places demand together, their profit, −dn / d log λ, and a predicate.
+    """Return what some places demand together, their profit, −dn / d log λ, and a predicate.
 
-    It says whether the demand never jumps.
+    They are the places from the first to the end or, if there is a list, the listed ones at these
+    numbers. The predicate says whether the demand never jumps.
     """
     shapes, corners, shape_of_job = batch.shapes, batch.corners, batch.shape_of_job
     at, height, slope = corners.at, corners.height, corners.slope
-    start = 0
-    if batch.max_slope < inf:
-        start = find_first_above(line, places, price / batch.max_slope)
     demand = profit = growth = 0.0
     is_smooth = True
-    for other in range(start, places):
+    for number in range(first, end):
+        other = listed[number] if listed.size > 0 else number
         value = line[other, VALUE]
         is_smooth = is_smooth and line[other, KIND] < CORNERS and line[other, LOW] == 0
         if line[other, KIND] == CORNERS:
             corner = find_corner(line, other, slope, price)
             demand += at[corner]
             profit += value * height[corner] - price * at[corner]
-            first, last = int(line[other, FIRST]), int(line[other, SECOND])
-            if last - first > _MANY_CORNERS and first < corner < last:
+            lowest, highest = int(line[other, FIRST]), int(line[other, SECOND])
+            if highest - lowest > _MANY_CORNERS and lowest < corner < highest:
                 # The table of a smooth function: the demand hardly jumps.
                 change = (slope[corner - 1] - slope[corner]) / slope[corner - 1]
                 growth += 0.5 * (at[corner + 1] - at[corner - 1]) / max(change, 1e-9)
@@ -179,67 +181,3 @@ def respond_all(
         profit += gain
         growth += sensitivity
     return demand, profit, growth, is_smooth
-
-
-@compiled
-def respond_together(
-    line: FloatArray, sums: FloatArray, places: int, price: float
-) -> tuple[float, float, float]:
-    """Do the same for jobs with one Amdahl's law and rising values, from prefix sums.
-
-    A job with value v demands (√(f v/λ) − f) / (1 − f) servers at the price λ, and its profit is
-    (√v − √(λ f))² / (1 − f).
-    """
-    f, serial = line[0, FIRST], line[0, SECOND]
-    high, high_rate = line[0, HIGH], line[0, HIGH_RATE]
-    # The slope is f / ((1 − f) n + f)².
-    start = find_first_above(line, places, price * f)
-    capped, most = places, price / f * (serial * high + f) ** 2
-    if line[places - 1, VALUE] > most:  # hardly ever: searching takes longer than all the rest
-        capped = max(find_first_above(line, places, most), start)
-    roots = _sum_between(sums, ROOT_SUM, start, capped)
-    value = _sum_between(sums, VALUE_SUM, start, capped)
-    count = capped - start
-    demand = (roots * sqrt(f / price) - f * count) / serial
-    profit = (value - 2 * sqrt(price * f) * roots + price * f * count) / serial
-    count = places - capped
-    demand += high * count
-    profit += high_rate * _sum_between(sums, VALUE_SUM, capped, places) - price * high * count
-    return demand, profit, 0.5 * roots * sqrt(f / price) / serial
-
-
-@compiled
-def _sum_between(sums: FloatArray, column: int, first: int, end: int) -> float:
-    rest = sums[end, column + 1] - sums[first, column + 1]
-    return float(sums[end, column] - sums[first, column] + rest)
-
-
-@compiled
-def add_to_sums(sums: FloatArray, place: int, value: float) -> None:
-    """Append a value to prefix sums of values and of their roots."""
-    root = sqrt(value)
-    # The square of the root is not quite the value: correct the root to twice the precision.
-    high, low = _split_square(root)
-    root_rest = ((value - high) - low) / (2 * root) if root > 0 else 0.0
-    _add_exactly(sums, place, VALUE_SUM, value, 0.0)
-    _add_exactly(sums, place, ROOT_SUM, root, root_rest)
-
-
-@compiled
-def _split_square(number: float) -> tuple[float, float]:
-    """Return the square of a number as the sum of two: the rounded square, and its error."""
-    square = number * number
-    upper = number * 134217729.0  # 2^27 + 1 (Veltkamp)
-    upper = upper - (upper - number)
-    lower = number - upper
-    return square, ((upper * upper - square) + 2 * upper * lower) + lower * lower
-
-
-@compiled
-def _add_exactly(sums: FloatArray, place: int, column: int, number: float, rest: float) -> None:
-    before = sums[place, column]
-    total = before + number
-    part = total - before
-    error = (before - (total - part)) + (number - part)
-    sums[place + 1, column] = total
-    sums[place + 1, column + 1] = sums[place, column + 1] + error + rest

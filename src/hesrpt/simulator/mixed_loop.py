@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.objectives import weight_of_each_job
-from hesrpt.optimal.recursion import CLOSE, EXACT
+from hesrpt.optimal.recursion import EXACT
 from hesrpt.optimal.recursion_kernel_data import COLUMNS
 from hesrpt.policies import Rule, RuleKind
 from hesrpt.policies.optimal import MAX_VALUED
@@ -109,8 +109,8 @@ def create_mixed_loop(
             focus=1.0 if rule.focus is None else rule.focus,
             servers=servers,
             max_slope=np.inf if shared is None else shared.max_slope(),
-            close=CLOSE,
-            exact=EXACT,
+            close=EXACT.close,
+            exact=EXACT.exact,
         ),
     )
     return MixedLoop(decisions)

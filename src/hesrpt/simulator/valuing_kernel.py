@@ -14,7 +14,7 @@ from hesrpt.arrays import IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
 from hesrpt.optimal.recursion_kernel import value_place
-from hesrpt.optimal.recursion_kernel_data import PRICE, SUMS, WEIGHT, Batch
+from hesrpt.optimal.recursion_kernel_data import PRICE, WEIGHT, Batch, Precision, Together
 from hesrpt.optimal.response_kernel import place_job
 from hesrpt.simulator.mixed_kernel_data import MixedJobs, RuleSettings, Values
 from hesrpt.speedups.shape_kernel_data import Shapes
@@ -55,7 +55,8 @@ def share_by_value(
         if values.listed[known] != listed[count - 1 - known]:
             break
         known += 1
-    no_sums = np.empty((0, SUMS))
+    precision = Precision(rule.close, rule.exact, 0.0)
+    no_sums = Together(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
     for place in range(known, count):
         job = listed[count - 1 - place]
         values.listed[place] = job
@@ -63,9 +64,7 @@ def share_by_value(
         # Prices are nearly in proportion to the weight of the jobs present.
         before = values.line[place - 1, WEIGHT] if place > 0 else 0.0
         guess = values.price_by_weight[job] * (before + mixed.weight[job])
-        value_place(
-            batch, values.line, values.listed, place, guess, rule.close, rule.exact, False, no_sums
-        )
+        value_place(batch, values.line, values.listed, place, guess, precision, no_sums)
         found = values.line[place]
         values.price_by_weight[job] = found[PRICE] / found[WEIGHT]
     values.known[0] = count
