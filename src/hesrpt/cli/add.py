@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hesrpt._version import __version__
-from hesrpt.cli.completion import complete_group, complete_job
+from hesrpt.cli.completion import complete_after_failure, complete_group, complete_job
 from hesrpt.cli.options import AsJson, flag_option, number_option, text_option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.escaping import escape
@@ -55,6 +55,7 @@ def add(
             "If such a job fails: cancel this one, the default, or release it.",
             metavar="CHOICE",
             panel=_ORDER_PANEL,
+            complete=complete_after_failure,
         ),
     ] = None,
     weight: Annotated[
