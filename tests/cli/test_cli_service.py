@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -279,3 +279,20 @@ def test_a_wrong_address_or_scheme_is_explained(served: ServedQueue) -> None:
         client = Client(url, OWNER, transport=httpx.MockTransport(fail))
         with pytest.raises(UnreachableError, match=hint):
             client.jobs()
+
+
+def test_a_lost_connection_is_no_reason_to_suggest_tls() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        def send() -> Iterator[bytes]:
+            yield b'event: output\ndata: {"item": 0, "title": "0", "text": "a"}\n\n'
+            raise httpx.RemoteProtocolError("peer closed connection")
+
+        return httpx.Response(200, content=send())
+
+    client = Client("http://h:1", OWNER, transport=httpx.MockTransport(answer))
+    found = client.follow_logs("job")
+    assert next(found).text == "a"
+    with pytest.raises(UnreachableError) as lost:
+        next(found)
+    assert str(lost.value) == "the connection to http://h:1 was lost: peer closed connection"
+    assert lost.value.exit_code == 3

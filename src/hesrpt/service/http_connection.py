@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -112,25 +112,22 @@ class Connection:
 
         params = {key: value for key, value in query.items() if value is not None}
         timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
-        with (
-            self._explain(),
-            self._http.stream("GET", path, params=params, timeout=timeout) as answer,
-        ):
-            if answer.is_error:
-                answer.read()
+        with ExitStack() as stack:
+            with self._explain():
+                stream = self._http.stream("GET", path, params=params, timeout=timeout)
+                answer = stack.enter_context(stream)
+                if answer.is_error:
+                    answer.read()
             self._check(answer)
-            kind, data = "message", ""
-            for line in answer.iter_lines():
-                if line.startswith("event:"):
-                    kind = line[6:].strip()
-                elif line.startswith("data:"):
-                    data += line[5:]
-                elif not line and data:
-                    yield kind, json.loads(data)
-                    kind, data = "message", ""
+            try:
+                yield from _parse_events(answer.iter_lines())
+            except httpx.TransportError as error:
+                problem = f"the connection to {self.url} was lost: {error}"
+                raise UnreachableError(problem) from None
 
     @contextmanager
     def _explain(self) -> Iterator[None]:
+        """Turn errors of a request that was not answered into errors that suggest a cure."""
         import httpx
 
         try:
@@ -154,6 +151,19 @@ class Connection:
         if is_foreign and answer.status_code == 404:
             detail = "there is no hesrpt service at this address"
         raise ServiceError(f"{self.url}: {detail}", answer.status_code)
+
+
+def _parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the kinds and values of server-sent events."""
+    kind, data = "message", ""
+    for line in lines:
+        if line.startswith("event:"):
+            kind = line[6:].strip()
+        elif line.startswith("data:"):
+            data += line[5:]
+        elif not line and data:
+            yield kind, json.loads(data)
+            kind, data = "message", ""
 
 
 def _suggest_cure(url: str, error: httpx.TransportError) -> str:
