@@ -182,7 +182,9 @@ def test_a_refused_request_exits_with_1(served: ServedQueue) -> None:
     assert (unknown.value.status, unknown.value.exit_code) == (404, 2)
 
 
-def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQueue) -> None:
+def test_a_job_that_can_never_run_is_refused(
+    command: Command, served: ServedQueue, tmp_path: Path
+) -> None:
     known = [job.name for job in served.client.jobs()]
     for options, problem in (
         (["--servers", "16"], "it needs at least 16 servers, but there are only 2"),
@@ -192,6 +194,16 @@ def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQue
         assert (refused.returncode, refused.stdout) == (1, "")
         assert problem in refused.stderr
     assert [job.name for job in served.client.jobs()] == known  # nor is it listed
+    (tmp_path / "two.toml").write_text(
+        '[[job]]\nname = "possible"\ncommand = "true"\n'
+        '[[job]]\nname = "wide"\ncommand = "true"\nservers = 9\n'
+    )
+    both = command("submit", "two.toml", "--json")
+    problem = "job 'wide': it needs at least 9 servers, but there are only 2; no job was added"
+    assert problem in both.stderr
+    answer = json.loads(both.stdout)
+    assert (both.returncode, answer["jobs"], problem in answer["problem"]) == (1, [], True)
+    assert [job.name for job in served.client.jobs()] == known
     before = len(served.client.jobs())
     with pytest.raises(ServiceError, match="it needs at least 3 servers") as error:
         served.client.add("true", name="too wide", servers=3)
@@ -259,7 +271,7 @@ def test_what_has_no_effect_is_said(command: Command, tmp_path: Path) -> None:
     assert_refused(refused, "--after-failure says what to do if a job of --after fails")
     (tmp_path / "jobs.toml").write_text('servers = 8\n[[job]]\nname = "j"\ncommand = "true"\n')
     done = command("submit", "jobs.toml")
-    assert done.returncode == 0
+    assert (done.returncode, done.stdout[:8]) == (0, "added: j")
     assert done.stderr.startswith("hesrpt: jobs.toml: servers: only hesrpt run obeys this")
 
 

@@ -46,7 +46,7 @@ class RequestResult:
 
 
 class ImpossibleJobError(InputError):
-    """A job that was submitted can never start."""
+    """A job that was submitted can never start, so nothing was added."""
 
     exit_code = 1
 
@@ -77,8 +77,8 @@ def find_names(
     """Return the names of jobs that were submitted: other jobs may have those asked for.
 
     Wait for at most ``timeout`` seconds until a scheduler that is running has named them. If none
-    is running, the next one will name them so. Raises an ImpossibleJobError if one was refused,
-    because it could never start.
+    is running, the next one will name them so. Raises an ImpossibleJobError if they were refused,
+    because one could never start.
     """
     wanted = set(submission.numbers)
     deadline = time.monotonic() + timeout
@@ -97,15 +97,11 @@ def find_names(
         if request.spec is not None:
             names.setdefault(request.number, request.spec.name)
     given = zip(submission.numbers, submission.specs, strict=True)
-    found = [names.get(number, spec.name) for number, spec in given]
-    named = dict(zip(submission.numbers, found, strict=True))
-    refused = {number: answer for number, answer in answers.items() if answer.is_refused}
-    if refused:
-        number, answer = next(iter(refused.items()))
-        added = [name for number, name in named.items() if number not in refused]
-        rest = f"; added: {', '.join(added)}" if added else ""
-        raise ImpossibleJobError(f"job {named[number]!r}: {answer.text}{rest}")
-    return found
+    for answer in answers.values():
+        if answer.is_refused:
+            others = "; no job was added" if len(submission.specs) > 1 else ""
+            raise ImpossibleJobError(f"{answer.text}{others}")
+    return [names.get(number, spec.name) for number, spec in given]
 
 
 def request_change(

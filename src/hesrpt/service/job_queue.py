@@ -136,7 +136,8 @@ class JobQueue:
             raise StoppingError("the service is stopping, and takes no more jobs")
         for spec in specs:
             if problem := explain_impossible(spec, self.driver.engine):
-                raise RefusedError(f"job {spec.name!r}: {problem}")
+                others = "; no job was added" if len(specs) > 1 else ""
+                raise RefusedError(f"job {spec.name!r}: {problem}{others}")
         requests = [Request(kind="submit", spec=spec) for spec in specs]
         if key:
             numbers = self._add_once(requests, key, digest)
