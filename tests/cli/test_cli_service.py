@@ -308,3 +308,13 @@ def test_a_lost_connection_is_no_reason_to_suggest_tls() -> None:
         next(found)
     assert str(lost.value) == "the connection to http://h:1 was lost: peer closed connection"
     assert lost.value.exit_code == 3
+
+
+def test_nothing_is_changed_if_a_name_is_unknown(command: Command, served: ServedQueue) -> None:
+    name = served.add("sleep 60", name="untouched", weight=3)
+    for kind, *words in (["cancel"], ["pause"], ["resume"], ["retry"], ["weight", "7"]):
+        refused = command(kind, name, "typo", *words, "--json")
+        assert_refused(refused, "there is no job 'typo'")
+        info = served.client.info(name)
+        assert (info.state in ("running", "waiting"), info.weight) == (True, 3.0)
+    served.client.cancel(name)

@@ -11,6 +11,7 @@ from hesrpt.cli.log_printers import ItemOutput, JobOutput
 from hesrpt.cli.run_view import AddedJobs, EndedJob, FailedHook, RunView
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.job_order import sort_by_order
 from hesrpt.runtime.requests import RequestResult
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.service.client import Client
@@ -71,15 +72,19 @@ class ServiceRun:
             is_paused = None if kind == "weight" else kind == "pause"
             text = self.client.change_group(group, paused=is_paused, weight=weight)
             return [RequestResult(job=f"group {group}", text=text)]
-        if not names:
+        if names:  # an unknown one is refused before anything is changed
+            jobs = [self.client.info(name) for name in dict.fromkeys(names)]
+        else:
             state = _RETRIABLE if kind == "retry" else _ACTIVE
-            names = [job.name for job in self.client.jobs(state=state, group=group)]
-            if not names:
-                verb = {"weight": "change"}.get(kind, kind)
-                raise InputError(f"{self.client.url}: there is no job to {verb}")
-        return [self._change(kind, name, weight) for name in dict.fromkeys(names)]
+            jobs = self.client.jobs(state=state, group=group)
+        if kind == "retry":
+            by_name = {job.name: job for job in jobs}
+            order = sort_by_order({job.name: job.after for job in jobs})
+            jobs = [by_name[name] for name in order]
+        return [self._change(kind, job, weight) for job in jobs]
 
-    def _change(self, kind: RequestKind, name: str, weight: float | None) -> RequestResult:
+    def _change(self, kind: RequestKind, job: JobInfo, weight: float | None) -> RequestResult:
+        name = job.name
         try:
             if kind == "weight":
                 assert weight is not None
@@ -89,6 +94,10 @@ class ServiceRun:
             if isinstance(error, UnreachableError) or error.status != 409:
                 raise
             reason = error.problem.partition(f"job {name!r} ")[2] or error.problem
+            has_ended_badly = job.state in _RETRIABLE.split(",")
+            if kind == "retry" and has_ended_badly and self.client.info(name).state == "done":
+                # A job that it waited for was retried first, and both were quick.
+                return RequestResult(job=name, text="has run again")
             return RequestResult(job=name, text=reason, is_refused=True)
 
     def explain_missing_answers(self) -> str:

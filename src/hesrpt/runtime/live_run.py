@@ -31,6 +31,7 @@ from hesrpt.runtime.decisions.events import (
     WeightChanged,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, write_groups
+from hesrpt.runtime.decisions.job_order import explain_useless_retry
 from hesrpt.runtime.decisions.kinds import KindMemory
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
@@ -52,7 +53,13 @@ from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.run_hooks import RunHooks
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.steering import RequestReceived, check_pausable, obey, obey_for_group
+from hesrpt.runtime.steering import (
+    Relatives,
+    RequestReceived,
+    check_pausable,
+    obey,
+    obey_for_group,
+)
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
@@ -387,7 +394,8 @@ class LiveRun:
                 return []
             state = get_job_state(end.time, end.error)
         try:
-            text = obey(job, request, state, self.engine)
+            relatives = self._find_relatives(job) if request.kind == "retry" else Relatives()
+            text = obey(job, request, state, self.engine, relatives)
         except InputError as refusal:
             self.recorder.answer(Answer(request.number, True, str(refusal)))
             return []
@@ -399,6 +407,19 @@ class LiveRun:
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
         return self._steer(job)
+
+    def _find_relatives(self, job: LiveJob) -> Relatives:
+        """Return the jobs that matter if a job is to run again."""
+        others = [self.jobs[name] for name in job.spec.after if name in self.jobs]
+        obstacle = None
+        for other in others if job.spec.after_failure == "cancel" else ():
+            end = self._publication.find_end(other)
+            state = other.state if end is None else get_job_state(end.time, end.error)
+            if state in ("failed", "cancelled"):
+                obstacle = explain_useless_retry(other.name, state)
+        unfinished = [other.name for other in others if self.core.has_job(other.name)]
+        successors = self.core.predecessors.list_cancelled_by(job.name)
+        return Relatives(unfinished, obstacle, successors)
 
     def _obey_for_group(self, request: Request) -> list[Event]:
         """Do what another process has asked for about a group, and record the answer."""

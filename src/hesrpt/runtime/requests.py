@@ -6,7 +6,7 @@ Requests are in the journal until a scheduler obeys them. If none is running, th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.groups import read_groups
+from hesrpt.runtime.decisions.job_order import explain_useless_retry, sort_by_order
 from hesrpt.runtime.job_names import describe_names, name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import describe_end
@@ -196,21 +197,33 @@ def _find_targets(
         if group in (None, record.spec.group):
             refusal = _explain_refusal(kind, record)
             targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
+    chosen = list(dict.fromkeys(names))
     if not names:
-        found = [target for target in targets.values() if target.refusal is None]
-        if not found:
-            where = "" if group is None else f" in group {group!r}"
-            verb = _VERBS.get(kind, kind)
-            raise InputError(f"{journal.directory}: there is no job to {verb}{where}")
-        return found
-    unknown = [name for name in names if name not in targets]
+        chosen = [name for name, target in targets.items() if target.refusal is None]
+    unknown = [name for name in chosen if name not in targets]
     if unknown:
         known = describe_names(targets, unknown[0])
         raise InputError(f"there is no job {unknown[0]!r} in {journal.directory}; {known}")
-    return [targets[name] for name in dict.fromkeys(names)]
+    if kind == "retry":
+        targets |= _refuse_useless_retries(chosen, records)
+        after = {record.name: record.spec.after for record in records}
+        chosen = sort_by_order({name: after.get(name, ()) for name in chosen})
+    return [targets[name] for name in chosen]
 
 
-_VERBS = {"weight": "change"}
+def _refuse_useless_retries(
+    names: Collection[str], records: Sequence[JobRecord]
+) -> dict[str, _Target]:
+    """Return the jobs that would be cancelled again at once: one that they wait for has failed."""
+    states = {record.name: record.state for record in records}
+    refused = {}
+    for record in records:
+        if record.name in names and record.state == "cancelled":
+            for other in record.spec.after if record.spec.after_failure == "cancel" else ():
+                if other not in names and states.get(other) in ("failed", "cancelled"):
+                    refusal = explain_useless_retry(other, states[other])
+                    refused[record.name] = _Target(name=record.name, refusal=refusal)
+    return refused
 
 
 def _explain_refusal(kind: RequestKind, record: JobRecord) -> str | None:
