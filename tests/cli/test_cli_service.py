@@ -121,7 +121,9 @@ def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) 
         for name in ("one", "two", "unwanted"):
             pool.map(abs, range(8), name=name, group=name)
         pool.jobs[-1].cancel()
-    printed = call("report", "s", cwd=tmp_path).stdout
+    printed = call("report", "s", "--csv", "r.csv", cwd=tmp_path).stdout
+    assert re.search(r"^unwanted +0 +[\d.]+ m?s$", printed, re.M)  # neither work nor p
+    assert re.search(r"^unwanted,[^,]*,0.0,1.0,.*,$", (tmp_path / "r.csv").read_text(), re.M)
     assert re.search(r"measured +the latest 2 comparable jobs", printed)
     assert re.search(r"simulated +FIFO", printed)
     assert "no comparison" not in printed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +15,12 @@ from hesrpt.cli.output_files import check_output_files, print_locations, save_fi
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.console import create_console
 from hesrpt.errors import InputError
+from hesrpt.files import write_csv
 
 if TYPE_CHECKING:
     from hesrpt.cli.service_run import ServiceRun
     from hesrpt.runtime.reports.counterfactuals import RunComparison
+    from hesrpt.runtime.storage.journal_entries import JobRecord
 
 # How many of the latest jobs to compare policies on, as a service does, and how few say too little.
 _RECENT_JOBS, _FEWEST_JOBS = 40, 2
@@ -60,8 +63,9 @@ def report(
     run_report = read_report(target.directory)
     schedule, comparison = run_report.schedule, compare_policies(run_report.history)
     recent = None if comparison.simulated else _compare_recent(target.directory)
+    rows = [_describe(*each) for each in zip(schedule.rows(), run_report.records, strict=True)]
     if csv is not None:
-        schedule.to_csv(csv)
+        write_csv(csv, rows)
     if plot is not None:
         save_figure(schedule.plot(in_seconds=True), plot)
     if as_json:
@@ -75,7 +79,7 @@ def report(
                     "recent": None if recent is None else recent.to_json_value(),
                     "jobs": [
                         row | {"failed_items": failures_as_json(record.failed_items)}
-                        for row, record in zip(schedule.rows(), run_report.records, strict=True)
+                        for row, record in zip(rows, run_report.records, strict=True)
                     ],
                 },
                 indent=2,
@@ -93,6 +97,11 @@ def report(
         )
         print_failures(console, run_report.records)
         print_locations(plot, csv)
+
+
+def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
+    """Return what is known of a job that has ended; of one that never ran, no work or slowdown."""
+    return dict(row) | ({} if record.size else {"size": 0.0, "slowdown": None})
 
 
 def _compare_recent(directory: Path) -> RunComparison | None:

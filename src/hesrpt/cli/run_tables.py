@@ -125,8 +125,8 @@ def print_outcome(
         table.add_row(
             literal(record.name),
             f"{record.done:,}",
-            format_duration(record.size or 0.0),
-            "" if p is None else f"{p:.2f}",
+            format_duration(record.size) if record.size else "",
+            "" if p is None or not record.size else f"{p:.2f}",
             format_duration(record.flow_time or 0.0),
         )
     print_table(console, table)
