@@ -320,3 +320,21 @@ def test_nothing_is_changed_if_a_name_is_unknown(command: Command, served: Serve
         info = served.client.info(name)
         assert (info.state in ("running", "waiting"), info.weight) == (True, 3.0)
     served.client.cancel(name)
+
+
+def test_status_says_why_jobs_have_not_ended_well(command: Command, served: ServedQueue) -> None:
+    bad = served.add("echo oops; exit 3", name="bad", retries=0)
+    never = served.add("true", name="never", after=[bad])
+    served.client.wait(never, timeout=60)
+    for words in ([], [bad, never]):
+        printed = command("status", *words).stdout
+        assert f"\n{never} cancelled: job '{bad}', for which it waited, has failed\n" in printed
+        assert f"\n{bad} failed: item 0: exit code 3\n    oops\n" in printed
+        assert printed.splitlines()[-1].startswith("a scheduler is running: 2 servers, policy ")
+
+
+def test_status_of_an_empty_queue_has_the_number_of_servers(tmp_path: Path) -> None:
+    with serve_queue(tmp_path / "s", servers=3) as served:
+        wait_until(lambda: served.queue.journal.read_held() != {})
+        printed = call("status", "s", cwd=tmp_path).stdout
+    assert "a scheduler is running: 3 servers, policy adaptive, no jobs\n" in printed

@@ -73,6 +73,10 @@ def test_requests_wait_for_the_next_scheduler(tmp_path: Path, pool: Pool) -> Non
     status = call("status", "s", cwd=tmp_path).stdout
     assert "requested for big, but not done yet: pause\n" in status
     assert "requested for small, but not done yet: cancel\n" in status
+    of_big = call("status", "s", "big", cwd=tmp_path).stdout
+    assert "requested for big, but not done yet: weight 7\n" in of_big
+    assert "requested for small" not in of_big
+    assert of_big.splitlines()[-1] == status.splitlines()[-1]  # no scheduler is running
     requests = json.loads(call("status", "s", "--json", cwd=tmp_path).stdout)["requests"]
     assert [(each["kind"], each["job"], each["weight"]) for each in requests] == [
         ("pause", "big", None),

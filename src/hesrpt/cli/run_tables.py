@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hesrpt.cli.failed_items import print_failures
-from hesrpt.cli.run_view import FailedHook, list_failed_hooks
+from hesrpt.cli.failed_items import print_cancellations, print_failures
+from hesrpt.cli.run_view import RunView
 from hesrpt.cli.terminal import print_table
-from hesrpt.display.console import create_console, literal, print_error_text
+from hesrpt.display.console import create_console, literal
 from hesrpt.display.overview import RunOverview
 from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
@@ -33,29 +33,6 @@ _MAX_ENDED = 20
 SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
 
 
-def print_status(status: RunStatus, directory: Path, *, shows_all: bool = False) -> None:
-    """Print the state of each job, why jobs failed, and whether a scheduler is running.
-
-    If none is, and jobs remain, say how to continue.
-    """
-    console = create_console()
-    run = status.describe()
-    shown = _print_jobs(console, run, shows_all=shows_all)
-    print_failures(console, [job for job in status.jobs if job.name in shown])
-    for hook in list_failed_hooks(status.hooks):
-        console.print(literal(hook.describe()), soft_wrap=True)
-    for name, request in status.changes:
-        value = "" if request.weight is None else f" {request.weight:g}"
-        what = f"requested for {name}, but not done yet: {request.kind}{value}"
-        console.print(literal(what), soft_wrap=True)
-    console.print()
-    if status.is_running:
-        console.print(literal(f"a scheduler is running: {run.describe()}"), soft_wrap=True)
-        return
-    hint = describe_continuation(status, directory)
-    console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
-
-
 def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[str]:
     """Print a table of the jobs, without most of those that have ended; return those printed."""
     active = sum(not job.has_ended for job in run.jobs)
@@ -68,20 +45,26 @@ def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[s
     return {job.name for job in jobs}
 
 
-def print_run(
-    run: RunOverview, hooks: Sequence[FailedHook] = (), *, shows_all: bool = False
-) -> None:
-    """Print the state of each job of a service, why jobs failed, and which hooks have."""
+def print_run(view: RunView, *, shows_all: bool = False) -> None:
+    """Print the state of each job, why jobs failed, and whether a scheduler is running.
+
+    If none is, and jobs remain, say how to continue.
+    """
     console = create_console()
-    shown = _print_jobs(console, run, shows_all=shows_all)
-    for job in run.jobs:
-        if job.state == "failed" and job.name in shown:
-            console.print()
-            print_error_text(console, f"{job.name} failed", str(job.error))
-    for hook in hooks:
+    run = view.overview
+    failures = view.find_failures(_print_jobs(console, run, shows_all=shows_all))
+    print_cancellations(console, failures)
+    print_failures(console, failures)
+    for hook in view.failed_hooks:
         console.print(literal(hook.describe()), soft_wrap=True)
+    for name, what in view.changes:
+        text = f"requested for {name}, but not done yet: {what}"
+        console.print(literal(text), soft_wrap=True)
     console.print()
-    console.print(literal(run.describe()), soft_wrap=True)
+    scheduler = f"a scheduler is running: {run.describe()}"
+    if run.note:
+        scheduler = f"{run.note}{view.continuation}"
+    console.print(literal(scheduler), soft_wrap=True)
 
 
 def describe_continuation(status: RunStatus, directory: Path) -> str:

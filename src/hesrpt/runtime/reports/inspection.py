@@ -27,7 +27,7 @@ from hesrpt.runtime.reports.run_history import (
 )
 from hesrpt.runtime.reports.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import JobRecord, Request
+from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, JobRecord, Request
 from hesrpt.runtime.storage.logs import find_logs
 from hesrpt.runtime.storage.run_progress import NO_PROGRESS, RunProgress
 from hesrpt.schedule import Schedule
@@ -138,7 +138,8 @@ class RunStatus:
             for spec in self.submitted
         ]
         return RunOverview(
-            servers=self.progress.servers,
+            # Before the first job, no progress is written.
+            servers=self.held.get(WHOLE_POOL, self.progress.servers),
             policy=self.policy,
             jobs=jobs,
             note="" if self.is_running else "no scheduler is running",

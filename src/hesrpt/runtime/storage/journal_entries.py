@@ -165,6 +165,10 @@ class Request:
     weight: float | None = None  # that the job or the group is to have
     group: str | None = None  # the group to change, instead of a job
 
+    def describe(self) -> str:
+        """Return what is asked for, such as ``weight 2``."""
+        return self.kind if self.weight is None else f"{self.kind} {self.weight:g}"
+
     def is_about(self, record: JobRecord) -> bool:
         """Return whether it asks for a change of this job."""
         if self.group is not None:
