@@ -333,6 +333,10 @@ def test_status_says_why_jobs_have_not_ended_well(command: Command, served: Serv
         assert printed.splitlines()[-1].startswith("a scheduler is running: 2 servers, policy ")
 
 
+def test_watching_needs_a_terminal(command: Command) -> None:
+    assert_refused(command("status", "--watch"), "--watch needs a terminal")
+
+
 def test_status_of_an_empty_queue_has_the_number_of_servers(tmp_path: Path) -> None:
     with serve_queue(tmp_path / "s", servers=3) as served:
         wait_until(lambda: served.queue.journal.read_held() != {})

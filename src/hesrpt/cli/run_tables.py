@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[s
     active = sum(not job.has_ended for job in run.jobs)
     rows = len(run.jobs) if shows_all else active + _MAX_ENDED
     jobs, others = run.select(rows)
-    shown = replace(run, jobs=jobs)
-    print_table(console, build_table(shown, max_rows=rows, has_bars=console.is_terminal))
+    width = console.width if console.is_terminal else None
+    print_table(console, build_table(jobs, width=width, has_bars=console.is_terminal))
     if others:
         console.print(literal(f"{others}; --all shows them"), soft_wrap=True)
     return {job.name for job in jobs}

@@ -72,12 +72,16 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
     from hesrpt.display.terminal_table import build_view
 
     console = create_console()
+    if not console.is_terminal:
+        raise InputError("--watch needs a terminal; hesrpt wait waits for jobs without one")
     first = target.read().select(names).overview
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             shown = first
             while True:
-                live.update(build_view(shown, max_rows=max(console.height - 4, 3)), refresh=True)
+                size = console.size
+                view = build_view(shown, width=size.width, height=size.height - 1)
+                live.update(view, refresh=True)
                 time.sleep(_WATCH_SECONDS)
                 shown = target.read().select(names).overview
     except KeyboardInterrupt:
