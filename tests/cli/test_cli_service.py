@@ -114,6 +114,27 @@ def test_the_mean_flow_time_is_that_of_the_jobs_that_are_done(
     assert f"of the {len(done)} jobs that are done\n" in printed.replace(" \n", "\n")
 
 
+def test_a_report_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_queue(tmp_path / "s") as served:
+
+        def connect(url: str, token: str | None) -> Client:
+            return Client(url, token, transport=AppTransport(served.app))
+
+        monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+        for words in (["--state", "s"], ["--url", f"{URL}/?token={OWNER}"]):
+            done = call("report", *words, cwd=tmp_path)
+            assert (done.stdout, done.returncode) == ("no job has ended yet\n", 0)
+            assert json.loads(call("report", *words, "--json", cwd=tmp_path).stdout)["jobs"] == []
+        assert_refused(call("report", "s", "--csv", "r.csv", cwd=tmp_path), "no job has ended yet")
+        served.client.wait(served.add("true"), served.add("false", retries=0), timeout=60)
+        content = json.loads(call("report", *words, "--json", cwd=tmp_path).stdout)
+        assert (content["done"], content["ended"], content["comparison"]) == (1, 2, None)
+        assert content["reason"] == "fewer than 2 jobs are done"
+        printed = call("report", *words, cwd=tmp_path).stdout
+        assert f"no comparison with other policies: {content['reason']}\n" in printed
+        assert "the work and the p of each job: hesrpt report --state DIR" in printed
+
+
 def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) -> None:
     engine = FakeEngine(2, lambda job, item, width: 10.0)
     with Pool(state=tmp_path / "s", engine=engine) as pool:

@@ -25,6 +25,8 @@ from hesrpt.units import format_count, format_duration, format_duration_with_mar
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
+# How few jobs a service compares policies on.
+_FEWEST_COMPARED = 2
 # How many of the jobs that have ended to show.
 _MAX_ENDED = 20
 
@@ -171,22 +173,31 @@ def _describe_latest(jobs: int) -> str:
     return f"the latest {format_count(jobs, 'comparable job')}"
 
 
+def explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
+    """Return why a service has no comparison with other policies; None if it has one."""
+    comparison = schedule["comparison"]
+    if comparison is not None:
+        return str(comparison["reason"]) if comparison["reason"] else None
+    if schedule["ended"] < _FEWEST_COMPARED:
+        return f"fewer than {_FEWEST_COMPARED} jobs are done"
+    return "the service works it out in the background; ask again in a minute"
+
+
 def print_service_report(
     console: Console, schedule: Mapping[str, Any], jobs: Sequence[JobInfo]
 ) -> None:
-    """Print the flow times of a service so far, and of other policies by simulation."""
+    """Print the flow times of ended jobs of a service, and of other policies by simulation."""
     table = Table(box=None, pad_edge=False)
     for column in ("job", "state", "items", "flow time"):
         table.add_column(column, justify="right" if column in ("items", "flow time") else "left")
     for job in jobs:
-        if job.has_ended:
-            flow_time = format_duration(job.flow_time or 0.0)
-            table.add_row(literal(job.name), literal(job.state), f"{job.done:,}", flow_time)
+        flow_time = format_duration(job.flow_time or 0.0)
+        table.add_row(literal(job.name), literal(job.state), f"{job.done:,}", flow_time)
     print_table(console, table)
     console.print()
     mean, comparison, bound = (schedule[key] for key in ("mean_flow_time", "comparison", "bound"))
     if mean is None:
-        console.print("no job is done yet")
+        console.print("mean flow time: none, because no job is done")
         return
     grid = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
     whose = _describe_done(schedule["ended"])
@@ -201,6 +212,10 @@ def print_service_report(
         value = format_duration(bound["mean_flow_time"])
         grid.add_row("", value, "lower bound", f"{bound['ratio']:.2f} times this was needed")
     print_table(console, grid)
-    for part, what in ((comparison, "comparison with other policies"), (bound, "lower bound")):
-        if part is not None and part["reason"]:
-            console.print(literal(f"no {what}: {part['reason']}"), soft_wrap=True)
+    if reason := explain_missing_comparison(schedule):
+        console.print(literal(f"no comparison with other policies: {reason}"), soft_wrap=True)
+    if bound is not None and bound["reason"]:
+        console.print(literal(f"no lower bound: {bound['reason']}"), soft_wrap=True)
+    console.print(
+        "the work and the p of each job: hesrpt report --state DIR, where the service runs"
+    )

@@ -32,6 +32,9 @@ from hesrpt.runtime.storage.logs import find_logs
 from hesrpt.runtime.storage.run_progress import NO_PROGRESS, RunProgress
 from hesrpt.schedule import Schedule
 
+#: What is said of a run that has nothing to report yet.
+NOTHING_ENDED = "no job has ended yet"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
@@ -174,6 +177,10 @@ class RunReport:
         return build_schedule(done, self.history.holdings, self.servers).metrics()
 
 
+class NothingEndedError(InputError):
+    """No job of a run has ended, so there is nothing to report."""
+
+
 class UnknownItemError(InputError):
     """A job has no item of this number."""
 
@@ -243,7 +250,7 @@ def read_report(directory: Path) -> RunReport:
         records = _read_records(journal)
         ended = [record for record in records if record.has_ended]
         if not ended:
-            raise InputError(f"{directory}: no job has ended yet")
+            raise NothingEndedError(f"{directory}: {NOTHING_ENDED}")
         servers, holdings = int(journal.get_value("servers")), journal.read_holdings()
         active = [record.name for record in records if not record.has_ended]
         obstacle = f"job {active[0]!r} has not ended" if active else None
