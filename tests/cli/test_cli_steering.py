@@ -14,6 +14,7 @@ from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Client, Pool
+from hesrpt.cli.service_run import ServiceRun
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.service.http_connection import ServiceError
@@ -215,6 +216,17 @@ def test_a_job_is_retried_with_those_that_it_waits_for(tmp_path: Path) -> None:
         )
         with pytest.raises(ServiceError, match="job 'last' waits for 'next', which was cancelled"):
             served.client.retry("last")
+        by_url = ServiceRun(URL, OWNER)
+        by_url.client = served.client
+        texts = {
+            each.job: each.text for each in by_url.change("retry", ["next", first], None, None)
+        }
+        assert list(texts) == [first, "next"]
+        assert texts["next"] in (  # if first has not failed again yet, or has
+            "waits for first again",
+            "waited for first again, and is cancelled",
+        )
+        served.client.wait(first, "next", "last", timeout=60)
         flag.touch()
         all_jobs = call("retry", "s", "last", "next", "first", cwd=tmp_path)
         assert (all_jobs.returncode, all_jobs.stdout.splitlines()) == (
@@ -234,3 +246,10 @@ def test_a_job_is_retried_with_those_that_it_waits_for(tmp_path: Path) -> None:
         1,
         "last: waits for 'next', which was cancelled; retry that one\n",
     )
+    with serve_queue(state) as served:  # which no longer has them in memory
+        again = call("retry", "s", "last", "next", cwd=tmp_path)
+        assert (again.returncode, again.stdout.splitlines()) == (
+            0,
+            ["next: runs again; last waits for it again", "last: waits for next again"],
+        )
+        assert served.client.info("last").waits_for == ("next",)

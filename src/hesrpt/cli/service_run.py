@@ -116,10 +116,19 @@ class ServiceRun:
             by_name = {job.name: job for job in jobs}
             order = sort_by_order({job.name: job.after for job in jobs})
             jobs = [by_name[name] for name in order]
-        return [self._change(kind, job, weight) for job in jobs]
+        results: list[RequestResult] = []
+        for job in jobs:
+            changed = {result.job for result in results if not result.is_refused}
+            result = self._change(kind, job.name, weight)
+            if kind == "retry" and result.is_refused and not changed.isdisjoint(job.after):
+                # It was retried with the jobs that it waits for, which were quicker than this.
+                others = ", ".join(name for name in job.after if name in changed)
+                text = f"waited for {others} again, and is {self.client.info(job.name).state}"
+                result = RequestResult(job=job.name, text=text)
+            results.append(result)
+        return results
 
-    def _change(self, kind: RequestKind, job: JobInfo, weight: float | None) -> RequestResult:
-        name = job.name
+    def _change(self, kind: RequestKind, name: str, weight: float | None) -> RequestResult:
         try:
             if kind == "weight":
                 assert weight is not None
@@ -129,10 +138,6 @@ class ServiceRun:
             if isinstance(error, UnreachableError) or error.status != 409:
                 raise
             reason = error.problem.partition(f"job {name!r} ")[2] or error.problem
-            has_ended_badly = job.state in _RETRIABLE.split(",")
-            if kind == "retry" and has_ended_badly and self.client.info(name).state == "done":
-                # A job that it waited for was retried first, and both were quick.
-                return RequestResult(job=name, text="has run again")
             return RequestResult(job=name, text=reason, is_refused=True)
 
     def explain_missing_answers(self) -> str:

@@ -104,7 +104,9 @@ def _describe_retry(job: LiveJob, state: JobState, relatives: Relatives) -> str:
         others = relatives.successors
         verb = "waits" if len(others) == 1 else "wait"
         return f"{text}; {_list(others)} {verb} for it again" if others else text
-    if state not in ENDED and job.spec.retried:  # with a job that it waited for, for example
+    if state not in ENDED and (
+        job.spec.retried or job.spec.was_reopened
+    ):  # with a job that it waited for, for example
         unfinished = relatives.unfinished
         return f"waits for {_list(unfinished)} again" if unfinished else "runs again already"
     if state not in ENDED or state == "done":

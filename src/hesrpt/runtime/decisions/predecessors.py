@@ -24,6 +24,14 @@ from hesrpt.runtime.decisions.events import (
 )
 from hesrpt.runtime.job_state import JobState
 
+# What the error of a job says that was cancelled because of another.
+_WAITED = ", for which it waited,"
+
+
+def was_cancelled_by_other(error: str | None) -> bool:
+    """Return whether the error of a job says that one for which it waited has not ended well."""
+    return error is not None and error.startswith("cancelled: job ") and _WAITED in error
+
 
 @dataclass
 class WaitingJob:
@@ -162,7 +170,7 @@ class Predecessors:
         waiting.is_cancelled_by_other = True
         self._cancelled[name] = waiting
         what = "has failed" if self._outcomes[cause] == "failed" else "was cancelled"
-        error = f"cancelled: job {cause!r}, for which it waited, {what}"
+        error = f"cancelled: job {cause!r}{_WAITED} {what}"
         commands += finish(waiting.arrival.spec, error)
         self.end(name, "cancelled")
 
