@@ -87,6 +87,16 @@ def test_names_of_jobs_and_groups_to_add_to_are_completed(
         assert done.stdout.split() == [expected]
 
 
+def test_what_to_do_after_a_failure_is_completed() -> None:
+    from typer.main import get_command
+
+    command = get_command(app).commands["add"]  # type: ignore[attr-defined]
+    context = command.make_context("add", [], resilient_parsing=True)
+    (option,) = [each for each in command.params if each.name == "after_failure"]
+    assert [each.value for each in option.shell_complete(context, "")] == ["cancel", "release"]
+    assert [each.value for each in option.shell_complete(context, "r")] == ["release"]
+
+
 @pytest.mark.slow
 def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(

@@ -285,15 +285,13 @@ def test_submitted_jobs_join_the_run(folder: Path) -> None:
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
     submitted = call("submit", "s", "more.toml", cwd=folder)
-    assert submitted.stdout == "submitted to s: more, count (2)\n"
+    assert submitted.stdout == "added: more, count (2)\n"
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "more: done" in out
     assert "count (2): done" in out
     late = call("submit", "s", "more.toml", cwd=folder)
-    assert late.stdout == (
-        "submitted to s: more (2), count (3); they start with: hesrpt run --state s\n"
-    )
+    assert late.stdout == ("added: more (2), count (3); they start with: hesrpt run --state s\n")
     status = call("status", "s", cwd=folder).stdout
     assert re.search(r"^more \(2\) +submitted +0/2", status, re.MULTILINE)
     assert "no scheduler is running; continue with: hesrpt run --state s\n" in status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -114,6 +114,27 @@ def test_the_mean_flow_time_is_that_of_the_jobs_that_are_done(
     assert f"of the {len(done)} jobs that are done\n" in printed.replace(" \n", "\n")
 
 
+def test_a_report_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_queue(tmp_path / "s") as served:
+
+        def connect(url: str, token: str | None) -> Client:
+            return Client(url, token, transport=AppTransport(served.app))
+
+        monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+        for words in (["--state", "s"], ["--url", f"{URL}/?token={OWNER}"]):
+            done = call("report", *words, cwd=tmp_path)
+            assert (done.stdout, done.returncode) == ("no job has ended yet\n", 0)
+            assert json.loads(call("report", *words, "--json", cwd=tmp_path).stdout)["jobs"] == []
+        assert_refused(call("report", "s", "--csv", "r.csv", cwd=tmp_path), "no job has ended yet")
+        served.client.wait(served.add("true"), served.add("false", retries=0), timeout=60)
+        content = json.loads(call("report", *words, "--json", cwd=tmp_path).stdout)
+        assert (content["done"], content["ended"], content["comparison"]) == (1, 2, None)
+        assert content["reason"] == "fewer than 2 jobs are done"
+        printed = call("report", *words, cwd=tmp_path).stdout
+        assert f"no comparison with other policies: {content['reason']}\n" in printed
+        assert "the work and the p of each job: hesrpt report --state DIR" in printed
+
+
 def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) -> None:
     engine = FakeEngine(2, lambda job, item, width: 10.0)
     with Pool(state=tmp_path / "s", engine=engine) as pool:
@@ -121,7 +142,9 @@ def test_a_report_compares_the_latest_jobs_if_one_was_cancelled(tmp_path: Path) 
         for name in ("one", "two", "unwanted"):
             pool.map(abs, range(8), name=name, group=name)
         pool.jobs[-1].cancel()
-    printed = call("report", "s", cwd=tmp_path).stdout
+    printed = call("report", "s", "--csv", "r.csv", cwd=tmp_path).stdout
+    assert re.search(r"^unwanted +0 +[\d.]+ m?s$", printed, re.M)  # neither work nor p
+    assert re.search(r"^unwanted,[^,]*,0.0,1.0,.*,$", (tmp_path / "r.csv").read_text(), re.M)
     assert re.search(r"measured +the latest 2 comparable jobs", printed)
     assert re.search(r"simulated +FIFO", printed)
     assert "no comparison" not in printed
@@ -182,7 +205,9 @@ def test_a_refused_request_exits_with_1(served: ServedQueue) -> None:
     assert (unknown.value.status, unknown.value.exit_code) == (404, 2)
 
 
-def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQueue) -> None:
+def test_a_job_that_can_never_run_is_refused(
+    command: Command, served: ServedQueue, tmp_path: Path
+) -> None:
     known = [job.name for job in served.client.jobs()]
     for options, problem in (
         (["--servers", "16"], "it needs at least 16 servers, but there are only 2"),
@@ -192,6 +217,16 @@ def test_a_job_that_can_never_run_is_refused(command: Command, served: ServedQue
         assert (refused.returncode, refused.stdout) == (1, "")
         assert problem in refused.stderr
     assert [job.name for job in served.client.jobs()] == known  # nor is it listed
+    (tmp_path / "two.toml").write_text(
+        '[[job]]\nname = "possible"\ncommand = "true"\n'
+        '[[job]]\nname = "wide"\ncommand = "true"\nservers = 9\n'
+    )
+    both = command("submit", "two.toml", "--json")
+    problem = "job 'wide': it needs at least 9 servers, but there are only 2; no job was added"
+    assert problem in both.stderr
+    answer = json.loads(both.stdout)
+    assert (both.returncode, answer["jobs"], problem in answer["problem"]) == (1, [], True)
+    assert [job.name for job in served.client.jobs()] == known
     before = len(served.client.jobs())
     with pytest.raises(ServiceError, match="it needs at least 3 servers") as error:
         served.client.add("true", name="too wide", servers=3)
@@ -259,7 +294,7 @@ def test_what_has_no_effect_is_said(command: Command, tmp_path: Path) -> None:
     assert_refused(refused, "--after-failure says what to do if a job of --after fails")
     (tmp_path / "jobs.toml").write_text('servers = 8\n[[job]]\nname = "j"\ncommand = "true"\n')
     done = command("submit", "jobs.toml")
-    assert done.returncode == 0
+    assert (done.returncode, done.stdout[:8]) == (0, "added: j")
     assert done.stderr.startswith("hesrpt: jobs.toml: servers: only hesrpt run obeys this")
 
 
@@ -279,3 +314,52 @@ def test_a_wrong_address_or_scheme_is_explained(served: ServedQueue) -> None:
         client = Client(url, OWNER, transport=httpx.MockTransport(fail))
         with pytest.raises(UnreachableError, match=hint):
             client.jobs()
+
+
+def test_a_lost_connection_is_no_reason_to_suggest_tls() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        def send() -> Iterator[bytes]:
+            yield b'event: output\ndata: {"item": 0, "title": "0", "text": "a"}\n\n'
+            raise httpx.RemoteProtocolError("peer closed connection")
+
+        return httpx.Response(200, content=send())
+
+    client = Client("http://h:1", OWNER, transport=httpx.MockTransport(answer))
+    found = client.follow_logs("job")
+    assert next(found).text == "a"
+    with pytest.raises(UnreachableError) as lost:
+        next(found)
+    assert str(lost.value) == "the connection to http://h:1 was lost: peer closed connection"
+    assert lost.value.exit_code == 3
+
+
+def test_nothing_is_changed_if_a_name_is_unknown(command: Command, served: ServedQueue) -> None:
+    name = served.add("sleep 60", name="untouched", weight=3)
+    for kind, *words in (["cancel"], ["pause"], ["resume"], ["retry"], ["weight", "7"]):
+        refused = command(kind, name, "typo", *words, "--json")
+        assert_refused(refused, "there is no job 'typo'")
+        info = served.client.info(name)
+        assert (info.state in ("running", "waiting"), info.weight) == (True, 3.0)
+    served.client.cancel(name)
+
+
+def test_status_says_why_jobs_have_not_ended_well(command: Command, served: ServedQueue) -> None:
+    bad = served.add("echo oops; exit 3", name="bad", retries=0)
+    never = served.add("true", name="never", after=[bad])
+    served.client.wait(never, timeout=60)
+    for words in ([], [bad, never]):
+        printed = command("status", *words).stdout
+        assert f"\n{never} cancelled: job '{bad}', for which it waited, has failed\n" in printed
+        assert f"\n{bad} failed: item 0: exit code 3\n    oops\n" in printed
+        assert printed.splitlines()[-1].startswith("a scheduler is running: 2 servers, policy ")
+
+
+def test_watching_needs_a_terminal(command: Command) -> None:
+    assert_refused(command("status", "--watch"), "--watch needs a terminal")
+
+
+def test_status_of_an_empty_queue_has_the_number_of_servers(tmp_path: Path) -> None:
+    with serve_queue(tmp_path / "s", servers=3) as served:
+        wait_until(lambda: served.queue.journal.read_held() != {})
+        printed = call("status", "s", cwd=tmp_path).stdout
+    assert "a scheduler is running: 3 servers, policy adaptive, no jobs\n" in printed

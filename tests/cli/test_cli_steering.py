@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from support.inline_engine import InlineEngine
-from support.served_queue import OWNER, URL, AppTransport, ServedQueue
+from support.served_queue import OWNER, URL, AppTransport, ServedQueue, serve_queue
 from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Client, Pool
+from hesrpt.cli.service_run import ServiceRun
 from hesrpt.runtime.engines.fake import FakeEngine
 from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.service.http_connection import ServiceError
 
 
 @pytest.fixture
@@ -72,6 +74,10 @@ def test_requests_wait_for_the_next_scheduler(tmp_path: Path, pool: Pool) -> Non
     status = call("status", "s", cwd=tmp_path).stdout
     assert "requested for big, but not done yet: pause\n" in status
     assert "requested for small, but not done yet: cancel\n" in status
+    of_big = call("status", "s", "big", cwd=tmp_path).stdout
+    assert "requested for big, but not done yet: weight 7\n" in of_big
+    assert "requested for small" not in of_big
+    assert of_big.splitlines()[-1] == status.splitlines()[-1]  # no scheduler is running
     requests = json.loads(call("status", "s", "--json", cwd=tmp_path).stdout)["requests"]
     assert [(each["kind"], each["job"], each["weight"]) for each in requests] == [
         ("pause", "big", None),
@@ -109,7 +115,11 @@ def test_mistakes_list_the_jobs(tmp_path: Path, pool: Pool) -> None:
     for job in pool.jobs:
         job.cancel()
     pool.wait()
-    assert_refused(call("pause", "s", "--all", cwd=tmp_path), "s: there is no job to pause")
+    for kind, *words in (["pause"], ["resume"], ["cancel"], ["weight", "2"]):
+        done = call(kind, "s", "--all", *words, cwd=tmp_path)
+        verb = "change" if words else kind
+        expected = f"nothing to do: there is no job to {verb}\n"
+        assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
 
 
 def test_job_that_was_submitted_but_not_added_can_be_steered(tmp_path: Path, pool: Pool) -> None:
@@ -133,7 +143,8 @@ def test_cancelled_job_runs_again_once_it_is_retried(tmp_path: Path, pool: Pool)
     state = tmp_path / "s"
     refused = call("retry", "s", "big", cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "big: has no failed items\n")
-    assert_refused(call("retry", "s", "--all", cwd=tmp_path), "s: there is no job to retry")
+    nothing = call("retry", "s", "--all", "--json", cwd=tmp_path)
+    assert (json.loads(nothing.stdout)["jobs"], nothing.returncode) == ([], 0)
     call("cancel", "s", "small", "big", cwd=tmp_path)
     pool.wait()
     printed = call("retry", "s", "big", cwd=tmp_path).stdout
@@ -188,3 +199,57 @@ def test_failed_jobs_of_a_group_are_retried(
     ]
     assert {job.state for job in served.client.wait(*night, timeout=60)} == {"done"}
     assert served.client.info(day).state == "failed"
+
+
+def test_a_job_is_retried_with_those_that_it_waits_for(tmp_path: Path) -> None:
+    """A job that was cancelled because another has failed is revived with it, and not alone."""
+    flag, state = tmp_path / "flag", tmp_path / "s"
+    with serve_queue(state) as served:
+        first = served.add(f"test -e {flag}", name="first", retries=0)
+        for name, other in (("next", "first"), ("last", "next")):
+            served.add("sleep 60", name=name, after=[other])
+        served.client.wait(first, "next", "last", timeout=60)
+        alone = call("retry", "s", "next", cwd=tmp_path)
+        assert (alone.returncode, alone.stdout) == (
+            1,
+            "next: waits for 'first', which has failed; retry that one\n",
+        )
+        with pytest.raises(ServiceError, match="job 'last' waits for 'next', which was cancelled"):
+            served.client.retry("last")
+        by_url = ServiceRun(URL, OWNER)
+        by_url.client = served.client
+        texts = {
+            each.job: each.text for each in by_url.change("retry", ["next", first], None, None)
+        }
+        assert list(texts) == [first, "next"]
+        assert texts["next"] in (  # if first has not failed again yet, or has
+            "waits for first again",
+            "waited for first again, and is cancelled",
+        )
+        served.client.wait(first, "next", "last", timeout=60)
+        flag.touch()
+        all_jobs = call("retry", "s", "last", "next", "first", cwd=tmp_path)
+        assert (all_jobs.returncode, all_jobs.stdout.splitlines()) == (
+            0,
+            [
+                "first: runs its failed items again; next, last wait for it again",
+                "next: waits for first again",
+                "last: waits for next again",
+            ],
+        )
+        served.client.wait(first, timeout=60)
+        assert not served.client.info("next").has_ended
+        served.client.cancel("next")
+        served.client.wait("last", timeout=60)
+    offline = call("retry", "s", "last", cwd=tmp_path)
+    assert (offline.returncode, offline.stdout) == (
+        1,
+        "last: waits for 'next', which was cancelled; retry that one\n",
+    )
+    with serve_queue(state) as served:  # which no longer has them in memory
+        again = call("retry", "s", "last", "next", cwd=tmp_path)
+        assert (again.returncode, again.stdout.splitlines()) == (
+            0,
+            ["next: runs again; last waits for it again", "last: waits for next again"],
+        )
+        assert served.client.info("last").waits_for == ("next",)

@@ -75,9 +75,9 @@ def test_jobs_that_have_ended_first_are_left_out_first() -> None:
     assert RUN.select(6) == (list(RUN.jobs), "")
 
 
-def render_on_terminal(run: RunOverview, *, max_rows: int = 30, width: int = 100) -> list[str]:
+def render_on_terminal(run: RunOverview, *, width: int = 100, height: int = 30) -> list[str]:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    console.print(build_view(run, max_rows=max_rows))
+    console.print(build_view(run, width=width, height=height))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
@@ -102,11 +102,42 @@ def test_mean_flow_time_is_no_prediction_once_all_jobs_have_ended() -> None:
 
 
 def test_table_without_room_and_without_servers() -> None:
-    assert render_on_terminal(replace(RUN, servers=0, jobs=[DONE, RUNNING]), max_rows=1)[1:] == [
-        "big         running  ━━╸                       12/100   3 of 4      5 s  42.3 s",
-        "and 1 done",
+    run = replace(RUN, servers=0, jobs=[DONE, DONE, RUNNING])
+    assert render_on_terminal(run, height=4)[1:] == [
+        "big  running  ━━╸                       12/100   3 of 4      5 s  42.3 s",
+        "and 2 done",
         "waiting: no server is free on the cluster",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "columns"),
+    [
+        (140, 20, "job group state items servers elapsed left"),
+        (80, 24, "job state items servers elapsed left"),
+        (60, 14, "job state items servers left"),
+        (40, 8, "job state left"),
+    ],
+)
+def test_running_jobs_and_the_summary_are_visible_on_any_terminal(
+    width: int, height: int, columns: str
+) -> None:
+    busy = replace(RUNNING, name="a job with a long name", group="nightly")
+    waiting = [
+        replace(WAITING, name=f"waiting {n}", waits_for=("a job with a long name", "other"))
+        for n in range(40)
+    ]
+    jobs = [replace(FAILED, name=f"old {n}", group="g") for n in range(50)] + [*waiting, busy]
+    lines = render_on_terminal(replace(RUN, jobs=jobs), width=width, height=height)
+    assert len(lines) == height
+    assert all(len(line) <= width for line in lines)
+    assert lines[0].split() == columns.split()
+    (row,) = [line for line in lines if line.startswith("a job with a")]
+    assert "running" in row
+    assert "42.3 s" in row
+    text = " ".join(lines)
+    assert text.endswith("4 servers, policy equi, 1 running, 40 waiting, 50 failed")
+    assert re.search(r"and \d+ waiting, 50 failed", text)
 
 
 def test_html_has_a_bar_for_each_job_and_at_most_thirty_rows() -> None:

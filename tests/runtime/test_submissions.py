@@ -155,15 +155,17 @@ def test_submitted_jobs_that_can_never_start_are_refused_and_not_listed(
     with Pool(1, state=directory) as pool:
         first = submit_jobs(directory, [spec])
         assert find_names(directory, first) == ["first"]  # now it has looked for requests
-        submission = submit_jobs(directory, [wide, rename(spec, "second"), dependent])
+        submission = submit_jobs(directory, [rename(spec, "with it"), wide, dependent])
+        other = submit_jobs(directory, [rename(spec, "second"), rename(spec, "third")])
         with pytest.raises(ImpossibleJobError) as error:
             find_names(directory, submission)
-        wait_until(lambda: len(pool.jobs) == 2)
+        assert find_names(directory, other) == ["second", "third"]
+        wait_until(lambda: len(pool.jobs) == 3)
     assert str(error.value) == (
-        "job 'wide': it needs at least 2 servers, but there are only 1; added: second"
+        "job 'wide': it needs at least 2 servers, but there are only 1; no job was added"
     )
-    assert sorted(read_jobs_that_ran(spec)) == ["first", "second"]
-    assert [job.name for job in read_status(directory).jobs] == ["first", "second"]
+    assert sorted(read_jobs_that_ran(spec)) == ["first", "second", "third"]
+    assert [job.name for job in read_status(directory).jobs] == ["first", "second", "third"]
 
 
 def test_a_job_that_nobody_could_refuse_is_listed_as_failed(tmp_path: Path, spec: JobSpec) -> None:

@@ -116,6 +116,7 @@ def test_files_of_jobs_are_submitted(served: ServedQueue, tmp_path: Path) -> Non
 def test_mistakes_are_explained(monkeypatch: pytest.MonkeyPatch, served: ServedQueue) -> None:
     monkeypatch.delenv("HESRPT_URL", raising=False)
     monkeypatch.delenv("HESRPT_TOKEN", raising=False)
+    monkeypatch.delenv("HESRPT_STATE", raising=False)
     with pytest.raises(InputError, match="url is missing"):
         Client()
     with pytest.raises(InputError, match="token is missing"):

@@ -17,6 +17,7 @@ from support.shell import assert_refused, call, run
 from support.waiting import wait_until
 
 from hesrpt import Client
+from hesrpt.errors import InputError
 from hesrpt.service.http_connection import ServiceError
 
 # Items append their name to a file: evidence that does not come from the scheduler.
@@ -104,11 +105,16 @@ def test_a_service_drains_stops_and_is_used_from_the_shell(
         assert_refused(missing, "there is no job 'nobody'")
         # The same through the state directory.
         monkeypatch.delenv("HESRPT_URL")
+        monkeypatch.setenv("HESRPT_STATE", str(state))
+        assert Client().add("true", name="by Python").wait(60).state == "done"
+        with pytest.raises(InputError, match="token is missing"):
+            Client("http://elsewhere")  # which must not learn the token of this service
+        monkeypatch.delenv("HESRPT_STATE")
         call("add", "--state", "s", "--name", "here", "--", "true", cwd=tmp_path)
         assert call("wait", "s", "here", cwd=tmp_path).stdout == "here: done\n"
         # The page and its events.
         events = service.client.events()
-        assert next(events)["counts"]["done"] == 2
+        assert next(events)["counts"]["done"] == 3
         events.close()  # type: ignore[attr-defined]
         # Drain: what runs ends, and the rest is left for the next start.
         service.client.add("sleep 0.5; echo over", name="running")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hesrpt._version import __version__
-from hesrpt.cli.completion import complete_group, complete_job
+from hesrpt.cli.added_jobs import add_and_print
+from hesrpt.cli.completion import complete_after_failure, complete_group, complete_job
 from hesrpt.cli.options import AsJson, flag_option, number_option, text_option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
-from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 _SERVERS_PANEL = "What the job needs"
@@ -55,6 +53,7 @@ def add(
             "If such a job fails: cancel this one, the default, or release it.",
             metavar="CHOICE",
             panel=_ORDER_PANEL,
+            complete=complete_after_failure,
         ),
     ] = None,
     weight: Annotated[
@@ -163,13 +162,10 @@ def add(
         "env": dict(_split_variable(each) for each in env or ()) or None,
         "on_end": on_end or None,
     }
-    names, note = target.add([{key: value for key, value in job.items() if value is not None}])
-    if not as_json:
-        print(escape(f"added: {', '.join(names)}{note}"), flush=True)
-    elif not wait:
-        print(json.dumps({"hesrpt": __version__, "jobs": list(names)}, indent=2))
+    given = {key: value for key, value in job.items() if value is not None}
+    jobs = add_and_print(lambda: target.add([given]), as_json=as_json, is_waited_for=wait)
     if wait:
-        wait_for_jobs(target, names, None, as_json=as_json)
+        wait_for_jobs(target, jobs.names, None, as_json=as_json)
 
 
 def _split_variable(text: str) -> tuple[str, str]:

@@ -54,6 +54,13 @@ def complete_change(incomplete: str) -> list[str]:
     return [choice for choice in get_args(OnChange) if choice.startswith(incomplete)]
 
 
+def complete_after_failure(incomplete: str) -> list[str]:
+    """Return what can be done if a job fails that another waits for; ``incomplete`` begins it."""
+    from hesrpt.runtime.job_spec import AfterFailure
+
+    return [choice for choice in get_args(AfterFailure) if choice.startswith(incomplete)]
+
+
 def complete_format(incomplete: str) -> list[str]:
     """Return the trace formats whose names start with ``incomplete``."""
     from hesrpt.traces.formats import FORMATS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from hesrpt._version import __version__
 from hesrpt.cli.failed_items import failures_as_json
 from hesrpt.cli.log_printers import ItemOutput, JobOutput
 from hesrpt.cli.run_tables import describe_continuation, get_resume_command
-from hesrpt.cli.run_view import AddedJobs, EndedJob, RunView, list_failed_hooks
+from hesrpt.cli.run_view import AddedJobs, EndedJob, PendingChange, RunView, list_failed_hooks
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_names import describe_names
@@ -73,7 +73,18 @@ class DirectoryRun:
             "failed_hooks": [vars(hook) for hook in hooks],
             "jobs": [_describe(status, job) for job in status.jobs],
         }
-        return RunView(overview=status.describe(), content=content, failed_hooks=hooks)
+
+        def find_failures(names: Collection[str]) -> list[JobRecord]:
+            return [job for job in status.jobs if job.name in names]
+
+        return RunView(
+            overview=status.describe(),
+            content=content,
+            find_failures=find_failures,
+            failed_hooks=hooks,
+            changes=[PendingChange(name, each.describe()) for name, each in status.changes],
+            continuation=describe_continuation(status, self.directory),
+        )
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs, also of those that were only submitted."""

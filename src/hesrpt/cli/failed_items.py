@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.padding import Padding
@@ -11,14 +11,46 @@ from rich.table import Table
 
 from hesrpt.display.console import literal, print_error_text
 from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.storage.journal_entries import JobRecord
 
 # How many failed items of a job to list, and how many lines of a traceback to show.
 _MAX_ITEMS = 10
 _MAX_LINES = 12
 
 
-def print_failures(console: Console, records: Sequence[JobRecord]) -> None:
+class ShownJob(Protocol):
+    """A job of which it is shown why it has failed."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def state(self) -> str:
+        """Its state."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def error(self) -> str | None:
+        """Why it has failed or was cancelled."""
+
+    @property
+    def failed_items(self) -> Sequence[ItemFailure]:
+        """Its items that have failed."""
+
+
+def print_cancellations(console: Console, jobs: Sequence[ShownJob]) -> None:
+    """Print why jobs were cancelled."""
+    reasons = {job.name: job.error for job in jobs if job.state == "cancelled" and job.error}
+    if reasons:
+        console.print()
+    for name, reason in reasons.items():
+        console.print(literal(f"{name} {reason}"), soft_wrap=True)  # which begins with "cancelled"
+
+
+def print_failures(console: Console, records: Sequence[ShownJob]) -> None:
     """Print why jobs failed, where, and which of their items have failed."""
     for record in records:
         if record.state == "failed":
@@ -33,7 +65,7 @@ def print_failures(console: Console, records: Sequence[JobRecord]) -> None:
             _print_failed_items(console, record)
 
 
-def _print_failed_items(console: Console, record: JobRecord) -> None:
+def _print_failed_items(console: Console, record: ShownJob) -> None:
     failures = record.failed_items
     console.print(literal(f"failed items of {record.name}:"), soft_wrap=True)
     table = Table(box=None, pad_edge=False)

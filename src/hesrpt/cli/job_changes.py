@@ -32,6 +32,10 @@ AllFailedJobs = Annotated[
 ]
 
 
+# What is done to a job, if that is not the name of the command.
+_VERBS = {"weight": "change"}
+
+
 def change_jobs(
     choice: RunChoice,
     kind: RequestKind,
@@ -44,7 +48,8 @@ def change_jobs(
 ) -> None:
     """Ask for a change of jobs, and print what happened or will happen.
 
-    Exit with code 1 if the change of a job was refused.
+    Exit with code 1 if the change of a job was refused. If there is no job that it applies to, that
+    is all right.
     """
     run, names = choice.find(arguments)
     if group is not None and (names or all_jobs):
@@ -73,6 +78,9 @@ def change_jobs(
     else:
         for result in results:
             print(escape(f"{result.job}: {result.text}"))
+        if not results:
+            where = "" if group is None else f" in group {group!r}"
+            print(escape(f"nothing to do: there is no job to {_VERBS.get(kind, kind)}{where}"))
         if not all(result.is_answered for result in results) and (
             hint := run.explain_missing_answers()
         ):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +15,12 @@ from hesrpt.cli.output_files import check_output_files, print_locations, save_fi
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.display.console import create_console
 from hesrpt.errors import InputError
+from hesrpt.files import write_csv
 
 if TYPE_CHECKING:
     from hesrpt.cli.service_run import ServiceRun
     from hesrpt.runtime.reports.counterfactuals import RunComparison
+    from hesrpt.runtime.storage.journal_entries import JobRecord
 
 # How many of the latest jobs to compare policies on, as a service does, and how few say too little.
 _RECENT_JOBS, _FEWEST_JOBS = 40, 2
@@ -40,13 +43,13 @@ def report(
     """Show the flow times of a run, and those of simulations of it under other policies.
 
     If the run as a whole cannot be simulated, its latest jobs are that can be. --csv writes one
-    line for each job; --csv and --plot need the state directory.
+    line for each job. --csv and --plot need the state directory; so do the work and the p of jobs.
     """
     from hesrpt.cli.directory_run import DirectoryRun
     from hesrpt.cli.failed_items import failures_as_json, print_failures
     from hesrpt.cli.run_tables import print_outcome
     from hesrpt.runtime.reports.counterfactuals import compare_policies
-    from hesrpt.runtime.reports.inspection import read_report
+    from hesrpt.runtime.reports.inspection import NOTHING_ENDED, NothingEndedError, read_report
 
     check_output_files(figures=[plot], others=[csv])
     target, others = run.find(arguments)
@@ -57,11 +60,29 @@ def report(
             raise InputError("--csv and --plot need the state directory of the run")
         _report_on_service(target, as_json)
         return
-    run_report = read_report(target.directory)
+    try:
+        run_report = read_report(target.directory)
+    except NothingEndedError:
+        if csv is not None or plot is not None:
+            raise
+        if as_json:
+            empty = dict.fromkeys(("metrics", "comparison", "recent"))
+            servers = target.read().overview.servers
+            content: dict[str, Any] = {
+                "hesrpt": __version__,
+                "servers": servers,
+                **empty,
+                "jobs": [],
+            }
+            print(json.dumps(content, indent=2))
+        else:
+            print(NOTHING_ENDED)
+        return
     schedule, comparison = run_report.schedule, compare_policies(run_report.history)
     recent = None if comparison.simulated else _compare_recent(target.directory)
+    rows = [_describe(*each) for each in zip(schedule.rows(), run_report.records, strict=True)]
     if csv is not None:
-        schedule.to_csv(csv)
+        write_csv(csv, rows)
     if plot is not None:
         save_figure(schedule.plot(in_seconds=True), plot)
     if as_json:
@@ -75,7 +96,7 @@ def report(
                     "recent": None if recent is None else recent.to_json_value(),
                     "jobs": [
                         row | {"failed_items": failures_as_json(record.failed_items)}
-                        for row, record in zip(schedule.rows(), run_report.records, strict=True)
+                        for row, record in zip(rows, run_report.records, strict=True)
                     ],
                 },
                 indent=2,
@@ -95,6 +116,11 @@ def report(
         print_locations(plot, csv)
 
 
+def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
+    """Return what is known of a job that has ended; of one that never ran, no work or slowdown."""
+    return dict(row) | ({} if record.size else {"size": 0.0, "slowdown": None})
+
+
 def _compare_recent(directory: Path) -> RunComparison | None:
     """Compare policies on the latest jobs that can be simulated, if there are several."""
     from hesrpt.runtime.reports.counterfactuals import compare_policies
@@ -109,13 +135,23 @@ def _compare_recent(directory: Path) -> RunComparison | None:
 
 def _report_on_service(target: ServiceRun, as_json: bool) -> None:
     """Print the flow times of a service so far, and of other policies by simulation."""
-    from hesrpt.cli.run_tables import print_service_report
+    from hesrpt.cli.run_tables import explain_missing_comparison, print_service_report
+    from hesrpt.runtime.reports.inspection import NOTHING_ENDED
 
     schedule, jobs = target.client.schedule(points=2), target.client.jobs()
+    ended = [job for job in jobs if job.has_ended]
     if as_json:
-        keys = ("mean_flow_time", "ended", "comparison", "bound")
-        content = {key: schedule[key] for key in keys}
-        rows = [dict(vars(job)) for job in jobs if job.has_ended]
+        content = {
+            "mean_flow_time": schedule["mean_flow_time"],
+            "done": schedule["ended"],  # of which the mean is
+            "ended": len(ended),
+            "comparison": schedule["comparison"],
+            "bound": schedule["bound"],
+            "reason": explain_missing_comparison(schedule),
+        }
+        rows = [dict(vars(job)) for job in ended]
         print(json.dumps({"hesrpt": __version__} | content | {"jobs": rows}, indent=2))
+    elif ended:
+        print_service_report(create_console(), schedule, ended)
     else:
-        print_service_report(create_console(), schedule, jobs)
+        print(NOTHING_ENDED)

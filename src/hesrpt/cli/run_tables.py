@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from hesrpt.cli.failed_items import print_failures
-from hesrpt.cli.run_view import FailedHook, list_failed_hooks
+from hesrpt.cli.failed_items import print_cancellations, print_failures
+from hesrpt.cli.run_view import RunView
 from hesrpt.cli.terminal import print_table
-from hesrpt.display.console import create_console, literal, print_error_text
+from hesrpt.display.console import create_console, literal
 from hesrpt.display.overview import RunOverview
 from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
@@ -26,6 +25,8 @@ from hesrpt.units import format_count, format_duration, format_duration_with_mar
 
 # Mention how long the first server took to start if it was longer than this, in seconds.
 _SLOW_START = 0.5
+# How few jobs a service compares policies on.
+_FEWEST_COMPARED = 2
 # How many of the jobs that have ended to show.
 _MAX_ENDED = 20
 
@@ -33,55 +34,38 @@ _MAX_ENDED = 20
 SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resume=True)"
 
 
-def print_status(status: RunStatus, directory: Path, *, shows_all: bool = False) -> None:
-    """Print the state of each job, why jobs failed, and whether a scheduler is running.
-
-    If none is, and jobs remain, say how to continue.
-    """
-    console = create_console()
-    run = status.describe()
-    shown = _print_jobs(console, run, shows_all=shows_all)
-    print_failures(console, [job for job in status.jobs if job.name in shown])
-    for hook in list_failed_hooks(status.hooks):
-        console.print(literal(hook.describe()), soft_wrap=True)
-    for name, request in status.changes:
-        value = "" if request.weight is None else f" {request.weight:g}"
-        what = f"requested for {name}, but not done yet: {request.kind}{value}"
-        console.print(literal(what), soft_wrap=True)
-    console.print()
-    if status.is_running:
-        console.print(literal(f"a scheduler is running: {run.describe()}"), soft_wrap=True)
-        return
-    hint = describe_continuation(status, directory)
-    console.print(literal(f"no scheduler is running{hint}"), soft_wrap=True)
-
-
 def _print_jobs(console: Console, run: RunOverview, *, shows_all: bool) -> set[str]:
     """Print a table of the jobs, without most of those that have ended; return those printed."""
     active = sum(not job.has_ended for job in run.jobs)
     rows = len(run.jobs) if shows_all else active + _MAX_ENDED
     jobs, others = run.select(rows)
-    shown = replace(run, jobs=jobs)
-    print_table(console, build_table(shown, max_rows=rows, has_bars=console.is_terminal))
+    width = console.width if console.is_terminal else None
+    print_table(console, build_table(jobs, width=width, has_bars=console.is_terminal))
     if others:
         console.print(literal(f"{others}; --all shows them"), soft_wrap=True)
     return {job.name for job in jobs}
 
 
-def print_run(
-    run: RunOverview, hooks: Sequence[FailedHook] = (), *, shows_all: bool = False
-) -> None:
-    """Print the state of each job of a service, why jobs failed, and which hooks have."""
+def print_run(view: RunView, *, shows_all: bool = False) -> None:
+    """Print the state of each job, why jobs failed, and whether a scheduler is running.
+
+    If none is, and jobs remain, say how to continue.
+    """
     console = create_console()
-    shown = _print_jobs(console, run, shows_all=shows_all)
-    for job in run.jobs:
-        if job.state == "failed" and job.name in shown:
-            console.print()
-            print_error_text(console, f"{job.name} failed", str(job.error))
-    for hook in hooks:
+    run = view.overview
+    failures = view.find_failures(_print_jobs(console, run, shows_all=shows_all))
+    print_cancellations(console, failures)
+    print_failures(console, failures)
+    for hook in view.failed_hooks:
         console.print(literal(hook.describe()), soft_wrap=True)
+    for name, what in view.changes:
+        text = f"requested for {name}, but not done yet: {what}"
+        console.print(literal(text), soft_wrap=True)
     console.print()
-    console.print(literal(run.describe()), soft_wrap=True)
+    scheduler = f"a scheduler is running: {run.describe()}"
+    if run.note:
+        scheduler = f"{run.note}{view.continuation}"
+    console.print(literal(scheduler), soft_wrap=True)
 
 
 def describe_continuation(status: RunStatus, directory: Path) -> str:
@@ -125,8 +109,8 @@ def print_outcome(
         table.add_row(
             literal(record.name),
             f"{record.done:,}",
-            format_duration(record.size or 0.0),
-            "" if p is None else f"{p:.2f}",
+            format_duration(record.size) if record.size else "",
+            "" if p is None or not record.size else f"{p:.2f}",
             format_duration(record.flow_time or 0.0),
         )
     print_table(console, table)
@@ -189,22 +173,31 @@ def _describe_latest(jobs: int) -> str:
     return f"the latest {format_count(jobs, 'comparable job')}"
 
 
+def explain_missing_comparison(schedule: Mapping[str, Any]) -> str | None:
+    """Return why a service has no comparison with other policies; None if it has one."""
+    comparison = schedule["comparison"]
+    if comparison is not None:
+        return str(comparison["reason"]) if comparison["reason"] else None
+    if schedule["ended"] < _FEWEST_COMPARED:
+        return f"fewer than {_FEWEST_COMPARED} jobs are done"
+    return "the service works it out in the background; ask again in a minute"
+
+
 def print_service_report(
     console: Console, schedule: Mapping[str, Any], jobs: Sequence[JobInfo]
 ) -> None:
-    """Print the flow times of a service so far, and of other policies by simulation."""
+    """Print the flow times of ended jobs of a service, and of other policies by simulation."""
     table = Table(box=None, pad_edge=False)
     for column in ("job", "state", "items", "flow time"):
         table.add_column(column, justify="right" if column in ("items", "flow time") else "left")
     for job in jobs:
-        if job.has_ended:
-            flow_time = format_duration(job.flow_time or 0.0)
-            table.add_row(literal(job.name), literal(job.state), f"{job.done:,}", flow_time)
+        flow_time = format_duration(job.flow_time or 0.0)
+        table.add_row(literal(job.name), literal(job.state), f"{job.done:,}", flow_time)
     print_table(console, table)
     console.print()
     mean, comparison, bound = (schedule[key] for key in ("mean_flow_time", "comparison", "bound"))
     if mean is None:
-        console.print("no job is done yet")
+        console.print("mean flow time: none, because no job is done")
         return
     grid = Table.grid("", "", "", "", padding=(0, 2, 0, 0))
     whose = _describe_done(schedule["ended"])
@@ -219,6 +212,10 @@ def print_service_report(
         value = format_duration(bound["mean_flow_time"])
         grid.add_row("", value, "lower bound", f"{bound['ratio']:.2f} times this was needed")
     print_table(console, grid)
-    for part, what in ((comparison, "comparison with other policies"), (bound, "lower bound")):
-        if part is not None and part["reason"]:
-            console.print(literal(f"no {what}: {part['reason']}"), soft_wrap=True)
+    if reason := explain_missing_comparison(schedule):
+        console.print(literal(f"no comparison with other policies: {reason}"), soft_wrap=True)
+    if bound is not None and bound["reason"]:
+        console.print(literal(f"no lower bound: {bound['reason']}"), soft_wrap=True)
+    console.print(
+        "the work and the p of each job: hesrpt report --state DIR, where the service runs"
+    )

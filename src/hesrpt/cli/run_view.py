@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from hesrpt.cli.failed_items import ShownJob
 from hesrpt.display.overview import RunOverview
+from hesrpt.errors import InputError
 from hesrpt.runtime.commands.hooks import HookCall
+from hesrpt.runtime.job_names import describe_names
 from hesrpt.units import format_count
 
 
@@ -38,13 +41,42 @@ def list_failed_hooks(calls: Iterable[HookCall]) -> list[FailedHook]:
     ]
 
 
+class PendingChange(NamedTuple):
+    """What was requested to be done about a job, and has not been done yet."""
+
+    job: str
+    what: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunView:
     """The jobs of a run at one moment."""
 
     overview: RunOverview
     content: dict[str, Any]  # for JSON
+    #: Returns those of the named jobs that have failed, or have failed items, or were cancelled.
+    find_failures: Callable[[Collection[str]], Sequence[ShownJob]]
     failed_hooks: Sequence[FailedHook] = ()
+    changes: Sequence[PendingChange] = ()
+    continuation: str = ""  # how to continue if no scheduler is running
+
+    def select(self, names: Collection[str]) -> RunView:
+        """Return the same with the jobs of these names only; without names, all of it."""
+        if not names:
+            return self
+        known = [job.name for job in self.overview.jobs]
+        for name in names:
+            if name not in known:
+                raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
+        jobs = [job for job in self.overview.jobs if job.name in names]
+        rows = [job for job in self.content["jobs"] if job["name"] in names]
+        return replace(
+            self,
+            overview=replace(self.overview, jobs=jobs),
+            content=self.content | {"jobs": rows},
+            failed_hooks=[hook for hook in self.failed_hooks if hook.job in names],
+            changes=[change for change in self.changes if change.job in names],
+        )
 
 
 class AddedJobs(NamedTuple):

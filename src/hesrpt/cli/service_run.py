@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hesrpt.cli.log_printers import ItemOutput, JobOutput
 from hesrpt.cli.run_view import AddedJobs, EndedJob, FailedHook, RunView
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
+from hesrpt.runtime.decisions.job_order import sort_by_order
+from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.requests import RequestResult
 from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.service.client import Client
@@ -19,6 +22,17 @@ from hesrpt.service.job_info import ItemText, JobInfo
 
 # The states of the jobs that a request about all jobs applies to.
 _ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FailedJob:
+    """A job that has failed, has failed items or was cancelled."""
+
+    name: str
+    state: str
+    has_ended: bool
+    error: str | None
+    failed_items: Sequence[ItemFailure]
 
 
 class ServiceRun:
@@ -50,7 +64,29 @@ class ServiceRun:
             "failed_hooks": [vars(hook) for hook in hooks],
             "jobs": [dict(vars(job)) for job in jobs],
         }
-        return RunView(overview=overview, content=content, failed_hooks=hooks)
+
+        def find_failures(names: Collection[str]) -> list[_FailedJob]:
+            found = [job for job in jobs if job.name in names and (job.failed or job.error)]
+            return [self._find_failure(job) for job in found]
+
+        return RunView(
+            overview=overview, content=content, find_failures=find_failures, failed_hooks=hooks
+        )
+
+    def _find_failure(self, job: JobInfo) -> _FailedJob:
+        """Return why a job has failed; lists of jobs have only the beginning of it."""
+        error, failures = job.error, []
+        if job.failed:
+            details = self.client.details(job.name)
+            error = details["error"]
+            failures = [ItemFailure(**each) for each in details["failures"]]
+        return _FailedJob(
+            name=job.name,
+            state=job.state,
+            has_ended=job.has_ended,
+            error=error,
+            failed_items=failures,
+        )
 
     def list_names(self) -> list[str]:
         """Return the names of all jobs."""
@@ -71,13 +107,26 @@ class ServiceRun:
             is_paused = None if kind == "weight" else kind == "pause"
             text = self.client.change_group(group, paused=is_paused, weight=weight)
             return [RequestResult(job=f"group {group}", text=text)]
-        if not names:
+        if names:  # an unknown one is refused before anything is changed
+            jobs = [self.client.info(name) for name in dict.fromkeys(names)]
+        else:
             state = _RETRIABLE if kind == "retry" else _ACTIVE
-            names = [job.name for job in self.client.jobs(state=state, group=group)]
-            if not names:
-                verb = {"weight": "change"}.get(kind, kind)
-                raise InputError(f"{self.client.url}: there is no job to {verb}")
-        return [self._change(kind, name, weight) for name in dict.fromkeys(names)]
+            jobs = self.client.jobs(state=state, group=group)
+        if kind == "retry":
+            by_name = {job.name: job for job in jobs}
+            order = sort_by_order({job.name: job.after for job in jobs})
+            jobs = [by_name[name] for name in order]
+        results: list[RequestResult] = []
+        for job in jobs:
+            changed = {result.job for result in results if not result.is_refused}
+            result = self._change(kind, job.name, weight)
+            if kind == "retry" and result.is_refused and not changed.isdisjoint(job.after):
+                # It was retried with the jobs that it waits for, which were quicker than this.
+                others = ", ".join(name for name in job.after if name in changed)
+                text = f"waited for {others} again, and is {self.client.info(job.name).state}"
+                result = RequestResult(job=job.name, text=text)
+            results.append(result)
+        return results
 
     def _change(self, kind: RequestKind, name: str, weight: float | None) -> RequestResult:
         try:

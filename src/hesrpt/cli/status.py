@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from hesrpt.cli.directory_run import DirectoryRun
     from hesrpt.cli.service_run import ServiceRun
-    from hesrpt.display.overview import RunOverview
 
 # How often to look again with --watch, in seconds.
 _WATCH_SECONDS = 1.0
@@ -47,7 +45,7 @@ def status(
 ) -> None:
     """Show the state of each job of a run: its items, servers, time left, and what it waits for."""
     from hesrpt.cli.directory_run import DirectoryRun
-    from hesrpt.cli.run_tables import print_run, print_status
+    from hesrpt.cli.run_tables import print_run
 
     target, names = run.find(jobs)
     if learned:
@@ -60,32 +58,11 @@ def status(
             raise InputError("--watch and --json exclude each other")
         _watch(target, names)
         return
-    if isinstance(target, DirectoryRun) and not as_json and not names:
-        print_status(target.read_status(), target.directory, shows_all=all_jobs)
-        return
-    view = target.read()
-    overview = _select(view.overview, names)
+    view = target.read().select(names)
     if as_json:
-        shown = {job.name for job in overview.jobs}
-        jobs_shown = [job for job in view.content["jobs"] if job["name"] in shown]
-        print(json.dumps(view.content | {"jobs": jobs_shown}, indent=2))
+        print(json.dumps(view.content, indent=2))
     else:
-        shown = {job.name for job in overview.jobs}
-        hooks = [hook for hook in view.failed_hooks if hook.job in shown]
-        print_run(overview, hooks, shows_all=all_jobs or bool(names))
-
-
-def _select(run: RunOverview, names: Collection[str]) -> RunOverview:
-    """Return a run with the jobs of these names only; all without names."""
-    if not names:
-        return run
-    from hesrpt.runtime.job_names import describe_names
-
-    known = [job.name for job in run.jobs]
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no job {name!r}; {describe_names(known, name)}")
-    return replace(run, jobs=[job for job in run.jobs if job.name in names])
+        print_run(view, shows_all=all_jobs or bool(names))
 
 
 def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
@@ -95,14 +72,18 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
     from hesrpt.display.terminal_table import build_view
 
     console = create_console()
-    first = _select(target.read().overview, names)
+    if not console.is_terminal:
+        raise InputError("--watch needs a terminal; hesrpt wait waits for jobs without one")
+    first = target.read().select(names).overview
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             shown = first
             while True:
-                live.update(build_view(shown, max_rows=max(console.height - 4, 3)), refresh=True)
+                size = console.size
+                view = build_view(shown, width=size.width, height=size.height - 1)
+                live.update(view, refresh=True)
                 time.sleep(_WATCH_SECONDS)
-                shown = _select(target.read().overview, names)
+                shown = target.read().select(names).overview
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

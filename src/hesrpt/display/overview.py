@@ -136,7 +136,7 @@ class RunOverview:
     def select(self, most: int) -> tuple[list[JobOverview], str]:
         """Return the jobs to show if there is room for ``most``, and how many others there are.
 
-        Those that have ended are left out first, beginning with the first.
+        Those that have ended are left out first, beginning with the first, and those that run last.
         """
         if len(self.jobs) <= most:
             return list(self.jobs), ""
@@ -145,6 +145,7 @@ class RunOverview:
             range(last),
             key=lambda place: (
                 self.jobs[place].has_ended,
+                self.jobs[place].state != "running",
                 -place if self.jobs[place].has_ended else place,
             ),
         )

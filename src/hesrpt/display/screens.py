@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-# How many lines of a terminal are not rows of the table.
-_OTHER_LINES = 4
+# How many lines of a terminal are left for the command line and the cursor.
+_UNUSED_LINES = 2
 # How often lines tell of jobs that have not ended, in seconds.
 _LINE_SECONDS = 60.0
 
@@ -64,7 +64,8 @@ class TerminalScreen:
     def _build(self, run: RunOverview) -> RenderableType:
         from hesrpt.display.terminal_table import build_view
 
-        return build_view(run, max_rows=max(self._console.height - _OTHER_LINES, 1))
+        size = self._console.size
+        return build_view(run, width=size.width, height=size.height - _UNUSED_LINES)
 
 
 class LineScreen:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
 from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -22,41 +28,153 @@ _STYLES = {
 }
 _SUMMARY_STYLE = "italic bright_black"
 _BAR_WIDTH = 24
+_HEADER_LINES = 1
+# The number of spaces between columns, and how much of a text that may be cut is shown at least.
+_GAP = 2
+_MIN_WIDTH = 16
 
 
-def build_view(run: RunOverview, *, max_rows: int) -> Group:
-    """Return a table of the jobs of a run, with a line below it that sums them up."""
-    return Group(build_table(run, max_rows=max_rows), _build_summary(run))
+def build_view(run: RunOverview, *, width: int, height: int) -> Group:
+    """Return a table of the jobs of a run that fits a terminal, with a line that sums them up.
+
+    Jobs that run are shown first of all, and others as far as there is room.
+    """
+    summary = _build_summary(run)
+    summary_lines = len(textwrap.wrap(summary.plain, width))
+    room = max(height - summary_lines - _HEADER_LINES, 1)
+    jobs, others = run.select(room)
+    if others and room > 1:
+        jobs, others = run.select(room - 1)  # the last line says how many others there are
+    parts: list[Table | Text] = [build_table(jobs, width=width, cuts_names=True)]
+    if others and room > 1:
+        line = literal(others, "bright_black")
+        line.truncate(width, overflow="ellipsis")
+        parts.append(line)
+    return Group(*parts, summary)
 
 
-def build_table(run: RunOverview, *, max_rows: int, has_bars: bool = True) -> Table:
-    """Return a table of the jobs of a run; what few runs have only if there is any."""
-    jobs, others = run.select(max_rows)
-    has_failures = any(job.failures for job in jobs)
-    has_groups, has_waits = any(job.group for job in jobs), any(job.describe_wait() for job in jobs)
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column of the table: its cells, and what becomes of it where there is little room."""
+
+    header: str
+    cells: Sequence[Text | ProgressBar]
+    is_right: bool = False
+    can_shrink: bool = False  # whether its texts may be cut
+    order: int = 0  # in which columns are left out; 0: never
+
+    @property
+    def width(self) -> int:
+        """How wide it is if nothing is cut."""
+        return max(cell_len(self.header), *(_measure(cell) for cell in self.cells), 0)
+
+    @property
+    def min_width(self) -> int:
+        """How wide it must be."""
+        return min(self.width, _MIN_WIDTH) if self.can_shrink else self.width
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing about any job."""
+        return not any(_measure(cell) for cell in self.cells)
+
+
+def _measure(cell: Text | ProgressBar) -> int:
+    return _BAR_WIDTH if isinstance(cell, ProgressBar) else cell_len(cell.plain)
+
+
+def build_table(
+    jobs: Sequence[JobOverview],
+    *,
+    width: int | None = None,
+    has_bars: bool = True,
+    cuts_names: bool = False,
+) -> Table:
+    """Return a table of jobs; what few runs have only if there is any.
+
+    If it would be wider than ``width``, columns that matter less are left out. With ``cuts_names``,
+    long names of jobs are cut before columns that matter more.
+    """
+    columns = _build_columns(jobs, has_bars=has_bars, cuts_names=cuts_names)
+    columns = _choose_columns(columns, width)
     table = Table(box=None, pad_edge=False)
-    for column in ("job", *(["group"] if has_groups else []), "state", *([""] if has_bars else [])):
-        table.add_column(column)
-    for column in ("items", *(["failures"] if has_failures else []), "servers", "elapsed", "left"):
-        table.add_column(column, justify="right")
-    if has_waits:
-        table.add_column("")
-    for job in jobs:
-        table.add_row(
-            literal(job.name),
-            *([literal(job.group)] if has_groups else []),
-            literal(job.state, _STYLES[job.state]),
-            *([_build_bar(job)] if has_bars else []),
-            job.describe_items(),
-            *([str(job.failures or "")] if has_failures else []),
-            job.describe_servers(),
-            "" if job.flow_time is None else format_duration(job.flow_time),
-            job.describe_left(),
-            *([literal(job.describe_wait(), "bright_black")] if has_waits else []),
+    spare = 0
+    if width is not None:
+        spare = width - _sum_widths([column.min_width for column in columns])
+    for column in columns:
+        shown = column.width
+        if width is not None and column.can_shrink:
+            shown = min(column.width, column.min_width + max(spare, 0))
+            spare -= shown - column.min_width
+        justify: Literal["left", "right"] = "right" if column.is_right else "left"
+        table.add_column(
+            column.header, justify=justify, no_wrap=True, min_width=shown, max_width=shown
         )
-    if others:
-        table.add_row(literal(others, "bright_black"))
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*row)
     return table
+
+
+def _build_columns(
+    jobs: Sequence[JobOverview], *, has_bars: bool, cuts_names: bool
+) -> list[_Column]:
+    def build(texts: Iterable[str], style: str = "") -> list[Text]:
+        return [literal(text, style) for text in texts]
+
+    flow_times = ["" if job.flow_time is None else format_duration(job.flow_time) for job in jobs]
+    columns = [
+        _Column(header="job", cells=build(job.name for job in jobs), can_shrink=cuts_names),
+        _Column(header="group", cells=build(job.group for job in jobs), can_shrink=True, order=2),
+        _Column(header="state", cells=[literal(job.state, _STYLES[job.state]) for job in jobs]),
+        _Column(header="", cells=[_build_bar(job) for job in jobs] if has_bars else [], order=1),
+        _Column(
+            header="items",
+            cells=build(job.describe_items() for job in jobs),
+            is_right=True,
+            order=7,
+        ),
+        _Column(
+            header="failures",
+            cells=build(str(job.failures or "") for job in jobs),
+            is_right=True,
+            order=5,
+        ),
+        _Column(
+            header="servers",
+            cells=build(job.describe_servers() for job in jobs),
+            is_right=True,
+            order=6,
+        ),
+        _Column(header="elapsed", cells=build(flow_times), is_right=True, order=3),
+        _Column(
+            header="left",
+            cells=build(job.describe_left() for job in jobs),
+            is_right=True,
+            order=8,
+        ),
+        _Column(
+            header="",
+            cells=build((job.describe_wait() for job in jobs), "bright_black"),
+            can_shrink=True,
+            order=4,
+        ),
+    ]
+    optional = ("group", "failures", "")
+    return [column for column in columns if column.header not in optional or not column.is_empty]
+
+
+def _choose_columns(columns: Sequence[_Column], width: int | None) -> list[_Column]:
+    """Leave out the columns for which there is no room."""
+    chosen = list(columns)
+    for column in sorted(columns, key=lambda column: column.order):
+        total = _sum_widths([column.min_width for column in chosen])
+        if width is not None and total > width and column.order:
+            chosen.remove(column)
+    return chosen
+
+
+def _sum_widths(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def _build_summary(run: RunOverview) -> Text:

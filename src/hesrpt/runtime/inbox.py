@@ -18,8 +18,9 @@ from hesrpt.runtime.storage.journal_entries import Answer, Changes, Request
 #: How often to look for requests, in seconds.
 POLL_SECONDS = 0.25
 
-#: Adds jobs to a pool, unless that is closed. Returns refusals if jobs can be refused.
-AddJobs = Callable[[Sequence[LiveJob], bool], Sequence[Answer]]
+#: Adds jobs to a pool, unless that is closed: lists of jobs that were submitted together. Returns
+#: refusals if jobs can be refused.
+AddJobs = Callable[[Sequence[Sequence[LiveJob]], bool], Sequence[Answer]]
 
 
 class Inbox:
@@ -40,11 +41,11 @@ class Inbox:
         self.is_any_about_a_job = False
         if self._is_closed or not (requests := self._journal.requests.read()):
             return []
-        submitted = [
-            LiveJob.from_command(request.spec, submission=request.number)
-            for request in requests
-            if request.spec is not None
-        ]
+        submitted: dict[int, list[LiveJob]] = {}
+        for request in requests:
+            if request.spec is not None:
+                job = LiveJob.from_command(request.spec, submission=request.number)
+                submitted.setdefault(request.submission or request.number, []).append(job)
         received = []
         by_number: dict[int | None, LiveJob] = {}
         by_submission: dict[int | None, LiveJob] = {}
@@ -53,15 +54,17 @@ class Inbox:
             by_number[job.number], by_submission[job.spec.submission] = job, job
         by_submission.pop(None, None)
         for request in requests:
+            if request.spec is not None:
+                continue
             job_found = by_number.get(request.job) or by_submission.get(request.submission)
             if job_found is not None:
                 received.append(RequestReceived(job_found, request))
             elif request.group is not None:
                 received.append(RequestReceived(None, request))
-            elif request.spec is None and request.number not in self._deferred:
+            elif request.number not in self._deferred:
                 self._defer(request)
         if submitted and (add_jobs := self._add_jobs()) is not None:
-            refusals = add_jobs(submitted, can_refuse)
+            refusals = add_jobs(list(submitted.values()), can_refuse)
             self._journal.write(Changes(answers=list(refusals)))
             # All others are in the journal before this method is called again.
         return received

@@ -57,29 +57,34 @@ class JobIntake:
                 self._driver.cancel(job, error)  # whoever submitted it is not here
         return handles
 
-    def add_submitted(self, jobs: Sequence[LiveJob], can_refuse: bool) -> list[Answer]:
-        """Add jobs that another process has submitted, unless the pool is closed.
+    def add_submitted(self, batches: Sequence[Sequence[LiveJob]], can_refuse: bool) -> list[Answer]:
+        """Add jobs that other processes have submitted, unless the pool is closed.
 
-        Return why some of them are not added, if whoever submitted them can be told. Otherwise,
-        those that can never start are added too, and fail.
+        If one can never start, those that were submitted together with it are not added either.
+        Return why, if whoever submitted them can be told. Otherwise, all are added, and those that
+        can never start fail.
         """
-        refusals: dict[LiveJob, str] = {}
-        accepted = list(jobs)
+        refusals: list[Answer] = []
+        accepted = list(batches)
         # Jobs that wait for one that is refused can never start either.
-        while can_refuse and (problems := self._find_problems(accepted)):
-            refusals |= problems
-            accepted = [job for job in accepted if job not in problems]
+        while can_refuse and (problems := self._find_problems(_join(accepted))):
+            for batch in accepted:
+                if wrong := [job for job in batch if job in problems]:
+                    text = f"job {wrong[0].name!r}: {problems[wrong[0]]}"
+                    answers = [job.answer for job in batch if job.answer is not None]
+                    refusals += [Answer(answer.request, True, text) for answer in answers]
+            accepted = [batch for batch in accepted if problems.keys().isdisjoint(batch)]
         with suppress(PoolClosedError):
             if accepted:
-                self.add(accepted)
-        return [
-            Answer(job.answer.request, True, error)
-            for job, error in refusals.items()
-            if job.answer is not None
-        ]
+                self.add(_join(accepted))
+        return refusals
 
     def _find_problems(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, and why."""
         engine = self._driver.engine
         impossible = {job: error for job in jobs if (error := explain_impossible(job.spec, engine))}
         return self._registry.find_missing(jobs) | impossible
+
+
+def _join(batches: Sequence[Sequence[LiveJob]]) -> list[LiveJob]:
+    return [job for batch in batches for job in batch]

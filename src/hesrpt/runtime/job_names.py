@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from hesrpt.runtime.storage.journal_entries import JobRecord, Request
 
-# How many names to list.
+# How many names to list, and how similar to a wrong name those must be that were perhaps meant.
 _MAX_LISTED = 10
+_FEWEST_IN_COMMON = 0.7
 
 
 def describe_names(names: Iterable[str], wrong: str = "") -> str:
@@ -19,11 +20,13 @@ def describe_names(names: Iterable[str], wrong: str = "") -> str:
     'jobs are: big, small'
     >>> describe_names([f"job {number}" for number in range(300)], "jbo 17")
     'jobs with such a name are: job 17, job 217, job 197'
+    >>> describe_names([f"report {number}" for number in range(300)] + ["report"], "prep")[:15]
+    'the latest jobs'
     """
     known = list(names)
     if len(known) <= _MAX_LISTED:
         return f"jobs are: {', '.join(known) or 'none'}"
-    if close := difflib.get_close_matches(wrong, known):
+    if close := difflib.get_close_matches(wrong, known, cutoff=_FEWEST_IN_COMMON):
         return f"jobs with such a name are: {', '.join(close)}"
     latest = ", ".join(known[-_MAX_LISTED:])
     return f"the latest jobs are: {latest}; there are {len(known) - _MAX_LISTED:,} others"

@@ -240,7 +240,7 @@ class LiveJob:
         )
 
     def _measure_size(self) -> float:
-        """Return the measured size of an ended job, in seconds on one server."""
+        """Return the measured size of an ended job, in seconds on one server; 0 if nothing ran."""
         p = self.durations.p
         if self.spec.speedup is not None:
             p = self.spec.speedup.p if isinstance(self.spec.speedup, PowerLaw) else 1.0
@@ -249,5 +249,4 @@ class LiveJob:
             return item_seconds * max(self.done, 1)
         if self.record is not None and self.record.item_seconds > 0:
             return self.record.item_seconds
-        flow_time = (self.ended or 0.0) - (self.arrived or 0.0)
-        return self.spec.size or self.failed_seconds or max(flow_time, 1e-9)
+        return self.failed_seconds

@@ -31,7 +31,9 @@ from hesrpt.runtime.decisions.events import (
     WeightChanged,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group, read_groups, write_groups
+from hesrpt.runtime.decisions.job_order import explain_useless_retry, sort_by_order
 from hesrpt.runtime.decisions.kinds import KindMemory
+from hesrpt.runtime.decisions.predecessors import was_cancelled_by_other
 from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.job_state import get_job_state
@@ -52,7 +54,13 @@ from hesrpt.runtime.publication import Publication
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.run_hooks import RunHooks
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.steering import RequestReceived, check_pausable, obey, obey_for_group
+from hesrpt.runtime.steering import (
+    Relatives,
+    RequestReceived,
+    check_pausable,
+    obey,
+    obey_for_group,
+)
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
@@ -379,11 +387,28 @@ class LiveRun:
         is_ending = job.source.is_closed or self._runner.is_finishing(job)
         if self.core.can_retry(job.name) or is_ending:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
-        job.reopen()  # it failed or was cancelled in an earlier run
-        job.failures.clear()
-        job.spec = replace(job.spec, was_reopened=True)
-        self.add_jobs([job])
-        return self._open(job)
+        revived = [job, *self._list_earlier_successors(job)]  # they ended in an earlier run
+        for each in revived:
+            each.reopen()
+            each.failures.clear()
+            each.spec = replace(each.spec, was_reopened=True)
+        self.add_jobs(revived)
+        return [event for each in revived for event in self._open(each)]
+
+    def _list_earlier_successors(self, job: LiveJob) -> list[LiveJob]:
+        """Return the jobs that were cancelled in an earlier run because of a job, or of these."""
+        cancelled = [
+            each
+            for each in self.jobs.values()
+            if was_cancelled_by_other(each.error) and not self.core.can_retry(each.name)
+        ]
+        names, found = {job.name}, list[LiveJob]()
+        order = sort_by_order({each.name: each.spec.after for each in cancelled})
+        for each in (self.jobs[name] for name in order):
+            if not names.isdisjoint(each.spec.after) and not each.source.is_closed:
+                names.add(each.name)
+                found.append(each)
+        return found
 
     def _obey(self, job: LiveJob, request: Request) -> list[Event]:
         """Do what another process has asked for, and record the answer; return it as events.
@@ -397,7 +422,8 @@ class LiveRun:
                 return []
             state = get_job_state(end.time, end.error)
         try:
-            text = obey(job, request, state, self.engine)
+            relatives = self._find_relatives(job) if request.kind == "retry" else Relatives()
+            text = obey(job, request, state, self.engine, relatives)
         except InputError as refusal:
             self.recorder.answer(Answer(request.number, True, str(refusal)))
             return []
@@ -409,6 +435,21 @@ class LiveRun:
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
         return self._steer(job)
+
+    def _find_relatives(self, job: LiveJob) -> Relatives:
+        """Return the jobs that matter if a job is to run again."""
+        others = [self.jobs[name] for name in job.spec.after if name in self.jobs]
+        obstacle = None
+        for other in others if job.spec.after_failure == "cancel" else ():
+            end = self._publication.find_end(other)
+            state = other.state if end is None else get_job_state(end.time, end.error)
+            if state in ("failed", "cancelled"):
+                obstacle = explain_useless_retry(other.name, state)
+        unfinished = [other.name for other in others if self.core.has_job(other.name)]
+        successors = self.core.predecessors.list_cancelled_by(job.name)
+        if not self.core.can_retry(job.name):
+            successors = [other.name for other in self._list_earlier_successors(job)]
+        return Relatives(unfinished, obstacle, successors)
 
     def _obey_for_group(self, request: Request) -> list[Event]:
         """Do what another process has asked for about a group, and record the answer."""

@@ -6,7 +6,7 @@ Requests are in the journal until a scheduler obeys them. If none is running, th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.decisions.groups import read_groups
+from hesrpt.runtime.decisions.job_order import explain_useless_retry, sort_by_order
 from hesrpt.runtime.job_names import describe_names, name_submitted
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import describe_end
@@ -46,7 +47,7 @@ class RequestResult:
 
 
 class ImpossibleJobError(InputError):
-    """A job that was submitted can never start."""
+    """A job that was submitted can never start, so nothing was added."""
 
     exit_code = 1
 
@@ -77,8 +78,8 @@ def find_names(
     """Return the names of jobs that were submitted: other jobs may have those asked for.
 
     Wait for at most ``timeout`` seconds until a scheduler that is running has named them. If none
-    is running, the next one will name them so. Raises an ImpossibleJobError if one was refused,
-    because it could never start.
+    is running, the next one will name them so. Raises an ImpossibleJobError if they were refused,
+    because one could never start.
     """
     wanted = set(submission.numbers)
     deadline = time.monotonic() + timeout
@@ -97,15 +98,11 @@ def find_names(
         if request.spec is not None:
             names.setdefault(request.number, request.spec.name)
     given = zip(submission.numbers, submission.specs, strict=True)
-    found = [names.get(number, spec.name) for number, spec in given]
-    named = dict(zip(submission.numbers, found, strict=True))
-    refused = {number: answer for number, answer in answers.items() if answer.is_refused}
-    if refused:
-        number, answer = next(iter(refused.items()))
-        added = [name for number, name in named.items() if number not in refused]
-        rest = f"; added: {', '.join(added)}" if added else ""
-        raise ImpossibleJobError(f"job {named[number]!r}: {answer.text}{rest}")
-    return found
+    for answer in answers.values():
+        if answer.is_refused:
+            others = "; no job was added" if len(submission.specs) > 1 else ""
+            raise ImpossibleJobError(f"{answer.text}{others}")
+    return [names.get(number, spec.name) for number, spec in given]
 
 
 def request_change(
@@ -200,21 +197,33 @@ def _find_targets(
         if group in (None, record.spec.group):
             refusal = _explain_refusal(kind, record)
             targets[record.name] = _Target(name=record.name, number=record.number, refusal=refusal)
+    chosen = list(dict.fromkeys(names))
     if not names:
-        found = [target for target in targets.values() if target.refusal is None]
-        if not found:
-            where = "" if group is None else f" in group {group!r}"
-            verb = _VERBS.get(kind, kind)
-            raise InputError(f"{journal.directory}: there is no job to {verb}{where}")
-        return found
-    unknown = [name for name in names if name not in targets]
+        chosen = [name for name, target in targets.items() if target.refusal is None]
+    unknown = [name for name in chosen if name not in targets]
     if unknown:
         known = describe_names(targets, unknown[0])
         raise InputError(f"there is no job {unknown[0]!r} in {journal.directory}; {known}")
-    return [targets[name] for name in dict.fromkeys(names)]
+    if kind == "retry":
+        targets |= _refuse_useless_retries(chosen, records)
+        after = {record.name: record.spec.after for record in records}
+        chosen = sort_by_order({name: after.get(name, ()) for name in chosen})
+    return [targets[name] for name in chosen]
 
 
-_VERBS = {"weight": "change"}
+def _refuse_useless_retries(
+    names: Collection[str], records: Sequence[JobRecord]
+) -> dict[str, _Target]:
+    """Return the jobs that would be cancelled again at once: one that they wait for has failed."""
+    states = {record.name: record.state for record in records}
+    refused = {}
+    for record in records:
+        if record.name in names and record.state == "cancelled":
+            for other in record.spec.after if record.spec.after_failure == "cancel" else ():
+                if other not in names and states.get(other) in ("failed", "cancelled"):
+                    refusal = explain_useless_retry(other, states[other])
+                    refused[record.name] = _Target(name=record.name, refusal=refusal)
+    return refused
 
 
 def _explain_refusal(kind: RequestKind, record: JobRecord) -> str | None:

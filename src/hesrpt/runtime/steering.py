@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from hesrpt.runtime.engines.engine import Engine
 from hesrpt.runtime.job_state import ENDED, JobState, describe_end
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import Request
+
+# How many names of jobs an answer lists.
+_MAX_NAMES = 3
 
 
 class RequestReceived(NamedTuple):
@@ -46,13 +50,23 @@ def obey_for_group(group: Group, request: Request) -> tuple[Group, str]:
             return replace(group, weight=request.weight), f"now has weight {request.weight:g}"
 
 
-def obey(job: LiveJob, request: Request, state: JobState, engine: Engine) -> str:
+class Relatives(NamedTuple):
+    """The jobs that matter if a job is to run again."""
+
+    unfinished: Sequence[str] = ()  # which it waits for
+    obstacle: str | None = None  # why it would be cancelled again at once
+    successors: Sequence[str] = ()  # which were cancelled because of it, and will wait again
+
+
+def obey(
+    job: LiveJob, request: Request, state: JobState, engine: Engine, relatives: Relatives
+) -> str:
     """Change a job in a state as another process has asked; return what was done.
 
     Ending it, or reopening it, is left to the caller. Raises an InputError to refuse the request.
     """
     if request.kind == "retry":
-        return _describe_retry(job, state)
+        return _describe_retry(job, state, relatives)
     if state in ENDED:
         raise InputError(describe_end(state))
     match request.kind:
@@ -78,12 +92,32 @@ def obey(job: LiveJob, request: Request, state: JobState, engine: Engine) -> str
             return f"now has weight {request.weight:g}"
 
 
-def _describe_retry(job: LiveJob, state: JobState) -> str:
+def _describe_retry(job: LiveJob, state: JobState, relatives: Relatives) -> str:
+    if state == "cancelled" and relatives.obstacle is not None:
+        raise InputError(relatives.obstacle)
     if job.can_retry(state):
-        return "runs again" if state == "cancelled" else "runs its failed items again"
+        text = "runs its failed items again"
+        if state == "cancelled":
+            text = (
+                f"waits for {_list(relatives.unfinished)}" if relatives.unfinished else "runs again"
+            )
+        others = relatives.successors
+        verb = "waits" if len(others) == 1 else "wait"
+        return f"{text}; {_list(others)} {verb} for it again" if others else text
+    if state not in ENDED and (
+        job.spec.retried or job.spec.was_reopened
+    ):  # with a job that it waited for, for example
+        unfinished = relatives.unfinished
+        return f"waits for {_list(unfinished)} again" if unfinished else "runs again already"
     if state not in ENDED or state == "done":
         raise InputError("has no failed items")
     return "will run again when the run is started again"
+
+
+def _list(names: Sequence[str]) -> str:
+    """Return a few names of jobs, and how many others there are."""
+    others = len(names) - _MAX_NAMES
+    return ", ".join([*names[:_MAX_NAMES], *([f"{others:,} others"] if others > 0 else [])])
 
 
 def _describe_pause(job: LiveJob) -> str:

@@ -40,10 +40,10 @@ class Client:
     ----------
     url
         The address that ``hesrpt serve`` prints, with or without its token. Default: the variable
-        HESRPT_URL.
+        HESRPT_URL, or the address in the state directory that the variable HESRPT_STATE names.
     token
-        The token in DIR/token of the service. Default: the one in ``url``, or the variable
-        HESRPT_TOKEN.
+        The token in DIR/token of the service. Default: the one in ``url``, the variable
+        HESRPT_TOKEN, or the one in the state directory from which the address is.
     timeout
         How many seconds to wait for an answer.
     """

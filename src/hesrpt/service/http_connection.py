@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -14,8 +15,11 @@ from hesrpt.errors import InputError
 if TYPE_CHECKING:
     import httpx
 
-#: The variables that say where the service is, and who asks.
-URL_VARIABLE, TOKEN_VARIABLE = "HESRPT_URL", "HESRPT_TOKEN"
+#: The variables that say where the service is, and who asks: its address and a token, or its state
+#: directory, which has both.
+URL_VARIABLE, TOKEN_VARIABLE, STATE_VARIABLE = "HESRPT_URL", "HESRPT_TOKEN", "HESRPT_STATE"
+#: The files in a state directory that have the address of its service, and the owner's token.
+URL_FILE, TOKEN_FILE = "url", "token"
 
 
 # The statuses of requests that make sense, but are refused: to a reader, now, or too often.
@@ -53,13 +57,17 @@ class Connection:
         except ModuleNotFoundError:
             raise InputError("a client needs: pip install 'hesrpt[serve]'") from None
         url = url or os.environ.get(URL_VARIABLE)
+        default = None
+        if not url:
+            url, default = _read_state(URL_FILE), _read_state(TOKEN_FILE)
         if not url:
             raise InputError(
-                f"is missing; give the address that hesrpt serve prints, or set {URL_VARIABLE}",
+                f"is missing; give the address that hesrpt serve prints, or set {URL_VARIABLE} or, "
+                f"on its machine, {STATE_VARIABLE}",
                 argument="url",
             )
         self.url, found = split_url(url)
-        token = token or found or os.environ.get(TOKEN_VARIABLE)
+        token = token or found or os.environ.get(TOKEN_VARIABLE) or default
         if not token:
             raise InputError(
                 f"is missing; it is in DIR/token of the service, or set {TOKEN_VARIABLE}",
@@ -112,25 +120,22 @@ class Connection:
 
         params = {key: value for key, value in query.items() if value is not None}
         timeout = httpx.Timeout(self._http.timeout.connect, read=60.0)
-        with (
-            self._explain(),
-            self._http.stream("GET", path, params=params, timeout=timeout) as answer,
-        ):
-            if answer.is_error:
-                answer.read()
+        with ExitStack() as stack:
+            with self._explain():
+                stream = self._http.stream("GET", path, params=params, timeout=timeout)
+                answer = stack.enter_context(stream)
+                if answer.is_error:
+                    answer.read()
             self._check(answer)
-            kind, data = "message", ""
-            for line in answer.iter_lines():
-                if line.startswith("event:"):
-                    kind = line[6:].strip()
-                elif line.startswith("data:"):
-                    data += line[5:]
-                elif not line and data:
-                    yield kind, json.loads(data)
-                    kind, data = "message", ""
+            try:
+                yield from _parse_events(answer.iter_lines())
+            except httpx.TransportError as error:
+                problem = f"the connection to {self.url} was lost: {error}"
+                raise UnreachableError(problem) from None
 
     @contextmanager
     def _explain(self) -> Iterator[None]:
+        """Turn errors of a request that was not answered into errors that suggest a cure."""
         import httpx
 
         try:
@@ -154,6 +159,27 @@ class Connection:
         if is_foreign and answer.status_code == 404:
             detail = "there is no hesrpt service at this address"
         raise ServiceError(f"{self.url}: {detail}", answer.status_code)
+
+
+def _read_state(name: str) -> str | None:
+    """Return what a file says in the state directory that a variable names, if there is one."""
+    directory = os.environ.get(STATE_VARIABLE)
+    with suppress(OSError):
+        return Path(directory, name).read_text().strip() if directory else None
+    return None
+
+
+def _parse_events(lines: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the kinds and values of server-sent events."""
+    kind, data = "message", ""
+    for line in lines:
+        if line.startswith("event:"):
+            kind = line[6:].strip()
+        elif line.startswith("data:"):
+            data += line[5:]
+        elif not line and data:
+            yield kind, json.loads(data)
+            kind, data = "message", ""
 
 
 def _suggest_cure(url: str, error: httpx.TransportError) -> str:

@@ -77,7 +77,8 @@ class Submissions:
         driver.raise_failure()
         for spec in specs:
             if problem := explain_impossible(spec, driver.engine):
-                raise RefusedError(f"job {spec.name!r}: {problem}")
+                others = "; no job was added" if len(specs) > 1 else ""
+                raise RefusedError(f"job {spec.name!r}: {problem}{others}")
         answer: asyncio.Future[list[KnownJob]] = asyncio.get_running_loop().create_future()
         submission = _Submission(specs, key, digest, answer)
         with self._lock:

@@ -15,6 +15,7 @@ from typing import Literal
 import uvicorn
 
 from hesrpt.errors import InputError
+from hesrpt.files import write_text
 from hesrpt.runtime.batch_run import RunOptions
 from hesrpt.runtime.decisions.rehearsal import rehearse
 from hesrpt.service.app import create_app
@@ -23,6 +24,7 @@ from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.garbage import keep_searches_short, load_without_searches
+from hesrpt.service.http_connection import TOKEN_FILE, URL_FILE
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.units import format_count
 
@@ -106,7 +108,7 @@ class WebService:
 
     def _create_server(self) -> _Server:
         options = self.options
-        self.token = read_or_create_token(options.state / "token")
+        self.token = read_or_create_token(options.state / TOKEN_FILE)
         self.read_token = None
         if options.has_read_token:
             self.read_token = read_or_create_token(options.state / "read-token")
@@ -169,6 +171,7 @@ class WebService:
             watcher.start()
             rehearsal.start()
             with keep_searches_short(self.queue.is_idle):
+                write_text(self.options.state / URL_FILE, f"{self.get_url()}\n")
                 on_start()
                 self._server.run([self._socket])
         finally:

@@ -1,4 +1,4 @@
-"""In which order jobs may start: the names that a job waits for, checked before it is added."""
+"""In which order jobs may start: the names that a job waits for, and what they mean for others."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ def find_cycle(after: Mapping[str, Sequence[str]]) -> list[str]:
     return []
 
 
+def sort_by_order(after: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of jobs, each after those that it waits for; otherwise as they are given.
+
+    Names that are not keys of ``after`` are left out. There must be no cycle.
+
+    >>> sort_by_order({"report": ["train"], "other": [], "train": ["fetch"]})
+    ['train', 'report', 'other']
+    """
+    order: dict[str, None] = {}
+    for start in after:
+        to_visit = [(start, False)]
+        while to_visit:
+            name, is_left = to_visit.pop()
+            if is_left:
+                order[name] = None
+            elif name in after and name not in order:
+                to_visit.append((name, True))
+                to_visit += [(each, False) for each in reversed(after[name])]
+    return list(order)
+
+
 def describe_cycle(cycle: Sequence[str]) -> str:
     """Say which jobs wait for each other.
 
@@ -59,3 +80,13 @@ def describe_cycle(cycle: Sequence[str]) -> str:
     """
     first, *others = map(repr, cycle)
     return f"jobs wait for each other: {first} waits for {', which waits for '.join(others)}"
+
+
+def explain_useless_retry(name: str, state: str) -> str:
+    """Say why a job cannot be retried alone: a job that it waits for has not ended well.
+
+    >>> explain_useless_retry("fetch", "failed")
+    "waits for 'fetch', which has failed; retry that one"
+    """
+    what = "has failed" if state == "failed" else "was cancelled"
+    return f"waits for {name!r}, which {what}; retry that one"

@@ -24,6 +24,14 @@ from hesrpt.runtime.decisions.events import (
 )
 from hesrpt.runtime.job_state import JobState
 
+# What the error of a job says that was cancelled because of another.
+_WAITED = ", for which it waited,"
+
+
+def was_cancelled_by_other(error: str | None) -> bool:
+    """Return whether the error of a job says that one for which it waited has not ended well."""
+    return error is not None and error.startswith("cancelled: job ") and _WAITED in error
+
 
 @dataclass
 class WaitingJob:
@@ -120,22 +128,27 @@ class Predecessors:
                     commands.append(Admit(name))
                     yield waiting.arrival
 
-    def take_back(self, job: str) -> list[JobArrived]:
-        """Forget the end of a job that goes on, and of those that were cancelled because of it.
-
-        Return those of them that have to wait again.
-        """
+    def list_cancelled_by(self, job: str) -> list[str]:
+        """Return the jobs that were cancelled because of a job, and because of these in turn."""
         successors: dict[str, list[str]] = {}
         for name, waiting in self._cancelled.items():
             for other in waiting.arrival.spec.after if waiting.is_cancelled_by_other else ():
                 successors.setdefault(other, []).append(name)
         names, to_visit = {job: None}, deque([job])
         while to_visit:
-            name = to_visit.popleft()
-            self._outcomes.pop(name, None)
-            found = [each for each in successors.get(name, ()) if each not in names]
+            found = [each for each in successors.get(to_visit.popleft(), ()) if each not in names]
             names |= dict.fromkeys(found)
             to_visit += found
+        return list(names)[1:]
+
+    def take_back(self, job: str) -> list[JobArrived]:
+        """Forget the end of a job that goes on, and of those that were cancelled because of it.
+
+        Return those of them that have to wait again.
+        """
+        names = [job, *self.list_cancelled_by(job)]
+        for name in names:
+            self._outcomes.pop(name, None)
         return [self._cancelled.pop(name).arrival for name in names if name in self._cancelled]
 
     def wait_again(
@@ -157,7 +170,7 @@ class Predecessors:
         waiting.is_cancelled_by_other = True
         self._cancelled[name] = waiting
         what = "has failed" if self._outcomes[cause] == "failed" else "was cancelled"
-        error = f"cancelled: job {cause!r}, for which it waited, {what}"
+        error = f"cancelled: job {cause!r}{_WAITED} {what}"
         commands += finish(waiting.arrival.spec, error)
         self.end(name, "cancelled")
 

@@ -27,10 +27,13 @@ from hesrpt.runtime.reports.run_history import (
 )
 from hesrpt.runtime.reports.run_schedule import build_schedule
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import JobRecord, Request
+from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, JobRecord, Request
 from hesrpt.runtime.storage.logs import find_logs
 from hesrpt.runtime.storage.run_progress import NO_PROGRESS, RunProgress
 from hesrpt.schedule import Schedule
+
+#: What is said of a run that has nothing to report yet.
+NOTHING_ENDED = "no job has ended yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +141,8 @@ class RunStatus:
             for spec in self.submitted
         ]
         return RunOverview(
-            servers=self.progress.servers,
+            # Before the first job, no progress is written.
+            servers=self.held.get(WHOLE_POOL, self.progress.servers),
             policy=self.policy,
             jobs=jobs,
             note="" if self.is_running else "no scheduler is running",
@@ -171,6 +175,10 @@ class RunReport:
         if not done:
             return None
         return build_schedule(done, self.history.holdings, self.servers).metrics()
+
+
+class NothingEndedError(InputError):
+    """No job of a run has ended, so there is nothing to report."""
 
 
 class UnknownItemError(InputError):
@@ -242,7 +250,7 @@ def read_report(directory: Path) -> RunReport:
         records = _read_records(journal)
         ended = [record for record in records if record.has_ended]
         if not ended:
-            raise InputError(f"{directory}: no job has ended yet")
+            raise NothingEndedError(f"{directory}: {NOTHING_ENDED}")
         servers, holdings = int(journal.get_value("servers")), journal.read_holdings()
         active = [record.name for record in records if not record.has_ended]
         obstacle = f"job {active[0]!r} has not ended" if active else None

@@ -158,9 +158,15 @@ class Request:
     number: int = 0  # never used again; 0 until it is in the journal
     spec: JobSpec | None = None  # of the job to add
     job: int | None = None  # the number of the job to change
-    submission: int | None = None  # the request that added it, if it had no number yet
+    #: The request that added it, if it had no number yet. Of a job to add: the first request that
+    #: was made together with this one, because the jobs are added together or not at all.
+    submission: int | None = None
     weight: float | None = None  # that the job or the group is to have
     group: str | None = None  # the group to change, instead of a job
+
+    def describe(self) -> str:
+        """Return what is asked for, such as ``weight 2``."""
+        return self.kind if self.weight is None else f"{self.kind} {self.weight:g}"
 
     def is_about(self, record: JobRecord) -> bool:
         """Return whether it asks for a change of this job."""

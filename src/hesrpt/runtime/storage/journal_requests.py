@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -142,9 +143,16 @@ class RequestTable:
 
 
 def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
-    """Insert requests; return their numbers."""
+    """Insert requests; return their numbers. Those to add jobs name the first of them."""
     query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-    return [connection.execute(query, _create_row(each)).lastrowid or 0 for each in requests]
+    numbers, first = [], None
+    for request in requests:
+        if request.spec is not None:
+            request = replace(request, submission=first)
+        numbers.append(connection.execute(query, _create_row(request)).lastrowid or 0)
+        if request.spec is not None and first is None:
+            first = numbers[-1]
+    return numbers
 
 
 def _insert_once(
