@@ -18,6 +18,8 @@ from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.service.auth import Access
+from hesrpt.service.hook_views import describe_hook
 from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.speedups import PowerLaw
 
@@ -134,9 +136,13 @@ class JobDescriber:
         return describe_shortage(spec.resources, free, "free")
 
     def describe_fully(
-        self, job: KnownJob, failures: Sequence[ItemFailure], hooks: Sequence[HookCall]
+        self,
+        job: KnownJob,
+        failures: Sequence[ItemFailure],
+        hooks: Sequence[HookCall],
+        access: Access,
     ) -> dict[str, Any]:
-        """Return all that is shown of a single job."""
+        """Return all that is shown of a single job to those who have this access."""
         spec = get_spec(job)
         cwd = None
         if (template := spec.command) is not None and (template.directory or template.cwd):
@@ -151,7 +157,7 @@ class JobDescriber:
         error = None if isinstance(job, JobSpec) else job.error
         return self.describe(job) | {
             "failures": [describe_failure(failure) for failure in failures],
-            "hooks": [_describe_hook(call) for call in hooks],
+            "hooks": [describe_hook(call, access) for call in hooks],
             "command_full": write_command(spec),
             "cwd": cwd,
             "kind": spec.kind,
@@ -169,15 +175,6 @@ def describe_failure(failure: ItemFailure) -> dict[str, Any]:
         "attempts": failure.attempts,
         "error": failure.error,
         "traceback": failure.traceback,
-    }
-
-
-def _describe_hook(call: HookCall) -> dict[str, Any]:
-    return {
-        "target": call.target,
-        "attempts": call.attempts,
-        "error": call.error,
-        "pending": call.is_pending,
     }
 
 

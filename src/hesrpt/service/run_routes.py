@@ -25,7 +25,7 @@ def create_run_routes(
 
     @router.get("/api/v1/servers", summary="Show the servers and the policy")
     def show_servers(request: Request) -> Response:
-        return answer(describe_servers(queue) | {"access": request.state.access})
+        return answer(describe_servers(queue, request.state.access))
 
     @router.get("/api/v1/schedule", summary="Show the servers held over time")
     def show_schedule(
