@@ -10,6 +10,7 @@ import pytest
 from support.served_queue import ServedQueue, serve_queue
 from support.waiting import wait_until
 
+from hesrpt.cli.add_words import parse_words
 from hesrpt.service.job_info import JobInfo
 
 
@@ -63,6 +64,49 @@ def test_the_directory_of_a_job_is_shown_once(served: ServedQueue, tmp_path: Pat
     assert served.client.details("absolute")["cwd"] == str(tmp_path / "below")
     served.add("true", name="nowhere said")
     assert served.client.details("nowhere said")["cwd"] == str(Path.cwd())
+
+
+def test_a_command_is_shown_as_hesrpt_add_takes_it(served: ServedQueue, tmp_path: Path) -> None:
+    place = tmp_path / "{odd}"
+    place.mkdir()
+    line = "awk '{print  $1}' {item} | xargs -I{} echo '{}'"
+    for words, expected in (
+        ([line, ":::", "/etc/hostname"], line),
+        (["printf", "%s  %s", "{a}", "${HOME}"], "printf '%s  %s' '{a}' '${HOME}'"),
+    ):
+        command, items = parse_words(words)
+        cwd = str(place).replace("{", "{{").replace("}", "}}")
+        details = served.client.details(served.add(command, items=items, cwd=cwd))
+        assert details["command_full"] == details["command"] == expected
+        assert details["cwd"] == str(place)
+    lines = "echo start\n" + "echo  again\n" * 20
+    details = served.client.details(served.add(lines, timeout=90, retries=3))
+    assert details["command_full"] == lines.strip()
+    assert details["command"] == f"{lines[:119]}…"
+    assert (details["timeout"], details["retries"]) == (90.0, 3)
+
+
+def test_sorted_by_state_failed_jobs_come_before_others_that_have_ended(
+    served: ServedQueue,
+) -> None:
+    for name, command in (("good", "true"), ("bad", "exit 1"), ("fine", "true")):
+        served.add(command, name=name, group="ranks", retries=0)
+    served.client.wait("good", "bad", "fine", timeout=60)
+    jobs = [{"name": "last", "command": "sleep 60"}]
+    jobs.append({"name": "gone", "command": "true", "after": ["last"]})
+    served.client.submit([job | {"group": "ranks"} for job in jobs])
+    served.client.cancel("gone")
+
+    def list_names(order: str) -> list[str]:
+        found = get(served, "jobs", group="ranks", sort="state", order=order)["jobs"]
+        return [job["name"] for job in found]
+
+    others = sorted(
+        ("good", "fine", "gone"), key=lambda name: -(served.client.info(name).ended or 0)
+    )
+    assert list_names("asc") == ["last", "bad", *others]
+    assert list_names("desc") == [*others, "bad", "last"]
+    served.client.cancel("last")
 
 
 def test_jobs_are_listed_in_pages(served: ServedQueue) -> None:

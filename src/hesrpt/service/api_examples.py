@@ -34,6 +34,8 @@ _DETAILS = _JOB | {
     "hooks": [],
     "command_full": "echo {item}",
     "cwd": "/home/ada",
+    "timeout": None,
+    "retries": 1,
     "kind": "letters",
     "size": None,
     "p": None,
