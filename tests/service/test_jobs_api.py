@@ -208,8 +208,13 @@ def test_bad_requests_are_explained(served: ServedQueue) -> None:
     assert missing.json()["detail"].startswith("there is no job 'nobody'; the latest jobs are: ")
     assert client.get("/api/v1/jobs?limit=0").status_code == 422
     assert client.get("/api/v1/jobs?state=sleepy").status_code == 422
-    assert client.get("/api/v1/nothing").status_code == 404
-    assert client.put("/api/v1/jobs").status_code == 405
+    for method, path, status, sentence in (
+        ("GET", "/api/v1/nothing", 404, "there is nothing at '/api/v1/nothing'"),
+        ("PUT", "/api/v1/jobs", 405, "'/api/v1/jobs' has no PUT"),
+    ):
+        refused = client.request(method, path)
+        expected = {"detail": f"{sentence}; /api/v1/openapi.json describes the API"}
+        assert (refused.status_code, refused.json()) == (status, expected)
 
 
 def test_jobs_are_steered(served: ServedQueue) -> None:
@@ -249,7 +254,8 @@ def test_jobs_are_steered(served: ServedQueue) -> None:
 
 def test_groups_are_steered(served: ServedQueue) -> None:
     names = [served.add("sleep 60", name=f"member {n}", group="team") for n in range(2)]
-    assert served.client.change_group("team", paused=True, weight=2)
+    changed = served.connect().patch("/api/v1/groups/team", json={"paused": True, "weight": 2})
+    assert changed.json()["text"] == "paused, and now has weight 2"
     assert {served.client.info(name).state for name in names} == {"paused"}
     (group,) = [each for each in served.client.groups() if each["name"] == "team"]
     assert (group["paused"], group["weight"], group["active"]) == (True, 2.0, 2)

@@ -89,11 +89,11 @@ def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
     if not isinstance(is_paused, bool):
         raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
     words = []
-    if "weight" in content:
-        queue.pool.set_group_weight(name, float(weight))
-        words.append(f"now has weight {weight:g}")
     if "paused" in content:
         (queue.pool.pause_group if is_paused else queue.pool.resume_group)(name)
         words.append("paused" if is_paused else "resumed")
+    if "weight" in content:
+        queue.pool.set_group_weight(name, float(weight))
+        words.append(f"now has weight {weight:g}")
     group = _describe(queue, name, queue.pool.groups[name])
-    return answer({"group": group, "text": " and ".join(words)})
+    return answer({"group": group, "text": ", and ".join(words)})
