@@ -92,7 +92,7 @@ def test_sorted_by_state_failed_jobs_come_before_others_that_have_ended(
     for name, command in (("good", "true"), ("bad", "exit 1"), ("fine", "true")):
         served.add(command, name=name, group="ranks", retries=0)
     served.client.wait("good", "bad", "fine", timeout=60)
-    jobs = [{"name": "last", "command": "sleep 60"}]
+    jobs: list[dict[str, Any]] = [{"name": "last", "command": "sleep 60"}]
     jobs.append({"name": "gone", "command": "true", "after": ["last"]})
     served.client.submit([job | {"group": "ranks"} for job in jobs])
     served.client.cancel("gone")
