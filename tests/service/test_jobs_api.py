@@ -80,7 +80,7 @@ def test_a_command_is_shown_as_hesrpt_add_takes_it(served: ServedQueue, tmp_path
         assert details["command_full"] == details["command"] == expected
         assert details["cwd"] == str(place)
     lines = "echo start\n" + "echo  again\n" * 20
-    details = served.client.details(served.add(lines, timeout=90, retries=3))
+    details = served.client.details(served.add(lines, name="lines", timeout=90, retries=3))
     assert details["command_full"] == lines.strip()
     assert details["command"] == f"{lines[:119]}…"
     assert (details["timeout"], details["retries"]) == (90.0, 3)
@@ -89,24 +89,25 @@ def test_a_command_is_shown_as_hesrpt_add_takes_it(served: ServedQueue, tmp_path
 def test_sorted_by_state_failed_jobs_come_before_others_that_have_ended(
     served: ServedQueue,
 ) -> None:
-    for name, command in (("good", "true"), ("bad", "exit 1"), ("fine", "true")):
+    for name, command in (("rank good", "true"), ("rank bad", "exit 1"), ("rank fine", "true")):
         served.add(command, name=name, group="ranks", retries=0)
-    served.client.wait("good", "bad", "fine", timeout=60)
-    jobs: list[dict[str, Any]] = [{"name": "last", "command": "sleep 60"}]
-    jobs.append({"name": "gone", "command": "true", "after": ["last"]})
+    served.client.wait("rank good", "rank bad", "rank fine", timeout=60)
+    jobs: list[dict[str, Any]] = [{"name": "rank last", "command": "sleep 60"}]
+    jobs.append({"name": "rank gone", "command": "true", "after": ["rank last"]})
     served.client.submit([job | {"group": "ranks"} for job in jobs])
-    served.client.cancel("gone")
+    served.client.cancel("rank gone")
 
     def list_names(order: str) -> list[str]:
         found = get(served, "jobs", group="ranks", sort="state", order=order)["jobs"]
         return [job["name"] for job in found]
 
     others = sorted(
-        ("good", "fine", "gone"), key=lambda name: -(served.client.info(name).ended or 0)
+        ("rank good", "rank fine", "rank gone"),
+        key=lambda name: -(served.client.info(name).ended or 0),
     )
-    assert list_names("asc") == ["last", "bad", *others]
-    assert list_names("desc") == [*others, "bad", "last"]
-    served.client.cancel("last")
+    assert list_names("asc") == ["rank last", "rank bad", *others]
+    assert list_names("desc") == [*others, "rank bad", "rank last"]
+    served.client.cancel("rank last")
 
 
 def test_jobs_are_listed_in_pages(served: ServedQueue) -> None:
