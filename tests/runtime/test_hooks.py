@@ -84,6 +84,19 @@ def test_webhook_is_posted_and_tried_again(
     assert (posted[0]["job"], posted[0]["state"]) == ("a", "done")
 
 
+def test_address_that_cannot_be_called_does_not_stop_other_hooks(tmp_path: Path) -> None:
+    calls: list[HookCall] = []
+    runner = HookRunner(calls.append)
+    address, command = "http://127.0.0.1:port/", f"touch {tmp_path}/called"
+    for number, target in enumerate([*[address] * 4, command]):
+        runner.put(HookCall(number=number, job=1, target=target, facts={"job": "a"}))
+    _wait_until(lambda: len(calls) == 5)
+    runner.close()
+    errors = {call.target: call.error for call in calls}
+    assert errors == {address: "InvalidURL: nonnumeric port: 'port'", command: None}
+    assert (tmp_path / "called").exists()
+
+
 def test_failing_hook_is_given_up_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 from support.served_queue import OWNER, READER, ServedQueue
+from support.waiting import wait_until
 
 from hesrpt import InputError, StateError
 from hesrpt.runtime.batch_run import RunOptions
@@ -65,6 +66,44 @@ def test_a_token_that_only_reads_cannot_write(served: ServedQueue) -> None:
     assert served.connect(READER).get("/api/v1/jobs").status_code == 200
     assert served.connect(READER).get("/api/v1/servers").json()["access"] == "read"
     assert served.connect(OWNER).get("/api/v1/servers").json()["access"] == "owner"
+
+
+def test_readers_never_see_what_hooks_call_nor_environments_nor_input(served: ServedQueue) -> None:
+    secret = "secret-0123"
+    name = served.add(
+        "true",
+        name="hooked in secret",
+        on_end=[f"echo {secret} >&2; exit 7", f"http://127.0.0.1:1/?key={secret}"],
+        env={"KEY": secret},
+        stdin=secret,
+    )
+
+    def is_tried() -> bool:
+        return [hook["attempts"] > 0 for hook in served.client.details(name)["hooks"]] == [True] * 2
+
+    wait_until(is_tried)
+    paths = [path.replace("nothing", name) for method, path in list_routes(served)]
+    for path in dict.fromkeys(paths):
+        if path != "/api/v1/events":  # it never ends
+            assert secret not in served.connect(READER).get(path).text, path
+    hooks = served.connect(READER).get(f"/api/v1/jobs/{name}").json()["hooks"]
+    assert [(hook["target"], hook["error"]) for hook in hooks] == [
+        (None, "exit code 7"),
+        (None, "failed"),
+    ]
+
+    async def watch() -> bytes:
+        events = EventStream(served.queue).watch("read")
+        first = await anext(events)
+        await events.aclose()  # type: ignore[attr-defined]
+        return first
+
+    told = asyncio.run(watch())
+    assert name.encode() in told  # among the hooks that have failed
+    assert secret.encode() not in told
+    # The owner sees all of it.
+    assert [secret in hook["target"] for hook in served.client.details(name)["hooks"]] == [True] * 2
+    assert secret in served.connect().get("/api/v1/servers").text
 
 
 def test_the_token_in_the_address_becomes_a_cookie(served: ServedQueue) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.served_queue import ServedQueue, serve_queue
 from support.waiting import wait_until
 
+from hesrpt.cli.add_words import parse_words
 from hesrpt.service.job_info import JobInfo
 
 
@@ -63,6 +64,50 @@ def test_the_directory_of_a_job_is_shown_once(served: ServedQueue, tmp_path: Pat
     assert served.client.details("absolute")["cwd"] == str(tmp_path / "below")
     served.add("true", name="nowhere said")
     assert served.client.details("nowhere said")["cwd"] == str(Path.cwd())
+
+
+def test_a_command_is_shown_as_hesrpt_add_takes_it(served: ServedQueue, tmp_path: Path) -> None:
+    place = tmp_path / "{odd}"
+    place.mkdir()
+    line = "awk '{print  $1}' {item} | xargs -I{} echo '{}'"
+    for words, expected in (
+        ([line, ":::", "/etc/hostname"], line),
+        (["printf", "%s  %s", "{a}", "${HOME}"], "printf '%s  %s' '{a}' '${HOME}'"),
+    ):
+        command, items = parse_words(words)
+        cwd = str(place).replace("{", "{{").replace("}", "}}")
+        details = served.client.details(served.add(command, items=items, cwd=cwd))
+        assert details["command_full"] == details["command"] == expected
+        assert details["cwd"] == str(place)
+    lines = "echo start\n" + "echo  again\n" * 20
+    details = served.client.details(served.add(lines, name="lines", timeout=90, retries=3))
+    assert details["command_full"] == lines.strip()
+    assert details["command"] == f"{lines[:119]}…"
+    assert (details["timeout"], details["retries"]) == (90.0, 3)
+
+
+def test_sorted_by_state_failed_jobs_come_before_others_that_have_ended(
+    served: ServedQueue,
+) -> None:
+    for name, command in (("rank good", "true"), ("rank bad", "exit 1"), ("rank fine", "true")):
+        served.add(command, name=name, group="ranks", retries=0)
+    served.client.wait("rank good", "rank bad", "rank fine", timeout=60)
+    jobs: list[dict[str, Any]] = [{"name": "rank last", "command": "sleep 60"}]
+    jobs.append({"name": "rank gone", "command": "true", "after": ["rank last"]})
+    served.client.submit([job | {"group": "ranks"} for job in jobs])
+    served.client.cancel("rank gone")
+
+    def list_names(order: str) -> list[str]:
+        found = get(served, "jobs", group="ranks", sort="state", order=order)["jobs"]
+        return [job["name"] for job in found]
+
+    others = sorted(
+        ("rank good", "rank fine", "rank gone"),
+        key=lambda name: -(served.client.info(name).ended or 0),
+    )
+    assert list_names("asc") == ["rank last", "rank bad", *others]
+    assert list_names("desc") == [*others, "rank bad", "rank last"]
+    served.client.cancel("rank last")
 
 
 def test_jobs_are_listed_in_pages(served: ServedQueue) -> None:
@@ -164,8 +209,13 @@ def test_bad_requests_are_explained(served: ServedQueue) -> None:
     assert missing.json()["detail"].startswith("there is no job 'nobody'; the latest jobs are: ")
     assert client.get("/api/v1/jobs?limit=0").status_code == 422
     assert client.get("/api/v1/jobs?state=sleepy").status_code == 422
-    assert client.get("/api/v1/nothing").status_code == 404
-    assert client.put("/api/v1/jobs").status_code == 405
+    for method, path, status, sentence in (
+        ("GET", "/api/v1/nothing", 404, "there is nothing at '/api/v1/nothing'"),
+        ("PUT", "/api/v1/jobs", 405, "'/api/v1/jobs' has no PUT"),
+    ):
+        refused = client.request(method, path)
+        expected = {"detail": f"{sentence}; /api/v1/openapi.json describes the API"}
+        assert (refused.status_code, refused.json()) == (status, expected)
 
 
 def test_jobs_are_steered(served: ServedQueue) -> None:
@@ -205,7 +255,8 @@ def test_jobs_are_steered(served: ServedQueue) -> None:
 
 def test_groups_are_steered(served: ServedQueue) -> None:
     names = [served.add("sleep 60", name=f"member {n}", group="team") for n in range(2)]
-    assert served.client.change_group("team", paused=True, weight=2)
+    changed = served.connect().patch("/api/v1/groups/team", json={"paused": True, "weight": 2})
+    assert changed.json()["text"] == "paused, and now has weight 2"
     assert {served.client.info(name).state for name in names} == {"paused"}
     (group,) = [each for each in served.client.groups() if each["name"] == "team"]
     assert (group["paused"], group["weight"], group["active"]) == (True, 2.0, 2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.json_shapes import find_difference
 from support.waiting import wait_until
 
 from hesrpt import Pool
@@ -15,6 +16,7 @@ from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.reports.recent_history import read_recent_history, subtract_others
 from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding
 from hesrpt.service.analysis import analyse
+from hesrpt.service.api_examples import COMPARISON
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.schedule_view import sample_holdings
 
@@ -78,6 +80,7 @@ def test_the_latest_jobs_are_compared_while_others_run(tmp_path: Path) -> None:
         assert "endless" not in [record.name for record in history.records]
         found = analyse(tmp_path / "s")
         endless.cancel()
+    assert find_difference(COMPARISON, found) is None
     comparison, bound = found["comparison"], found["bound"]
     assert (comparison["jobs"], comparison["policy"]) == (3, "adaptive")
     assert comparison["reason"] is None

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
+from support.json_shapes import find_difference
 from support.paths import ROOT
 from support.served_queue import ServedQueue
 from support.service_process import start_service
+from support.shell import call
+from support.waiting import wait_until
+
+from hesrpt.service import api_examples
+from hesrpt.service.app import create_routes
+from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls, pack_results
+from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.service.event_stream import EventStream
 
 _GUIDE = (ROOT / "docs" / "how-to" / "one-queue-for-a-team.md").read_text()
 _REFERENCE = (ROOT / "docs" / "reference" / "http-api.md").read_text()
@@ -34,6 +48,12 @@ def test_the_commands_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.Monke
         assert done.returncode == 0, done.stderr + done.stdout
         assert "squares: done\nlines: done\nreport: done\n" in done.stdout
         assert "item 2 ('3')\n9\n" in done.stdout
+        for line in find_block("sh", "hesrpt pause").splitlines():
+            words = shlex.split(line, comments=True)[1:]
+            if not {"--watch", "-f"} & set(words):  # those go on until Ctrl-C
+                said = call(*words, cwd=tmp_path)
+                assert said.returncode == 0, (line, said.stderr + said.stdout)
+        assert not any(group["paused"] for group in service.client.groups())
         example = find_block("python", "hesrpt.Client")
         printed = subprocess.run(
             [sys.executable, "-c", example], capture_output=True, text=True, check=True
@@ -50,7 +70,7 @@ def test_the_reference_lists_exactly_the_routes(served: ServedQueue) -> None:
     assert listed == routes
 
 
-def test_the_api_is_described_with_examples(served: ServedQueue) -> None:
+def test_examples_of_requests_are_accepted(served: ServedQueue) -> None:
     document = served.connect().get("/api/v1/openapi.json").json()
     assert "cdn" not in str(document).lower()
     post = document["paths"]["/api/v1/jobs"]["post"]
@@ -58,8 +78,65 @@ def test_the_api_is_described_with_examples(served: ServedQueue) -> None:
     for example in content["examples"].values():
         answer = served.connect().post("/api/v1/jobs", json=example["value"])
         assert answer.status_code == 201, answer.text
-    shown = document["paths"]["/api/v1/jobs/{name}"]["get"]["responses"]["200"]
-    example = shown["content"]["application/json"]["example"]
-    name = served.add("true", name="like the example")
-    assert len(example) > 15
-    assert set(example) <= set(served.client.details(name))  # null is not shown in examples
+
+
+async def read_first_event(events: EventStream) -> bytes:
+    return await anext(events.watch("owner"))
+
+
+def test_every_route_has_an_example_like_its_answer(served: ServedQueue) -> None:
+    queue, client = served.queue, served.connect()
+    for name, group in (("shown", "shown"), ("other", "others")):
+        command = "test {item} = a || sleep 60; echo {item}"
+        served.add(command, items=["a", "b"], name=name, group=group, max_servers=1)
+    wait_until(lambda: served.client.info("shown").done == 1)
+    packed = PackedCalls({"name": "cube"}, b"function", [b"item"], ["1"]).pack()
+    # What the requests need besides their paths.
+    needed: dict[tuple[str, str], dict[str, Any]] = {
+        ("POST", "/jobs"): {"json": {"command": "true"}},
+        ("PATCH", "/jobs"): {"json": {"paused": False}},
+        ("PATCH", "/jobs/{name}"): {"json": {"weight": 2}},
+        ("GET", "/jobs/{name}/logs"): {"params": {"format": "json"}},
+        ("POST", "/calls"): {"content": packed, "headers": {"Content-Type": MEDIA_TYPE}},
+        ("PATCH", "/groups/{name}"): {"json": {"weight": 2, "paused": True}},
+    }
+    events = EventStream(queue)
+    app = create_routes(queue, events, None, ComparisonCache(queue.directory))
+    shown_routes = [
+        (method, route)
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+        for method in route.methods or ()
+    ]
+    shown_routes.sort(key=lambda each: each[0] == "DELETE")
+    document = app.openapi()
+    for method, route in shown_routes:
+        (described,) = route.responses.values()
+        ((media_type, content),) = described["content"].items()
+        example = content["example"]
+        shown = document["paths"][route.path][method.lower()]["responses"]
+        assert list(shown[str(route.status_code or 200)]["content"]) == [media_type], route.path
+        if route.path == "/api/v1/events":
+            answer = asyncio.run(read_first_event(events)).decode()
+        else:
+            name = "other" if method == "DELETE" and "groups" not in route.path else "shown"
+            more = needed.get((method, route.path.removeprefix("/api/v1")), {})
+            received = client.request(method, route.path.replace("{name}", name), **more)
+            assert received.is_success, (method, route.path, received.text)
+            assert received.headers["content-type"] == media_type
+            answer = received.text
+        if media_type == "application/json":
+            difference = find_difference(example, json.loads(answer))
+            assert difference is None, (method, route.path, difference)
+        elif route.path == "/metrics":
+            assert re.sub(r"\d+", "0", example) in re.sub(r"\d+", "0", answer)
+        elif route.path == "/api/v1/events":
+            data = [json.loads(text.split("data: ")[1]) for text in (example, answer)]
+            assert find_difference(*data) is None
+        else:
+            assert route.path == "/api/v1/jobs/{name}/results"
+            real = pack_results([(0, b"12345"), (1, b"12345")]).decode()
+            assert example.split("\n")[0] == real.split("\n")[0]
+    (body,) = api_examples.ADD_CALLS["openapi_extra"]["requestBody"]["content"].values()
+    heads = [json.loads(text.split("\n")[0]) for text in (body["example"], packed.decode())]
+    assert find_difference(*heads) is None

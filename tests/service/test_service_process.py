@@ -161,6 +161,7 @@ def test_the_unit_runs_the_same_command(tmp_path: Path) -> None:
     done = call("serve", "--state", "my queue", "--servers", "3", "--print-unit", cwd=tmp_path)
     line = f"serve --state '{tmp_path}/my queue' --servers 3"
     assert line in done.stdout
+    assert "mkdir -p ~/.config/systemd/user" in done.stdout
     assert "Restart=on-failure" in done.stdout
     assert "TimeoutStopSec=90" in done.stdout
     assert "--print-unit" not in done.stdout

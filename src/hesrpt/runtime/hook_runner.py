@@ -173,15 +173,19 @@ class _Attempt:
                 raise HookError(f"{what}: {text}" if text else what)
 
     def _post(self) -> None:
-        from urllib.request import Request, urlopen  # quick to import only when it is needed
+        from http.client import HTTPException  # quick to import only when it is needed
+        from urllib.request import Request, urlopen
 
         request = Request(
             self.call.target,
             data=json.dumps({"hesrpt": __version__, **self.call.facts}).encode(),
             headers={"Content-Type": "application/json", "User-Agent": f"hesrpt/{__version__}"},
         )
-        with urlopen(request, timeout=_TIMEOUT) as response:  # raises an OSError for codes like 500
-            response.read(_MAX_OUTPUT)
+        try:
+            with urlopen(request, timeout=_TIMEOUT) as response:  # an OSError for codes like 500
+                response.read(_MAX_OUTPUT)
+        except HTTPException as error:  # such as an answer that is not HTTP
+            raise HookError(f"{type(error).__name__}: {error}") from None
 
 
 def _to_text(value: Any) -> str:

@@ -366,12 +366,12 @@ class LiveRun:
 
     def change_group(self, name: str, group: Group) -> None:
         """Change what holds for the jobs of a group; :meth:`react` has to be told."""
-        jobs = [job for job in self.jobs.values() if job.spec.group == name]
-        if jobs and group != self.groups.get(name, PLAIN_GROUP):
-            group = replace(group, was_changed=True)
+        if group.differs_from(self.groups.get(name, PLAIN_GROUP)):
+            group = replace(group, changed=self.now)
         self.groups[name] = group
-        for job in jobs:
-            job.group = group
+        for job in self.jobs.values():
+            if job.spec.group == name:
+                job.group = group
 
     def _steer_group(self, name: str) -> list[Event]:
         """Record what holds for the jobs of a group; return it as events."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,6 +14,7 @@ from starlette.responses import Response
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.reports.inspection import UnknownItemError
+from hesrpt.runtime.text import describe_value
 from hesrpt.service.job_queue import RefusedError, StoppingError, UnknownJobError
 
 _STATUSES: dict[type[Exception], int] = {
@@ -61,7 +63,12 @@ def add_error_handlers(app: FastAPI) -> None:
 
     def pass_on(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return answer({"detail": error.detail}, error.status_code)
+        path = describe_value(request.url.path)
+        missing = {404: f"there is nothing at {path}", 405: f"{path} has no {request.method}"}
+        detail = error.detail
+        if error.detail == HTTPStatus(error.status_code).phrase and error.status_code in missing:
+            detail = f"{missing[error.status_code]}; /api/v1/openapi.json describes the API"
+        return answer({"detail": detail}, error.status_code)
 
     app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(RequestValidationError, refuse_parameter)

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls, pack_results
 from hesrpt.service.call_store import CallStore, get_number
@@ -23,7 +24,12 @@ def create_call_routes(queue: JobQueue, store: CallStore | None) -> APIRouter:
     """Create the routes; without a store, functions are refused."""
     router = APIRouter(tags=["python"])
 
-    @router.post("/calls", summary="Call a Python function with each item", status_code=201)
+    @router.post(
+        "/calls",
+        summary="Call a Python function with each item",
+        status_code=201,
+        **api_examples.ADD_CALLS,
+    )
     async def add_calls(
         request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
     ) -> Response:
@@ -40,7 +46,11 @@ def create_call_routes(queue: JobQueue, store: CallStore | None) -> APIRouter:
 
         return await run_in_threadpool(add)
 
-    @router.get("/jobs/{name}/results", summary="Fetch pickled results of Python items")
+    @router.get(
+        "/jobs/{name}/results",
+        summary="Fetch pickled results of Python items",
+        **api_examples.FETCH_RESULTS,
+    )
     def fetch_results(
         name: Name,
         offset: Annotated[int, Query(ge=0)] = 0,

@@ -128,7 +128,7 @@ class EventStream:
             pause = POLL_SECONDS * (2 if len(self._watchers) > MANY_WATCHERS else 1)
             await asyncio.sleep(pause)
             changed, removed = self._changes.find()
-            servers = describe_servers(self._queue) | {"time": None}
+            servers = describe_servers(self._queue, "owner") | {"time": None}
             if changed or removed or servers != told_servers:
                 quiet, told_servers = 0.0, servers
                 self._number += 1
@@ -153,7 +153,7 @@ class EventStream:
             "jobs": [describer.describe(job) for job in changed],
             "removed": removed,
             "counts": self._changes.count_states(),
-            "servers": describe_servers(self._queue) | {"access": access},
+            "servers": describe_servers(self._queue, access),
         }
         return f"id: {self._number}\nevent: change\ndata: {json.dumps(content)}\n\n".encode()
 

@@ -19,13 +19,14 @@ from hesrpt.service.answers import answer
 from hesrpt.service.job_queue import JobQueue, UnknownJobError
 from hesrpt.service.job_requests import read_object
 from hesrpt.service.path_names import Name
+from hesrpt.units import format_count
 
 
 def create_group_routes(queue: JobQueue) -> APIRouter:
     """Create the routes below ``/groups``."""
     router = APIRouter(tags=["groups"])
 
-    @router.get("/groups", summary="List the groups of jobs")
+    @router.get("/groups", summary="List the groups of jobs", **api_examples.LIST_GROUPS)
     def list_groups() -> Response:
         members: dict[str, list[LiveJob | JobRecord]] = {}
         for job in queue.list_jobs():
@@ -34,7 +35,7 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
         shown = [_summarise(name, group, members.get(name, [])) for name, group in groups]
         return answer({"groups": shown})
 
-    @router.get("/groups/{name}", summary="Show a group of jobs")
+    @router.get("/groups/{name}", summary="Show a group of jobs", **api_examples.SHOW_GROUP)
     def show_group(name: Name) -> Response:
         return answer(_describe(queue, name, _find(queue, name)))
 
@@ -50,11 +51,15 @@ def create_group_routes(queue: JobQueue) -> APIRouter:
             raise InputError("the keys of a group are: paused, weight")
         return await run_in_threadpool(_change, queue, name, content)
 
-    @router.delete("/groups/{name}", summary="Cancel the jobs of a group")
+    @router.delete(
+        "/groups/{name}", summary="Cancel the jobs of a group", **api_examples.CANCEL_GROUP
+    )
     def cancel_group(name: Name) -> Response:
         _find(queue, name)
         cancelled = list(queue.change_all("cancel", lambda job: job.spec.group == name))
-        return answer({"jobs": cancelled, "text": f"cancelled {len(cancelled)} jobs"})
+        return answer(
+            {"jobs": cancelled, "text": f"cancelled {format_count(len(cancelled), 'job')}"}
+        )
 
     return router
 
@@ -89,11 +94,11 @@ def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
     if not isinstance(is_paused, bool):
         raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
     words = []
-    if "weight" in content:
-        queue.pool.set_group_weight(name, float(weight))
-        words.append(f"now has weight {weight:g}")
     if "paused" in content:
         (queue.pool.pause_group if is_paused else queue.pool.resume_group)(name)
         words.append("paused" if is_paused else "resumed")
+    if "weight" in content:
+        queue.pool.set_group_weight(name, float(weight))
+        words.append(f"now has weight {weight:g}")
     group = _describe(queue, name, queue.pool.groups[name])
-    return answer({"group": group, "text": " and ".join(words)})
+    return answer({"group": group, "text": ", and ".join(words)})

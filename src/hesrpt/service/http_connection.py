@@ -155,7 +155,8 @@ class Connection:
             detail = f"the answer was {answer.status_code} {answer.reason_phrase}"
             is_foreign = True
         else:
-            is_foreign = detail == answer.reason_phrase  # of a path that the API does not have
+            # Another service, or a path that this one does not have.
+            is_foreign = detail == answer.reason_phrase or detail.startswith("there is nothing at ")
         if is_foreign and answer.status_code == 404:
             detail = "there is no hesrpt service at this address"
         raise ServiceError(f"{self.url}: {detail}", answer.status_code)

@@ -122,10 +122,12 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
         return Response(content, media_type="text/plain; charset=utf-8")
 
     @router.get("/jobs/{name}", summary="Show a job", **api_examples.SHOW_JOB)
-    def show_job(name: Name) -> Response:
+    def show_job(name: Name, request: Request) -> Response:
         job = queue.find_job(name)
         failures, hooks = list_failures(queue, job), list_hooks(queue, job)
-        return answer(JobDescriber(queue).describe_fully(job, failures, hooks))
+        return answer(
+            JobDescriber(queue).describe_fully(job, failures, hooks, request.state.access)
+        )
 
     @router.patch(
         "/jobs/{name}", summary="Pause, resume, retry or weigh a job", **api_examples.CHANGE_JOB

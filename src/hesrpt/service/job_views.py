@@ -11,18 +11,22 @@ from typing import Any, Literal
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.commands.hooks import HookCall
+from hesrpt.runtime.commands.placeholders import write_braces_once
 from hesrpt.runtime.decisions.item_resources import describe_shortage
 from hesrpt.runtime.decisions.learning import PRIOR_P
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.job_state import ENDED
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.service.auth import Access
+from hesrpt.service.hook_views import describe_hook
 from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.speedups import PowerLaw
 
 #: The states of jobs, in the order in which they are listed.
 STATES = ("running", "waiting", "paused", "submitted", "done", "failed", "cancelled")
+# Their places in a list that is sorted by state: failed jobs come before others that have ended.
+_RANKS = {state: rank for rank, state in enumerate(STATES)} | {"failed": 3.5, "cancelled": 4.0}
 #: The most jobs or items in one answer.
 MAX_PAGE = 1000
 # How much of a command and of an error is shown in lists.
@@ -40,18 +44,21 @@ def get_spec(job: KnownJob) -> JobSpec:
 
 
 def write_command(spec: JobSpec) -> str | None:
-    """Return the command of a job as a line; None if it calls a Python function."""
+    """Return the command of a job as ``hesrpt add`` takes it; None if it calls a function."""
     if spec.command is None:
         return None
     command = spec.command.command
-    return command if isinstance(command, str) else shlex.join(command)
+    if isinstance(command, str):
+        return write_braces_once(command.strip())
+    return shlex.join(map(write_braces_once, command))
 
 
 def _shorten(text: str | None, most: int) -> str | None:
-    if text is None:
-        return None
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return text if text is None or len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _write_in_one_line(text: str | None) -> str | None:
+    return None if text is None else " ".join(text.split())
 
 
 class JobDescriber:
@@ -113,7 +120,7 @@ class JobDescriber:
             values |= {
                 "arrived": job.arrived,
                 "ended": job.ended,
-                "error": _shorten(job.error, _MAX_ERROR),
+                "error": _shorten(_write_in_one_line(job.error), _MAX_ERROR),
                 "progress": _get_progress(values["state"], values["done"], values["items"]),
             }
             if job.arrived is not None and job.ended is not None:
@@ -134,13 +141,17 @@ class JobDescriber:
         return describe_shortage(spec.resources, free, "free")
 
     def describe_fully(
-        self, job: KnownJob, failures: Sequence[ItemFailure], hooks: Sequence[HookCall]
+        self,
+        job: KnownJob,
+        failures: Sequence[ItemFailure],
+        hooks: Sequence[HookCall],
+        access: Access,
     ) -> dict[str, Any]:
-        """Return all that is shown of a single job."""
+        """Return all that is shown of a single job to those who have this access."""
         spec = get_spec(job)
         cwd = None
         if (template := spec.command) is not None and (template.directory or template.cwd):
-            cwd = str(Path(template.directory or "", template.cwd))
+            cwd = str(Path(template.directory or "", write_braces_once(template.cwd)))
         speedup = spec.speedup or (job.speedup if isinstance(job, JobRecord) else None)
         p = speedup.p if isinstance(speedup, PowerLaw) else None
         size = job.size if isinstance(job, JobRecord) else spec.size
@@ -151,9 +162,11 @@ class JobDescriber:
         error = None if isinstance(job, JobSpec) else job.error
         return self.describe(job) | {
             "failures": [describe_failure(failure) for failure in failures],
-            "hooks": [_describe_hook(call) for call in hooks],
+            "hooks": [describe_hook(call, access) for call in hooks],
             "command_full": write_command(spec),
             "cwd": cwd,
+            "timeout": None if template is None else template.timeout,
+            "retries": spec.retries,
             "kind": spec.kind,
             "size": size,
             "p": p,
@@ -169,15 +182,6 @@ def describe_failure(failure: ItemFailure) -> dict[str, Any]:
         "attempts": failure.attempts,
         "error": failure.error,
         "traceback": failure.traceback,
-    }
-
-
-def _describe_hook(call: HookCall) -> dict[str, Any]:
-    return {
-        "target": call.target,
-        "attempts": call.attempts,
-        "error": call.error,
-        "pending": call.is_pending,
     }
 
 
@@ -257,6 +261,11 @@ def _mentions(spec: JobSpec, text: str) -> bool:
     return text in spec.name.lower() or text in (write_command(spec) or "").lower()
 
 
+def _get_end(job: KnownJob) -> float:
+    """Return when a job has ended; 0 if it has not."""
+    return 0.0 if isinstance(job, JobSpec) or job.ended is None else job.ended
+
+
 def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> None:
     """Sort jobs, which are in order of arrival; equal ones stay in that order."""
     match query.sort:
@@ -264,9 +273,8 @@ def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> N
             jobs.sort(key=lambda job: get_spec(job).name, reverse=query.descending)
         case "state":
             # Of the jobs that have ended, the latest come first: those are looked at.
-            ended = [job for job in jobs if get_state(job) in ENDED]
-            jobs[:] = [job for job in jobs if get_state(job) not in ENDED] + ended[::-1]
-            jobs.sort(key=lambda job: STATES.index(get_state(job)), reverse=query.descending)
+            jobs.sort(key=lambda job: -_get_end(job))
+            jobs.sort(key=lambda job: _RANKS[get_state(job)], reverse=query.descending)
         case "eta":
             never = float("-inf" if query.descending else "inf")
             jobs.sort(key=lambda job: ends.get(get_spec(job).name, never), reverse=query.descending)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
+from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import MAX_WATCHERS, EventStream
@@ -23,18 +24,26 @@ def create_run_routes(
     """Create the routes that are about no single job."""
     router = APIRouter(tags=["run"])
 
-    @router.get("/api/v1/servers", summary="Show the servers and the policy")
+    @router.get(
+        "/api/v1/servers", summary="Show the servers and the policy", **api_examples.SHOW_SERVERS
+    )
     def show_servers(request: Request) -> Response:
-        return answer(describe_servers(queue) | {"access": request.state.access})
+        return answer(describe_servers(queue, request.state.access))
 
-    @router.get("/api/v1/schedule", summary="Show the servers held over time")
+    @router.get(
+        "/api/v1/schedule", summary="Show the servers held over time", **api_examples.SHOW_SCHEDULE
+    )
     def show_schedule(
         points: Annotated[int, Query(ge=2, le=2000)] = 400,
         jobs: Annotated[int, Query(ge=1, le=50)] = 8,
     ) -> Response:
         return answer(describe_schedule(queue, comparisons, points, jobs))
 
-    @router.get("/api/v1/events", summary="Follow changes as server-sent events")
+    @router.get(
+        "/api/v1/events",
+        summary="Follow changes as server-sent events",
+        **api_examples.FOLLOW_EVENTS,
+    )
     async def follow_events(request: Request) -> Response:
         if events.watchers >= MAX_WATCHERS:
             raise HTTPException(429, "too many clients watch; close some pages")
@@ -44,11 +53,11 @@ def create_run_routes(
             headers={"X-Accel-Buffering": "no"},
         )
 
-    @router.get("/metrics", summary="Metrics for Prometheus")
+    @router.get("/metrics", summary="Metrics for Prometheus", **api_examples.SHOW_METRICS)
     def show_metrics() -> Response:
         return Response(write_metrics(queue, events), media_type=MEDIA_TYPE)
 
-    @router.get("/healthz", summary="Say whether the scheduler runs")
+    @router.get("/healthz", summary="Say whether the scheduler runs", **api_examples.CHECK_HEALTH)
     def check_health() -> Response:
         problem = queue.driver.describe_end()
         return answer({"status": problem or "ok"}, 503 if problem else 200)

@@ -6,10 +6,12 @@ from typing import Any
 
 from hesrpt._version import __version__
 from hesrpt.runtime.driver import Driver
+from hesrpt.service.auth import Access
+from hesrpt.service.hook_views import describe_failed_hooks
 from hesrpt.service.job_queue import JobQueue
 
 
-def describe_servers(queue: JobQueue) -> dict[str, Any]:
+def describe_servers(queue: JobQueue, access: Access) -> dict[str, Any]:
     """Return the servers, who holds them by which policy, and the time of the run's clock."""
     driver = queue.driver
     return {
@@ -26,11 +28,8 @@ def describe_servers(queue: JobQueue) -> dict[str, Any]:
         "version": __version__,
         "time": driver.now,
         "stopping": queue.is_stopping,
-        "failed_hooks": [  # without their targets, which may contain secrets
-            {"job": call.facts["job"], "attempts": call.attempts, "error": call.error}
-            for call in queue.journal.hooks.read()
-            if call.error is not None
-        ],
+        "failed_hooks": describe_failed_hooks(queue.journal.hooks.read(), access),
+        "access": access,
     }
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 _UNIT = """\
-# Save as ~/.config/systemd/user/hesrpt.service, then:
+# Save as ~/.config/systemd/user/hesrpt.service (mkdir -p ~/.config/systemd/user), then:
 #   systemctl --user enable --now hesrpt
 #   loginctl enable-linger        # run without a login session
 [Unit]

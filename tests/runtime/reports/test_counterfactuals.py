@@ -26,6 +26,7 @@ from hesrpt.runtime.reports.counterfactuals import (
     compare_policies,
 )
 from hesrpt.runtime.reports.inspection import read_report
+from hesrpt.runtime.reports.recent_history import read_recent_history
 from hesrpt.runtime.reports.run_history import RunHistory
 from hesrpt.runtime.requests import request_change, submit_jobs
 from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
@@ -228,6 +229,26 @@ def test_nothing_is_said_where_the_model_does_not_fit(
     comparison = compare_policies(replace(history, records=[*others, change(small)]))
     assert comparison.simulated == ()
     assert re.match(reason, comparison.reason or ""), comparison.reason
+
+
+def test_jobs_that_came_after_the_last_change_of_their_group_are_compared(tmp_path: Path) -> None:
+    engine = FakeEngine(4, lambda job, item, width: 1.0)
+    with Pool(engine=engine, state=tmp_path / "s") as pool:
+        pool.set_group_weight("g", 2.0)
+        pool.map(abs, range(8), name="early", group="g").wait(60)
+        pool.map(abs, range(8), name="other").wait(60)
+        pool.pause_group("g")
+        pool.resume_group("g")
+        pool.resume_group("g")  # changes nothing
+        jobs = [pool.map(abs, range(8), name=name, group="g") for name in ("late", "later")]
+        for job in jobs:
+            job.wait(60)
+    reason = "job 'early' came before group 'g' was paused, resumed or given another weight"
+    assert compare_policies(read_report(tmp_path / "s").history).reason == reason
+    recent = read_recent_history(tmp_path / "s")
+    assert recent is not None
+    assert [record.name for record in recent.records] == ["other", "late", "later"]
+    assert compare_policies(recent).reason is None
 
 
 def test_nothing_is_said_about_too_many_jobs_or_an_unknown_policy(history: RunHistory) -> None:

@@ -46,6 +46,13 @@ def expect_text(where: Locator, text: str | re.Pattern[str]) -> None:
     expect(where).to_have_text(text)
 
 
+def expect_focus(where: Locator) -> Locator:
+    from playwright.sync_api import expect
+
+    expect(where).to_be_focused()
+    return where
+
+
 def test_newcomers_learn_what_to_type(page: Page) -> None:
     """This must be the first test: the service has no jobs yet."""
     welcome = page.get_by_role("region", name="Nothing has been added yet")
@@ -58,12 +65,14 @@ def test_a_job_is_added_and_watched_until_its_end(page: Page, service: RunningSe
     form = page.get_by_role("dialog", name="Add a job")
     form.get_by_role("button", name="Add the job").click()
     expect_text(form.get_by_role("alert"), "Say which command to run, such as sleep 10.")
-    form.get_by_label("Command").fill("sleep 0.2; echo did {item}")
+    command = "sleep 0.2; echo did {item} | awk '{print  $1, $2}'"
+    form.get_by_label("Command").fill(command)
     form.get_by_label("Items").fill("one\ntwo\n\nthree\n")
     form.get_by_label("Name").fill("numbers")
     form.get_by_role("button", name="Add the job").click()
     expect_text(page.get_by_role("status").get_by_text("Added"), "Added numbers.")
     expect_text(page.get_by_role("heading", level=1), "numbers")
+    assert page.locator("#job pre.command").inner_text() == command  # as `hesrpt add` takes it
     expect_text(get_state(page), "done")
     expect_text(page.locator("#job .progress .items"), "3/3")
     output = page.get_by_role("region", name="Output of numbers")
@@ -103,19 +112,22 @@ def test_a_job_is_cancelled_only_after_a_question(page: Page, service: RunningSe
     row = page.get_by_role("table", name="Jobs").get_by_role("row", name=name)
     expect_text(row.locator(".state"), "cancelled")
     assert service.get(name)["state"] == "cancelled"
-    row.get_by_role("button", name=f"Retry {name}").click()
+    expect_focus(row.get_by_role("button", name=f"Retry {name}")).click()
     expect_text(row.locator(".state"), "running")
     service.client.cancel(name)
 
 
 @pytest.mark.parametrize("page", ["refusals"], indirect=True)
 def test_a_job_is_paused_resumed_and_weighed(page: Page, service: RunningService) -> None:
-    name = service.add(command=LONG, name="heavy")
+    name = service.add(command=LONG, name="heavy", timeout="90m", retries=2)
     open_job(page, name)
+    for title, text in (("Time limit", "90 min"), ("Retries", "2")):
+        expect_text(page.locator(".facts div", has_text=title).locator("dd"), text)
     page.get_by_role("button", name="Pause", exact=True).click()
     expect_text(get_state(page), "paused")
-    page.get_by_role("button", name="Resume", exact=True).click()
+    expect_focus(page.get_by_role("button", name="Resume", exact=True)).click()
     expect_text(get_state(page), "running")
+    expect_focus(page.get_by_role("button", name="Pause", exact=True))
     weight = page.get_by_label(f"Weight of {name}")
     weight.fill("2.5")
     page.get_by_role("button", name="Set weight").click()
@@ -141,6 +153,7 @@ def test_failures_are_shown_and_retried(page: Page, service: RunningService) -> 
     flag.touch()
     page.get_by_role("button", name="Retry").click()
     expect_text(get_state(page), "done")
+    expect_focus(page.get_by_role("heading", name=name))  # there are no buttons any more
     page.get_by_role("region", name="failure").wait_for(state="hidden")
     assert service.get(name)["failures"] == []
 
@@ -188,7 +201,7 @@ def test_single_commands_look_like_other_jobs_and_have_hooks_but_no_items(
     page: Page, service: RunningService
 ) -> None:
     names = [
-        service.add(command="true", name="single", on_end="exit 7"),
+        service.add(command="true 'a  b'", name="single", on_end="exit 7"),
         service.add(command="true {item}", items=["a", "b"], name="double"),
     ]
     service.client.wait(*names)
@@ -201,6 +214,8 @@ def test_single_commands_look_like_other_jobs_and_have_hooks_but_no_items(
         assert bar is not None
         assert cell is not None
         middles.append(bar["y"] - cell["y"])
+        command = service.get(name)["command"]
+        assert row.locator(".note").inner_text() == command  # also two spaces in a row
     assert abs(middles[0] - middles[1]) < 0.6
     for name, has_table in zip(names, (False, True), strict=True):
         with page.expect_response(lambda answer: "/items?" in answer.url) as answer:

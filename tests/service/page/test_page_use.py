@@ -15,11 +15,11 @@ from support.paths import ROOT
 from support.running_service import RunningService
 
 from hesrpt.policies import POLICIES
-from hesrpt.units import format_duration, format_duration_with_margin, format_number
+from hesrpt.units import format_bytes, format_duration, format_duration_with_margin, format_number
 
 pytest.importorskip("fastapi")
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, FloatRect, Locator, Page
 
 FILES = ROOT / "src" / "hesrpt" / "service" / "page"
 JOBS = 5000
@@ -35,7 +35,7 @@ def busy_service(service: RunningService) -> RunningService:
     service.add(
         command="sleep 600",
         items=[f"a-very-long-item-{'0' * 60}-{n}" for n in range(40)],
-        name="with-a-very-long-name-" + 8 * "and-more-" + "of-it",
+        name="with-a-very-long-name-" + 30 * "and-more-" + "of-it",
         group="a-group-with-a-long-name",
     )
     service.add(command="sleep 600", name="stopped")
@@ -63,6 +63,23 @@ def open_views(page: Page) -> Iterator[str]:
         page.get_by_role("link", name="All jobs").click()
 
 
+def check_cards(page: Page) -> None:
+    """Check that a long name begins beside its swatch, and that bars end where cards do."""
+    rows = page.get_by_role("table", name="Jobs")
+    long, single = rows.locator("tr", has_text="and-more"), rows.locator("tr", has_text="broken")
+
+    def measure(place: Locator) -> FloatRect:
+        box = place.bounding_box()
+        assert box is not None
+        return box
+
+    swatch, name = measure(long.locator(".swatch")), measure(long.locator(".name"))
+    row, bar = measure(single), measure(single.get_by_role("progressbar"))
+    assert name["x"] >= swatch["x"] + swatch["width"]
+    assert name["y"] <= swatch["y"] <= name["y"] + swatch["height"]
+    assert bar["width"] == pytest.approx(row["width"], abs=2)
+
+
 def test_everything_fits_on_a_phone_and_can_be_read(
     browser: Browser, busy_service: RunningService
 ) -> None:
@@ -74,6 +91,8 @@ def test_everything_fits_on_a_phone_and_can_be_read(
             assert page.evaluate("document.documentElement.scrollWidth") <= 320, view
             assert page.evaluate(FIND_SMALL_PARTS) == [], view
             assert page.evaluate(FIND_PALE_TEXT) == [], view
+            if view == "overview":
+                check_cards(page)
 
 
 def test_without_a_browser_tests_are_skipped_but_fail_in_ci(
@@ -155,6 +174,7 @@ def test_everything_works_by_keyboard(browser: Browser, busy_service: RunningSer
         press_until("Tab", "Cancel the job")
         page.keyboard.press("Enter")
         page.locator(".job-head .state", has_text="cancelled").wait_for()
+        assert page.evaluate("document.activeElement.textContent") == "Retry"
         # The slider reads off the areas.
         page.keyboard.press("Home")
         press_until("Shift+Tab", "All jobs")
@@ -253,13 +273,17 @@ def test_numbers_are_written_as_on_the_command_line(
             """async ([values, pairs]) => {
                 const format = await import("/page/format.js");
                 return [values.map(format.formatNumber), values.map(format.formatDuration),
-                        pairs.map(pair => format.formatDurationWithMargin(...pair))];
+                        pairs.map(pair => format.formatDurationWithMargin(...pair)),
+                        values.map(value => format.formatAmount(1000 * value, "memory")),
+                        format.formatAmount(2, "gpu"), format.formatClock(855.4)];
             }""",
             [values, pairs],
         )
     assert written[0] == [format_number(value) for value in values]
     assert written[1] == [format_duration(value) for value in values]
     assert written[2] == [format_duration_with_margin(*pair) for pair in pairs]
+    assert written[3] == [format_bytes(1000 * value) for value in values]
+    assert written[4:] == ["2", "14.3 min"]
 
 
 def test_policies_have_the_colours_of_the_figures() -> None:

@@ -12,8 +12,9 @@ from hesrpt.runtime.text import describe_value
 
 PLACEHOLDERS = ("item", "stem", "name", "index", "servers", "job")
 
+_PLACEHOLDER = re.compile(r"\{(?:" + "|".join(PLACEHOLDERS) + r")\}")
 # Braces that are doubled, placeholders, and any other brace.
-_BRACES = re.compile(r"\{\{|\}\}|\{(?:" + "|".join(PLACEHOLDERS) + r")\}|[{}]")
+_BRACES = re.compile(r"\{\{|\}\}|" + _PLACEHOLDER.pattern + r"|[{}]")
 
 
 def find_placeholders(texts: Iterable[str]) -> set[str]:
@@ -50,6 +51,20 @@ def double_other_braces(text: str) -> str:
     "awk '{{print $1}}' {item}"
     """
     return _BRACES.sub(lambda found: found[0] * 2 if found[0] in "{}" else found[0], text)
+
+
+def write_braces_once(text: str) -> str:
+    """Return a text as ``hesrpt add`` takes it: its other braces are not doubled.
+
+    A text that would gain a placeholder by that stays as it is.
+
+    >>> write_braces_once("awk '{{print $1}}' {item}"), write_braces_once("echo {{item}}")
+    ("awk '{print $1}' {item}", 'echo {{item}}')
+    """
+    symbols = split_symbols(text)
+    plain = "".join(symbols)
+    is_same = _PLACEHOLDER.findall(plain) == [symbol for symbol in symbols if len(symbol) > 1]
+    return plain if is_same else text
 
 
 def _explain_braces(text: str) -> str:

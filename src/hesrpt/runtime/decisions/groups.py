@@ -17,7 +17,11 @@ class Group:
     weight: float = 1.0  # multiplies the weight of each job
     is_paused: bool = False
     given_weight: float | None = None  # the last one that a jobs file has given it
-    was_changed: bool = False  # since it had its first job
+    changed: float | None = None  # when it was last paused, resumed or given another weight
+
+    def differs_from(self, other: Group) -> bool:
+        """Return whether jobs are served differently in another group."""
+        return (self.weight, self.is_paused) != (other.weight, other.is_paused)
 
 
 #: A group of which nothing was said.

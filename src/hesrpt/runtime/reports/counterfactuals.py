@@ -9,7 +9,7 @@ raised and lowered by two standard errors, all together, and the policies replay
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from hesrpt.display.escaping import escape
 from hesrpt.policies import POLICIES, PolicyLike, get_policy
-from hesrpt.runtime.decisions.groups import PLAIN_GROUP
+from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.learning import NOTHING_KNOWN, ItemDurations
 from hesrpt.runtime.reports.run_history import RunHistory
 from hesrpt.runtime.reports.run_replay import Capacity, ReplayedJob, replay_run
@@ -99,10 +99,7 @@ def compare_policies(history: RunHistory, max_jobs: int = MAX_JOBS) -> RunCompar
     own = _get_name(history.policy)
     measured = [record.flow_time or 0.0 for record in records if record.state == "done"]
     mean = sum(measured) / len(measured) if measured else math.nan
-    obstacle = history.obstacle or _find_obstacle(records, max_jobs)
-    changed = [name for name, group in history.groups.items() if group.was_changed]
-    if obstacle is None and changed:
-        obstacle = f"group {changed[0]!r} was paused, or was given another weight"
+    obstacle = history.obstacle or _find_obstacle(history, max_jobs)
     if obstacle is None and own not in POLICIES and isinstance(history.policy, str):
         obstacle = f"there is no policy named {own!r} here"
     if obstacle is not None:
@@ -141,20 +138,25 @@ def _get_name(policy: PolicyLike) -> str:
     return policy if isinstance(policy, str) else get_policy(policy).name
 
 
-def _find_obstacle(records: Sequence[JobRecord], max_jobs: int) -> str | None:
+def _find_obstacle(history: RunHistory, max_jobs: int) -> str | None:
     """Return why a run cannot be replayed, or None."""
+    records = history.records
     if len(records) > max_jobs:
         hint = f"; hesrpt report compares up to {MAX_JOBS}" if len(records) <= MAX_JOBS else ""
         return f"there are more than {max_jobs} jobs{hint}"
     for record in records:
-        if (problem := describe_obstacle(record)) is not None:
+        if (problem := describe_obstacle(record, history.groups)) is not None:
             return f"job {record.name!r} {problem}"
     return None
 
 
-def describe_obstacle(record: JobRecord) -> str | None:
-    """Return why a job cannot be replayed, or None."""
+def describe_obstacle(record: JobRecord, groups: Mapping[str, Group]) -> str | None:
+    """Return why a job cannot be replayed, or None.
+
+    A replay knows only what held for a group in the end, so its earlier jobs do not fit.
+    """
     spec = record.spec
+    group = groups.get(spec.group, PLAIN_GROUP)
     if record.state == "cancelled":
         return "was cancelled"
     if record.state != "done":
@@ -167,6 +169,8 @@ def describe_obstacle(record: JobRecord) -> str | None:
         return "was paused"
     if spec.given_weight is not None:
         return "was given another weight while it ran"
+    if group.changed is not None and record.arrived < group.changed:
+        return f"came before group {spec.group!r} was paused, resumed or given another weight"
     if spec.is_executor:
         return "was given its calls while it ran"
     if spec.resize == "restart":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from hesrpt.runtime.decisions.groups import read_groups
+from hesrpt.runtime.decisions.groups import Group, read_groups
 from hesrpt.runtime.reports.counterfactuals import MAX_JOBS, describe_obstacle
 from hesrpt.runtime.reports.run_history import (
     MAX_TIMED_ITEMS,
@@ -24,7 +24,8 @@ def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | N
     All other jobs count as given: the servers that they held are not there.
     """
     with closing(Journal.read(directory)) as journal:
-        records = choose_recent(journal.read_records(), most)
+        groups = read_groups(journal.get_value("groups"))
+        records = choose_recent(journal.read_records(), groups, most)
         if not records:
             return None
         return RunHistory(
@@ -40,18 +41,20 @@ def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | N
                 for record in records
                 if record.done <= MAX_TIMED_ITEMS
             },
-            groups=read_groups(journal.get_value("groups")),
+            groups=groups,
             obstacle=POLICY_CHANGED if journal.get_value("policy_changed", 0) else None,
         )
 
 
-def choose_recent(records: Sequence[JobRecord], most: int) -> list[JobRecord]:
+def choose_recent(
+    records: Sequence[JobRecord], groups: Mapping[str, Group], most: int
+) -> list[JobRecord]:
     """Return the jobs that ended last and can be replayed, in order of arrival."""
     fit = [
         record
         for record in records
         if record.ended is not None
-        and describe_obstacle(record) is None
+        and describe_obstacle(record, groups) is None
         and not record.spec.after
         and not record.spec.resources
     ]

@@ -5,6 +5,8 @@ import { byId, setText } from "./dom.js";
 import { linkTo } from "./job_row.js";
 import { showAnswer } from "./notices.js";
 
+const PLACEHOLDER_OR_BRACE = /\{(?:item|stem|name|index|servers|job)\}|[{}]/g;
+
 /** Let buttons open the form. */
 export function prepareAddJob(buttons) {
   const dialog = byId("add-job");
@@ -43,7 +45,7 @@ function open(dialog) {
 }
 
 function readForm() {
-  const job = { command: byId("add-command").value.trim() };
+  const job = { command: doubleBraces(byId("add-command").value.trim()) };
   const items = byId("add-items")
     .value.split("\n")
     .map((line) => line.trim())
@@ -54,6 +56,13 @@ function readForm() {
   if (name) job.name = name;
   if (group) job.group = group;
   return job;
+}
+
+/** Let braces mean themselves, except for those of placeholders, as in `hesrpt add`. */
+function doubleBraces(command) {
+  return command.replaceAll(PLACEHOLDER_OR_BRACE, (found) =>
+    found.length === 1 ? found.repeat(2) : found,
+  );
 }
 
 function showProblem(text, field) {

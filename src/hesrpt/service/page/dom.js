@@ -35,15 +35,24 @@ export function setAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
-/** Show exactly these children, in this order; those that are there already keep the focus. */
-export function setChildren(parent, children) {
+/**
+ * Show exactly these children, in this order; those that are there already keep the focus.
+ * With a `fallback`, the focus of one that goes moves to what takes its place, or to the fallback.
+ */
+export function setChildren(parent, children, fallback = null) {
   const wanted = new Set(children);
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  const focusedPlace = [...parent.childNodes].findIndex((child) => child.contains(focused));
   for (const child of [...parent.childNodes]) if (!wanted.has(child)) child.remove();
   children.forEach((child, place) => {
     if (parent.childNodes[place] !== child) {
       parent.insertBefore(child, parent.childNodes[place] ?? null);
     }
   });
+  if (focused === null || focused === document.activeElement) return;
+  const next = children[Math.min(focusedPlace, children.length - 1)] ?? fallback;
+  const target = focused.isConnected ? focused : fallback && next;
+  target?.focus({ preventScroll: true });
 }
 
 function fill(node, attributes, children) {

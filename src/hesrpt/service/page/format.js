@@ -3,6 +3,7 @@
 const MINUTE = 60;
 const HOUR = 3600;
 const DAY = 86400;
+const BYTES = ["B", "KB", "MB", "GB", "TB", "PB"];
 
 /** Return a number to three significant digits, or to the nearest whole number above 100. */
 export function formatNumber(value) {
@@ -36,20 +37,19 @@ export function formatDurationWithMargin(seconds, margin) {
   return `${show(value)} ± ${show(width)} ${symbol}`;
 }
 
-/** Return a duration that changes every second, in whole seconds: "42 s", "3 min 5 s". */
+/** Return a duration that changes while one looks, with whole seconds: "42 s", "14.3 min". */
 export function formatClock(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
-  if (whole < 100) return `${whole} s`;
-  if (whole < HOUR) return `${Math.floor(whole / MINUTE)} min ${whole % MINUTE} s`;
-  const minutes = Math.floor(whole / MINUTE);
-  if (whole < DAY) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  const hours = Math.floor(whole / HOUR);
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  return formatDuration(Math.max(0, Math.round(seconds)));
+}
+
+/** Return a whole number: "1,200". */
+export function formatWhole(number) {
+  return number.toLocaleString("en");
 }
 
 /** Return a number of things: "1 job", "1,200 jobs". */
 export function formatCount(number, noun) {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+  return `${formatWhole(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 /** Return a ratio above 1 as a percentage: 1.063 is "6%". */
@@ -68,16 +68,12 @@ export function formatAgo(seconds, distance) {
   return `−${formatNumber(seconds / unit)} ${symbol}`;
 }
 
-/** Return an amount of a resource; large ones, such as bytes, with a prefix: "4 G". */
-export function formatAmount(amount) {
-  for (const [size, prefix] of [
-    [1e12, "T"],
-    [1e9, "G"],
-    [1e6, "M"],
-  ]) {
-    if (amount >= size) return `${formatNumber(amount / size)} ${prefix}`;
-  }
-  return amount.toLocaleString("en", { maximumFractionDigits: 3 });
+/** Return an amount of a resource; memory is counted in bytes: "4 GB". */
+export function formatAmount(amount, kind) {
+  if (kind !== "memory") return formatNumber(amount);
+  let [value, power] = [amount, 0];
+  while (value >= 999.5 && power < BYTES.length - 1) [value, power] = [value / 1000, power + 1];
+  return `${formatNumber(value)} ${BYTES[power]}`;
 }
 
 /** Join words: "a", "a and b", "a, b and c". */

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { element, svgElement } from "./dom.js";
-import { formatCount } from "./format.js";
+import { formatCount, formatWhole } from "./format.js";
 import { clearErrors, showAnswer, showError } from "./notices.js";
 import { isActive } from "./service.js";
 
@@ -22,7 +22,7 @@ export async function perform(request, describe) {
 
 async function cancel(job) {
   const running = job.servers > 0 ? ` It holds ${formatCount(job.servers, "server")} now.` : "";
-  const done = job.items ? ` ${job.done} of ${formatCount(job.items, "item")} done.` : "";
+  const done = job.items ? ` ${formatWhole(job.done)} of ${formatCount(job.items, "item")} done.` : "";
   const agreed = await confirm({
     title: `Cancel ${job.name}?`,
     text: `What runs of it is stopped. Retry goes on with the rest.${running}${done}`,

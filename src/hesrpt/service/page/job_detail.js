@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { createPanel, element, setAttribute, setChildren, setText } from "./dom.js";
-import { formatAmount, formatClock, formatDuration } from "./format.js";
+import { formatAmount, formatClock, formatDuration, formatWhole } from "./format.js";
 import { createButton, listActions, setWeight } from "./job_actions.js";
 import { Failures } from "./job_failures.js";
 import { JobHooks } from "./job_hooks.js";
@@ -167,6 +167,7 @@ export class JobDetail {
     setChildren(
       this.actions,
       names.map((name) => this.#buttons[name]),
+      this.title,
     );
   }
 
@@ -186,9 +187,11 @@ export class JobDetail {
     this.#setFact(
       "Needs",
       Object.entries(job.resources)
-        .map(([kind, amount]) => `${formatAmount(amount)} ${kind}`)
+        .map(([kind, amount]) => `${formatAmount(amount, kind)} ${kind}`)
         .join(", "),
     );
+    this.#setFact("Time limit", job.timeout ? describeTimeout(job) : "");
+    this.#setFact("Retries", formatWhole(job.retries));
     this.#setFact("Arrived", describeAge(job.arrived, time));
     this.#setFact("Ended", describeAge(job.ended, time));
     this.#setFact("Work on one server", job.size ? formatDuration(job.size) : "");
@@ -219,6 +222,10 @@ export class JobDetail {
     setAttribute(node, "hidden", isHidden ? "" : null);
     return value;
   }
+}
+
+function describeTimeout({ timeout, items }) {
+  return formatDuration(timeout) + (items === 1 ? "" : " for an item");
 }
 
 function describeAge(then, time) {

@@ -27,7 +27,9 @@ function createHook({ target, error, attempts, pending }) {
   return element(
     "li",
     { class: "hook" },
-    element("span", { class: "code" }, target),
+    target === null
+      ? element("span", { class: "soft" }, "what it calls is shown to the owner only")
+      : element("span", { class: "code" }, target),
     element("span", { class: "is-error" }, error.split("\n", 1)[0]),
     element("span", { class: "soft" }, pending ? `${tries}; is tried again` : `${tries}; given up`),
   );

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { createPanel, element, setChildren, setText } from "./dom.js";
-import { formatCount, formatDuration } from "./format.js";
+import { formatCount, formatDuration, formatWhole } from "./format.js";
 import { createState } from "./job_row.js";
 
 const PAGE = 25;
@@ -35,7 +35,7 @@ export class JobItems {
     this.node.hidden = total === 0 || (this.isCommand && total === 1 && items[0]?.value === "");
     setChildren(this.body, items.map(createRow));
     const last = this.#offset + items.length;
-    setText(this.range, `${this.#offset + 1}–${last} of ${formatCount(total, "item")}`);
+    setText(this.range, `${formatWhole(this.#offset + 1)}–${formatWhole(last)} of ${formatCount(total, "item")}`);
     this.previous.disabled = this.#offset === 0;
     this.next.disabled = last >= total;
     this.pager.hidden = total <= PAGE;

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { byId, element, setAttribute, setChildren, setText } from "./dom.js";
-import { formatCount } from "./format.js";
+import { formatCount, formatWhole } from "./format.js";
 import { COLUMNS, JobRow } from "./job_row.js";
 import { showError } from "./notices.js";
 import { STATES } from "./service.js";
@@ -124,7 +124,7 @@ export class JobList {
     this.table.hidden = jobs.length === 0;
     this.empty.hidden = jobs.length > 0;
     setText(this.empty, "No job matches.");
-    const range = `${(first + 1).toLocaleString("en")}–${last.toLocaleString("en")}`;
+    const range = `${formatWhole(first + 1)}–${formatWhole(last)}`;
     setText(this.range, jobs.length ? `${range} of ${formatCount(this.#total, "job")}` : "");
     this.previous.disabled = first === 0;
     this.next.disabled = last >= this.#total;
@@ -188,7 +188,7 @@ export class JobList {
   #showCounts() {
     for (const [state, { chip, count }] of this.#chips) {
       const number = state ? this.service.count([state]) : this.service.count();
-      setText(count, number.toLocaleString("en"));
+      setText(count, formatWhole(number));
       chip.hidden = number === 0 && state !== "" && state !== this.view.state;
     }
   }

@@ -2,7 +2,7 @@
 
 import { colourOf, hasColour } from "./colours.js";
 import { element, setAttribute, setChildren, setText } from "./dom.js";
-import { formatClock, formatDuration, joinWords } from "./format.js";
+import { formatClock, formatDuration, formatWhole, joinWords } from "./format.js";
 import { createButton, listActions } from "./job_actions.js";
 import { isActive } from "./service.js";
 
@@ -60,11 +60,9 @@ export function createProgress(job) {
     bar.hidden = !isKnown;
     if (isKnown) bar.value = current.progress;
     setAttribute(bar, "class", `is-${current.state}`);
-    const failed = current.failed ? `, ${current.failed} failed` : "";
-    setText(
-      text,
-      current.items === null || isSingle ? "" : `${current.done}/${current.items}${failed}`,
-    );
+    const failed = current.failed ? `, ${formatWhole(current.failed)} failed` : "";
+    const count = (items) => `${formatWhole(current.done)}/${formatWhole(items)}${failed}`;
+    setText(text, current.items === null || isSingle ? "" : count(current.items));
   };
   update(job);
   return { node: element("div", { class: "progress" }, bar, text), update };
@@ -86,7 +84,8 @@ export class JobRow {
     this.job = job;
     this.service = service;
     this.swatch = element("span", { "aria-hidden": "true" });
-    this.link = element("a", { href: linkTo(job.name), class: "name" }, job.name);
+    const address = { href: linkTo(job.name), title: job.name };
+    this.link = element("a", { ...address, class: "name" }, job.name);
     this.group = element("span", { class: "tag" });
     this.note = element("span", {});
     this.state = createState(job.state);
@@ -144,6 +143,7 @@ export class JobRow {
     setChildren(
       this.cells.actions,
       names.map((name) => this.buttons[name]),
+      this.link,
     );
   }
 

@@ -7,7 +7,7 @@ import { showComparison, titleOf } from "./comparison.js";
 import { confirm } from "./dialogs.js";
 import { byId, element, setText } from "./dom.js";
 import { Connection } from "./events.js";
-import { formatCount } from "./format.js";
+import { formatCount, formatWhole } from "./format.js";
 import { Groups } from "./groups.js";
 import { perform } from "./job_actions.js";
 import { JobDetail } from "./job_detail.js";
@@ -115,7 +115,7 @@ function describeService() {
   tiles.show(service, schedule);
   if (detail === null) {
     const running = service.count(["running"]);
-    document.title = running ? `${running.toLocaleString("en")} running · hesrpt` : "hesrpt";
+    document.title = running ? `${formatWhole(running)} running · hesrpt` : "hesrpt";
   }
 }
 

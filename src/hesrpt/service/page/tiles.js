@@ -1,9 +1,7 @@
 // The figures at the top: what runs now, in a few numbers.
 
 import { byId, element, setAttribute, setText } from "./dom.js";
-import { formatAmount, formatDuration, formatExcess } from "./format.js";
-
-const COUNT = (number) => number.toLocaleString("en");
+import { formatAmount, formatDuration, formatExcess, formatWhole } from "./format.js";
 
 export class Tiles {
   #tiles = new Map();
@@ -12,18 +10,18 @@ export class Tiles {
   show(service, schedule) {
     const { servers, counts } = service;
     if (servers === null) return;
-    this.#set("servers", "servers held", `${COUNT(servers.held)}`, `of ${COUNT(servers.servers)}`);
-    this.#set("running", "running", COUNT(counts.running ?? 0));
-    this.#set("waiting", "waiting", COUNT((counts.waiting ?? 0) + (counts.submitted ?? 0)));
-    this.#set("paused", "paused", counts.paused ? COUNT(counts.paused) : "");
-    this.#set("done", "done", COUNT(counts.done ?? 0));
-    this.#set("failed", "failed", counts.failed ? COUNT(counts.failed) : "");
+    this.#set("servers", "servers held", formatWhole(servers.held), `of ${formatWhole(servers.servers)}`);
+    this.#set("running", "running", formatWhole(counts.running ?? 0));
+    this.#set("waiting", "waiting", formatWhole((counts.waiting ?? 0) + (counts.submitted ?? 0)));
+    this.#set("paused", "paused", counts.paused ? formatWhole(counts.paused) : "");
+    this.#set("done", "done", formatWhole(counts.done ?? 0));
+    this.#set("failed", "failed", counts.failed ? formatWhole(counts.failed) : "");
     for (const [kind, { total, free }] of Object.entries(servers.resources ?? {})) {
       this.#set(
         `resource-${kind}`,
         `${kind} held`,
-        formatAmount(total - free),
-        `of ${formatAmount(total)}`,
+        formatAmount(total - free, kind),
+        `of ${formatAmount(total, kind)}`,
       );
     }
     const mean = schedule?.mean_flow_time ?? null;
