@@ -90,7 +90,7 @@ def test_address_that_cannot_be_called_does_not_stop_other_hooks(tmp_path: Path)
     address, command = "http://127.0.0.1:port/", f"touch {tmp_path}/called"
     for number, target in enumerate([*[address] * 4, command]):
         runner.put(HookCall(number=number, job=1, target=target, facts={"job": "a"}))
-    _wait_until(lambda: len(calls) == 5)
+    wait_until(lambda: len(calls) == 5)
     runner.close()
     errors = {call.target: call.error for call in calls}
     assert errors == {address: "InvalidURL: nonnumeric port: 'port'", command: None}

@@ -121,10 +121,11 @@ def test_closing_the_pool_writes_what_waits(run: Run) -> None:
     assert run.done == (4, 4)
 
 
-def test_killed_scheduler_leaves_as_many_items_done_as_it_said(run: Run) -> None:
+def test_killed_scheduler_leaves_at_least_as_many_items_done_as_it_said(run: Run) -> None:
     run.end(0, 1)
     run.end(2, 3)
     run.engine.switch.points_left = 0
     run.engine.begin_step()
     run.engine.wait_until_idle()
-    assert run.done == (2, 2)
+    done, written = run.done
+    assert done == 2 <= written  # its thread may still write what it has
