@@ -239,11 +239,13 @@ def run_phases_together(
     # From the start of the schedule to the start of the phase with k jobs, at k.
     times, root_times = np.zeros(jobs + 1), np.zeros(jobs + 1)
     prices = line[:, PRICE].copy()
+    idle = jobs
     for last in range(jobs - 1, -1, -1):
         value, size = line[last, VALUE], sizes[last]
         # With more jobs than this, it holds no servers, and with more than that not all it can use.
         after = last + 1
-        idle = max(_count_prices_below(prices, last, jobs, value / f), after)
+        while idle > after and prices[idle - 1] >= value / f:  # values rise along the list
+            idle -= 1
         capped = after
         if after < jobs and prices[after] < value / at_high:
             capped = _count_prices_below(prices, after, jobs, value / at_high)

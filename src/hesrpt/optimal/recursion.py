@@ -39,7 +39,9 @@ from hesrpt.speedups.shape_kernel_data import AMDAHL
 
 #: The error of a value is about the square of the first number.
 EXACT = Precision(close=1e-7, exact=1e-14, likely=0.0)
-# An Amdahl's law can be summed over phases if its serial part is not so small that digits are lost.
+# At least this many jobs with one Amdahl's law are worth prefix sums of their values …
+_MANY_JOBS = 32
+# … if its serial part is not so small that sums lose too many digits.
 _MIN_SERIAL = 1e-3
 
 
@@ -115,7 +117,6 @@ def compute_job_values(
         max_slope,
     )
     found = JobValues(speedups, batch, np.zeros((jobs, COLUMNS)))
-    place_jobs(batch, found.line, found.places, 0, jobs)
     # Copies, because arrays that are not contiguous would be compiled for again.
     values = nothing if previous is None else previous.values[:known].copy()
     prices = nothing if previous is None else previous.prices[:known].copy()
@@ -126,13 +127,15 @@ def compute_job_values(
         copy_values(batch, found.line, found.places, values, prices)
         return found
     copy_values(batch, found.line, found.places, values, prices)
-    together = create_together(jobs)
+    has_prefix = jobs >= _MANY_JOBS and can_be_summed(batch)
+    together = create_together(jobs, has_prefix=has_prefix)
+    place_jobs(batch, found.line, found.places, len(values), jobs)
     value_places(batch, found.line, found.places, len(values), jobs, EXACT, together)
     return found
 
 
 def can_be_summed(batch: Batch) -> bool:
-    """Whether phases follow from sums: if jobs share one Amdahl's law and values rise."""
+    """Whether jobs can be evaluated together, from prefix sums of their values."""
     shape = batch.shapes[0]
     is_smooth = shape["family"] == AMDAHL and not shape["is_whole"] and shape["low"] == 0
     return bool(batch.is_rising and is_smooth and shape["parameter"] <= 1 - _MIN_SERIAL)

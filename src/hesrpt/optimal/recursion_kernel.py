@@ -18,6 +18,7 @@ from math import exp, inf, log, sqrt
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.compiled import compiled
+from hesrpt.optimal.prefix_sum_kernel import add_to_prefix, respond_by_prefix
 from hesrpt.optimal.recursion_kernel_data import (
     CORNERS,
     COVERED,
@@ -27,6 +28,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     KIND,
     LISTED,
     LOW,
+    PREFIXED,
     PRICE,
     VALUE,
     WEIGHT,
@@ -89,11 +91,18 @@ def value_place(
             price = 0.99 * high
     best, best_price, factor = 0.0, price, 1.02
     offers = steps = 0
+    has_prefix = together.prefix.shape[0] > 0
     while offers < _MAX_OFFERS:
         offers += 1
-        log_price = log(price) if price > 0 else -inf
+        log_price = -inf
+        if price > 0 and not has_prefix:
+            log_price = log(price)
         is_summed = together.listed.size > 0 and place >= FEW_PLACES
-        if not is_summed or (offers > 1 and not covers(together, place, price)):
+        if has_prefix and price > 0:
+            demand, profit, growth = respond_by_prefix(line, together.prefix, place, price)
+            is_smooth = True
+            steps += 1
+        elif not is_summed or (offers > 1 and not covers(together, place, price)):
             start = 0
             if batch.max_slope < inf:
                 start = find_first_above(line, place, price / batch.max_slope)
@@ -214,11 +223,17 @@ def value_places(
     The prices that the line has are taken for good guesses, unless they are 0. The sums in
     ``together`` must be right as far as they go. In the end they go up to the last place.
     """
+    if together.prefix.shape[0] > 0:
+        for place in range(together.counts[PREFIXED], first):
+            add_to_prefix(together.prefix, place, line[place, VALUE])
+        together.counts[PREFIXED] = end
     steps, drift = 0, 1.0  # of prices compared with their guesses
     for place in range(first, end):
         known = line[place, PRICE]
         steps += value_place(batch, line, order, place, drift * known, precision, together)
-        if together.counts[COVERED] == place:
+        if together.prefix.shape[0] > 0:
+            add_to_prefix(together.prefix, place, line[place, VALUE])
+        elif together.counts[COVERED] == place:
             add_response(batch, line, order, place, together)
         drift = line[place, PRICE] / known if known > 0 else 1.0
     return steps
@@ -231,6 +246,7 @@ def copy_values(
     """Fill the first rows of a line with values and prices that are known."""
     total = 0.0
     for place in range(values.size):
+        place_job(batch, line, place, order[place])
         total += batch.weights[order[place]]
         line[place, WEIGHT], line[place, PRICE] = total, prices[place]
         set_value(batch, line, place, order[place], values[place])

@@ -41,8 +41,16 @@ LOWEST, HIGHEST, MIDDLE, LOG_MIDDLE, ROOT_MIDDLE, HALF_WIDTH, KINKED = range(7)
 STEADY_DEMAND, STEADY_EARNED, GROWTH, SQUARES, ROOTS, SERIAL, TAYLOR = range(7, 14)
 TERMS = 14
 #: The counts beside them: the first places of a list that are covered, those of them that are
-#: listed, and how many places were summed at once. All others were added one by one.
-COVERED, LISTED, SUMMED = range(3)
+#: listed, and how many places were summed at once. All others were added one by one. The last one
+#: is the number of places in the prefix sums.
+COVERED, LISTED, SUMMED, PREFIXED = range(4)
+COUNTS = 4
+
+
+#: The columns of prefix sums of values and of their square roots, each in two parts: the second
+#: part is what rounding has cut off from the first.
+VALUE_SUM, VALUE_REST, ROOT_SUM, ROOT_REST = range(4)
+PREFIX_COLUMNS = 4
 
 
 class Precision(NamedTuple):
@@ -65,11 +73,20 @@ class Together(NamedTuple):
     sums: FloatArray
     counts: IntArray
     listed: IntArray  # the places whose response is too steep, or has a kink in this range
+    #: Prefix sums of values; for jobs that share one Amdahl's law, otherwise empty. Then the sums
+    #: above are not needed.
+    prefix: FloatArray
 
 
-def create_together(jobs: int) -> Together:
+def create_together(jobs: int, *, has_prefix: bool = False) -> Together:
     """Return sums for a list of up to so many jobs; for none if they are to be evaluated singly."""
-    together = Together(np.zeros(TAYLOR + TERMS), np.zeros(3, np.int64), np.empty(jobs, np.int64))
+    together = Together(
+        sums=np.zeros(TAYLOR + TERMS),
+        counts=np.zeros(COUNTS, np.int64),
+        listed=np.empty(jobs, np.int64),
+        prefix=np.empty((jobs + 1 if has_prefix else 0, PREFIX_COLUMNS)),
+    )
+    together.prefix[:1] = 0.0
     together.sums[HALF_WIDTH] = 0.05
     together.counts[COVERED] = -1
     return together

@@ -14,7 +14,14 @@ from hesrpt.arrays import IntArray
 from hesrpt.compiled import compiled, inlined
 from hesrpt.optimal.execution_kernel import allocate
 from hesrpt.optimal.recursion_kernel import value_place
-from hesrpt.optimal.recursion_kernel_data import PRICE, WEIGHT, Batch, Precision, Together
+from hesrpt.optimal.recursion_kernel_data import (
+    PREFIX_COLUMNS,
+    PRICE,
+    WEIGHT,
+    Batch,
+    Precision,
+    Together,
+)
 from hesrpt.optimal.response_kernel import place_job
 from hesrpt.simulator.mixed_kernel_data import MixedJobs, RuleSettings, Values
 from hesrpt.speedups.shape_kernel_data import Shapes
@@ -56,7 +63,8 @@ def share_by_value(
             break
         known += 1
     precision = Precision(rule.close, rule.exact, 0.0)
-    no_sums = Together(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
+    none = np.empty(0, np.int64)
+    no_sums = Together(np.empty(0), none, none, np.empty((0, PREFIX_COLUMNS)))
     for place in range(known, count):
         job = listed[count - 1 - place]
         values.listed[place] = job
