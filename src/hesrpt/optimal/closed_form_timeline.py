@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from hesrpt.arrays import FloatArray
-from hesrpt.optimal.closed_form_batch import ClosedFormOptimum, compute_shares, power_of_ratio
+from hesrpt.optimal.closed_form_batch import (
+    ClosedFormOptimum,
+    compute_shares,
+    log_ratio_before,
+    own_share,
+    power_of_ratio,
+)
 from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
@@ -42,11 +48,13 @@ class ClosedFormTimeline(Timeline):
 
     def servers_of(self, job: int) -> FloatArray:
         place = int(np.flatnonzero(self.first_to_last == job)[0])
-        up_to = np.cumsum(self._weights_present(0))[::-1]
+        weights = self._weights_present(0)[::-1]
+        up_to = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        these = slice(place, place + 1)
         # Of the servers that it and all later jobs hold, the job's share never changes.
-        own = compute_shares(self._weights_present(place), self.p)[-1]
-        before = up_to[: place + 1]
-        held_by_these = power_of_ratio(up_to[place : place + 1], before, 1 / (1 - self.p))
+        later = up_to[place + 1 : place + 2]
+        own = own_share(log_ratio_before(weights[these], up_to[these], later), self.p)
+        held_by_these = power_of_ratio(up_to[these], up_to[: place + 1], 1 / (1 - self.p))
         held = np.zeros(len(self.ends))
         held[: place + 1] = self.total * own * held_by_these
         return held

@@ -57,7 +57,9 @@ def _check_sample(plan: Plan, lengths: FloatArray) -> None:
     jobs, phases = len(plan.workload), len(lengths)
     size = min(max(_SAMPLE_LIMIT // jobs, 1), 20)
     extremes = plan.certificate.first_to_last[[0, -1]]
-    for phase in np.append(rng.integers(phases, size=size), [0, phases - 1]):
+    held_at_start = plan.timeline.servers(0)
+    _check_allocation(plan, held_at_start, 0)
+    for phase in np.append(rng.integers(phases, size=size), [phases - 1]):
         _check_allocation(plan, plan.timeline.servers(int(phase)), int(phase))
     sample = np.append(rng.integers(jobs, size=size), extremes)
     done, last_held = np.empty(len(sample)), np.empty(len(sample))
@@ -67,10 +69,10 @@ def _check_sample(plan: Plan, lengths: FloatArray) -> None:
         last_held[place] = plan.timeline.ends[np.flatnonzero(held)[-1]] if held.any() else 0.0
     _check_work(plan, sample, done, last_held)
     if isinstance(shared := plan.speedups.shared, PowerLaw) and plan.objective != "makespan":
-        _check_all_work(plan, shared.p, lengths)
+        _check_all_work(plan, shared.p, lengths, held_at_start)
 
 
-def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
+def _check_all_work(plan: Plan, p: float, lengths: FloatArray, held_at_start: FloatArray) -> None:
     """Check the completion times of all jobs in one pass, after a sample of the shares.
 
     In the phase with total weight W_m, job k holds N b_k (W_k/W_m)^c servers. So its work is
@@ -85,7 +87,7 @@ def _check_all_work(plan: Plan, p: float, lengths: FloatArray) -> None:
     weights = np.ones(len(order)) if plan.weights is None else plan.weights[order]
     present = np.cumsum(weights[::-1])[::-1]
     c = 1 / (1 - p)
-    own = plan.timeline.servers(0)[order] / plan.servers  # b_k (W_k/W_M)^c
+    own = held_at_start[order] / plan.servers  # b_k (W_k/W_M)^c
     with np.errstate(divide="ignore"):
         log_present = np.log(present / present[0])
         log_time = np.logaddexp.accumulate(np.log(lengths) - c * p * log_present)
