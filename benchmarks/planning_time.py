@@ -115,9 +115,10 @@ def measure_jobs_that_differ(console: Console, servers: float = 64.0) -> list[Ra
         weights = rng.uniform(0.1, 1, jobs)
         own: list[Speedup] = [PowerLaw(p) for p in powers]
         measure(f"plan of {jobs:,} jobs with their own p", Workload(sizes, own), target)
+        name = f"plan of {jobs:,} jobs with their own p on {servers:g} whole servers"
+        measure(name, Workload(sizes, own), target, whole=True)
         if jobs > 1_000:
             continue  # the others take about as long
-        measure(f"the same on {servers:g} whole servers", Workload(sizes, own), target, whole=True)
         weighted = Workload(sizes, own, weights=weights)
         measure(f"plan of {jobs:,} jobs with their own p and weight", weighted, target)
         laws: list[Speedup] = [Amdahl(f) for f in rng.uniform(0.5, 0.999, jobs)]
