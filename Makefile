@@ -32,8 +32,11 @@ run-tests: cpython-tests $(VENV)/.collected
 test-all: setup lint cpython-tests $(VENV)/.docs
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
 
-# The slow tests that CI runs too: the paper at full size, the website, nodes of a Ray cluster.
-MORE := tests/paper tests/test_site.py tests/runtime/engines/test_ray_cluster.py
+# The slow tests that CI runs too: the paper at full size, the website and the guide to the service,
+# reports in a browser, nodes of a Ray cluster, and workers of Dask that are killed.
+MORE := tests/paper tests/test_site.py tests/service/test_service_documents.py \
+	tests/whatif/test_report_in_browser.py tests/runtime/engines/test_ray_cluster.py \
+	tests/runtime/engines/test_dask_cluster.py
 test-more: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/pytest --quiet -m slow $(MORE)
 

@@ -37,6 +37,7 @@ def find_block(language: str, word: str) -> str:
     return str(found)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = f"{sys.executable} -m hesrpt"
     with start_service(tmp_path / "s") as service:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support.browser import open_browser, require_browser
 
 from hesrpt.traces import Trace
@@ -62,6 +63,7 @@ def find_problems(result: dict[str, Any]) -> list[str]:
     return problems
 
 
+@pytest.mark.slow
 def test_reports_fit_on_desktops_and_phones(example_trace: Trace) -> None:
     require_browser()
     policies = ["fcfs", "easy", "moldable", "equi", "srpt", "hesrpt", "hesrpt-slowdown"]

@@ -71,6 +71,7 @@ def run_with_kills(
     assert (record.state, record.done) == ("done", items)
 
 
+@pytest.mark.slow
 def test_every_item_is_done_once_though_workers_and_nannies_are_killed(
     processes: DaskProcesses, tmp_path: Path
 ) -> None:
