@@ -87,6 +87,7 @@ def test_many_kills(processes: DaskProcesses, tmp_path: Path, seed: int) -> None
 
 def test_capacity_follows_workers_that_join_and_retire(processes: DaskProcesses) -> None:
     with closing(DaskEngine(cluster=processes.address)) as engine:
+        run_until(engine, lambda: engine.capacity() > 0)  # the first worker may have just started
         before = engine.capacity()
         processes.add_worker("--name", "late", threads=3)
         run_until(engine, lambda: engine.capacity() == before + 3)
