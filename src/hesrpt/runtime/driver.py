@@ -115,9 +115,10 @@ class Driver:
         self._loop.submitted.append(submitted)
 
     def write_less_often(self, seconds: float) -> None:
-        """Write outcomes to the journal, and show them, this many seconds after the last write.
+        """Write outcomes to the journal, and show them, only this many seconds after a write.
 
-        It does not change when items start. If the scheduler is killed, it has to repeat them.
+        Items start without waiting for that. If the scheduler is killed, items whose outcomes are
+        not written yet run again.
         """
         self._loop.write_seconds = seconds
 

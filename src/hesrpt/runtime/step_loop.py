@@ -1,6 +1,7 @@
 """What the scheduler's thread does again and again: wait for something to happen, and react to it.
 
-What a reaction is, is in :mod:`~hesrpt.runtime.live_run`; here is when it looks, writes and shows.
+How it reacts is in :mod:`~hesrpt.runtime.live_run`. This module says when to look for requests,
+when to write to the journal, and when to show other threads what has happened.
 """
 
 from __future__ import annotations
