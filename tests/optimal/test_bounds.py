@@ -328,12 +328,6 @@ def test_speedups_that_fall_again() -> None:
     assert verify_bound(bound) >= bound.total
 
 
-def test_job_costs_need_no_suggestion() -> None:
-    bound = lower_bound(stream(6, PowerLaw(0.6)), servers=4)
-    unknown = replace(bound, job_costs=np.full(6, np.inf), total=bound.total * (1 - 1e-6))
-    assert_allclose(verify_bound(unknown), bound.total, rtol=1e-7)
-
-
 def test_one_job() -> None:
     jobs = Workload([2.0], PowerLaw(0.5).limited(4), arrivals=[1e9])
     assert_allclose(lower_bound(jobs, servers=100).total, 1.0, rtol=1e-7)
@@ -353,14 +347,13 @@ def test_false_bounds_are_detected() -> None:
         replace(bound, times=bound.times[::-1]),
         replace(bound, job_costs=bound.job_costs[1:]),
         replace(bound, job_costs=bound.job_costs - np.inf),
+        replace(bound, job_costs=bound.job_costs * 1.001),
         replace(bound, servers=5.0),
         replace(bound, workload=stream(8, PowerLaw(0.6), seed=2)),
     ]
     for false in falsified:
         with pytest.raises(CertificateError):
             verify_bound(false)
-    higher_costs = replace(bound, job_costs=bound.job_costs * 2)  # only where to start from
-    assert_allclose(verify_bound(higher_costs), bound.total, rtol=1e-7)
 
 
 def test_false_plans_are_detected() -> None:

@@ -30,50 +30,33 @@ class Tampered(Timeline):
         return self.change(held) if phase == 1 else held
 
 
-def with_certificate(original: Plan, **changes: object) -> Plan:
-    return replace(original, certificate=replace(original.certificate, **changes))  # type: ignore[arg-type]
-
-
 def with_timeline(original: Plan, change: Callable[[FloatArray], FloatArray]) -> Plan:
     return replace(original, timeline=Tampered(original.timeline, change))
 
 
 def scale_value(original: Plan, job: int, factor: float) -> Plan:
-    values = original.certificate.values_in_order.copy()
+    values = original.values_in_order.copy()
     values[job] *= factor
-    bound = float(values @ original.workload.sizes[original.certificate.first_to_last])
-    return with_certificate(
-        original, values_in_order=values, lower_bound=bound, gap=original.cost / bound - 1
+    return replace(original, values_in_order=values)
+
+
+def reverse_order(original: Plan) -> Plan:
+    return replace(
+        original,
+        first_to_last=original.first_to_last[::-1],
+        values_in_order=original.values_in_order[::-1],
     )
 
 
 TAMPERINGS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a value too high": (lambda p: scale_value(p, 1, 1.001), "servers can earn"),
-    "a value too low": (lambda p: scale_value(p, 1, 0.99), "claims to be proven, but has a gap"),
     "a negative value": (lambda p: scale_value(p, 1, -1), "at least 0"),
-    "an undefined value": (lambda p: scale_value(p, 1, float("nan")), "must have a finite value"),
-    "a wrong bound": (
-        lambda p: with_certificate(p, lower_bound=p.certificate.lower_bound * 1.01),
-        "job values give a bound",
-    ),
-    "an undefined gap": (lambda p: with_certificate(p, gap=float("nan")), "the gap is"),
-    "an undefined bound": (
-        lambda p: with_certificate(p, lower_bound=float("nan")),
-        "job values give a bound",
-    ),
-    "a wrong gap": (lambda p: with_certificate(p, gap=0.5), "the gap is"),
+    "an undefined value": (lambda p: scale_value(p, 1, float("nan")), "must be finite"),
     "an invalid order": (
-        lambda p: with_certificate(p, first_to_last=np.zeros(4, dtype=int)),
+        lambda p: replace(p, first_to_last=np.zeros(4, dtype=int)),
         "does not contain each job once",
     ),
-    "a wrong order": (
-        lambda p: with_certificate(
-            p,
-            first_to_last=p.certificate.first_to_last[::-1],
-            values_in_order=p.certificate.values_in_order[::-1],
-        ),
-        "completion order is not|servers can earn|claims to be proven",
-    ),
+    "a wrong order": (reverse_order, "do not end in the order"),
     "times too early": (
         lambda p: replace(p, completion_times=p.completion_times * 0.99),
         "ends at",
@@ -81,7 +64,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "times too late": (lambda p: replace(p, completion_times=p.completion_times * 1.01), "ends at"),
     "undefined times": (
         lambda p: replace(p, completion_times=p.completion_times * np.nan),
-        "completion times must be finite|ends at",
+        "each completion time must be finite",
     ),
     "too many servers": (lambda p: with_timeline(p, lambda n: n + 1), "of 10.0"),
     "negative servers": (lambda p: with_timeline(p, lambda n: n - 9), "holds -"),
@@ -106,19 +89,20 @@ def test_fractions_of_servers_are_rejected_in_a_whole_plan() -> None:
         verify(with_timeline(original, lambda n: n * 0.99))
 
 
-def test_unproven_plan_cannot_claim_to_be_proven() -> None:
+@pytest.mark.parametrize("speedup", [PowerLaw(0.5), Amdahl(0.9)], ids=str)
+def test_lower_values_prove_less(speedup: Speedup) -> None:
+    weaker = scale_value(plan(Workload(SIZES, speedup), 10), 1, 0.99)
+    assert verify(weaker) > 1e-4
+    assert not weaker.certificate.proven
+    assert weaker.certificate.certified_gap == weaker.certificate.gap
+
+
+def test_order_of_jobs_with_their_own_speedups_must_be_that_of_their_ends() -> None:
     mixed = plan(Workload(SIZES, [PowerLaw(0.2), PowerLaw(0.9), Amdahl(0.9), MEASURED]), 10)
     verify(mixed)
-    with pytest.raises(CertificateError, match="completion order is not"):
-        verify(with_certificate(mixed, proven=True))
+    assert not mixed.certificate.proven
     with pytest.raises(CertificateError, match="do not end in the order"):
-        verify(
-            with_certificate(
-                mixed,
-                first_to_last=mixed.certificate.first_to_last[::-1],
-                values_in_order=mixed.certificate.values_in_order[::-1],
-            )
-        )
+        verify(reverse_order(mixed))
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -127,12 +111,13 @@ def test_wrong_bound_on_the_makespan_is_rejected(whole: bool) -> None:
     verify(original)
     with pytest.raises(CertificateError, match="more than 1"):
         verify(scale_value(original, 0, 1.5))
-    with pytest.raises(CertificateError, match="claims to be proven, but has a gap"):
-        verify(scale_value(original, 0, 0.5))
+    weaker = scale_value(original, 0, 0.5)
+    verify(weaker)
+    assert not weaker.certificate.proven
 
 
 @pytest.mark.parametrize("objective", ["flow", "slowdown", "makespan"])
-def test_large_plan_is_verified_by_sample(objective: Objective) -> None:
+def test_large_plan_is_verified(objective: Objective) -> None:
     sizes = np.random.default_rng(0).pareto(1.5, 30_000) + 1
     assert verify(plan(Workload(sizes, PowerLaw(0.3)), 1000, objective=objective)) < 1e-9
 
@@ -140,13 +125,13 @@ def test_large_plan_is_verified_by_sample(objective: Objective) -> None:
 def test_tampered_large_plan_is_rejected() -> None:
     sizes = np.random.default_rng(0).pareto(1.5, 30_000) + 1
     original = plan(Workload(sizes, PowerLaw(0.3)), 1000)
-    with pytest.raises(CertificateError, match="ends at"):
+    with pytest.raises(CertificateError, match="differ from the ends"):
         verify(replace(original, completion_times=original.completion_times * 0.999))
     with pytest.raises(CertificateError, match="servers can earn"):
         verify(scale_value(original, 15_000, 1.1))
     # Delay one job as much as another is advanced.
     times, ends = original.completion_times.copy(), original.timeline.ends.copy()
-    order = original.certificate.first_to_last
+    order = original.first_to_last
     shift = 0.4 * (ends[20_001] - ends[20_000])
     for place, sign in ((20_000, 1), (20_002, -1)):
         ends[place] += sign * shift
@@ -207,10 +192,9 @@ def test_forged_proof_for_shortest_first_is_rejected() -> None:
         workload=Workload(sizes, ExclusiveDemand()),
         completion_times=ends[::-1].copy(),
         timeline=timeline,
-        certificate=replace(
-            original.certificate, values_in_order=values, lower_bound=cost, gap=0.0, proven=True
-        ),
+        values_in_order=values,
     )
+    assert forged.certificate.proven
     assert cost > original.total_flow_time * 1.05
     with pytest.raises(CertificateError, match="servers can earn"):
         verify(forged)

@@ -7,7 +7,7 @@ phases are nearly the best ones. So the bound takes hardly any search.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,44 +15,35 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray
 from hesrpt.objectives import FlowObjective
+from hesrpt.schedule import Timeline
 from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt.optimal.bounds import LowerBound
+    from hesrpt.optimal.price_search import FoundPrices
 
 # The most intervals of a path of prices, and the same for more jobs than that.
 _MAX_INTERVALS, _MANY_JOBS, _MAX_INTERVALS_OF_MANY = 100, 10_000, 50
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PlanPrices:
-    """The price of a server in each phase of a plan, from which a bound on all schedules follows.
+def bound_all_orders(
+    workload: Workload, servers: float, objective: FlowObjective, whole: bool, timeline: Timeline
+) -> LowerBound:
+    """Return a bound that no schedule of these jobs can beat, in whatever order they end.
 
-    ``prices[i]`` is the price until ``ends[i]``, counted from the arrival of the jobs.
+    They must arrive together. The prices of the timeline, that of a plan for these jobs, are only
+    where the search starts: the bound is proven from the prices that are found.
     """
+    from hesrpt.optimal.bounds import bound_by_prices
+    from hesrpt.optimal.price_search import refine_prices, search_prices
 
-    workload: Workload
-    servers: float
-    objective: FlowObjective
-    whole: bool
-    ends: FloatArray
-    prices: FloatArray
-
-    def find_bound(self) -> LowerBound:
-        """Return a bound that no schedule of these jobs can beat, in whatever order they end."""
-        from hesrpt.optimal.bounds import bound_by_prices
-        from hesrpt.optimal.price_search import refine_prices
-
-        jobs = len(self.workload)
-        most = _MAX_INTERVALS if jobs <= _MANY_JOBS else _MAX_INTERVALS_OF_MANY
-        times, prices = merge_phases(self.ends, self.prices, most)
-        return bound_by_prices(
-            self.workload,
-            self.servers,
-            self.objective,
-            self.whole,
-            partial(refine_prices, times + float(self.workload.arrival_times[0]), prices),
-        )
+    ends, paid = timeline.ends, getattr(timeline, "prices", None)
+    search: Callable[..., FoundPrices] = search_prices
+    if paid is not None and len(paid) == len(ends) and np.all((paid >= 0) & np.isfinite(paid)):
+        most = _MAX_INTERVALS if len(workload) <= _MANY_JOBS else _MAX_INTERVALS_OF_MANY
+        times, prices = merge_phases(ends, paid, most)
+        search = partial(refine_prices, times + float(workload.arrival_times[0]), prices)
+    return bound_by_prices(workload, servers, objective, whole, search)
 
 
 def merge_phases(ends: FloatArray, prices: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:

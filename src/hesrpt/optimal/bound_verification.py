@@ -11,19 +11,21 @@ ends at C and pays for its servers; :mod:`hesrpt.optimal.proven_costs` bounds it
 from __future__ import annotations
 
 from math import fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from hesrpt.errors import CertificateError, InputError
-from hesrpt.objectives import weight_of_each_job
-from hesrpt.optimal.certificate import verify
+from hesrpt.objectives import FlowObjective, weight_of_each_job
+from hesrpt.optimal.certificate import check_numbers, check_problem, verify
 from hesrpt.optimal.earnings import TOLERANCE
 from hesrpt.optimal.proven_costs import ROUNDING, bound_job_costs, total_bound
-from hesrpt.units import format_count
 
 if TYPE_CHECKING:
     from hesrpt.optimal.bounds import LowerBound
+
+# The relative part of a job's cost that a second proof may miss.
+_COST_TOLERANCE = 1e-7
 
 
 def verify_bound(bound: LowerBound) -> float:
@@ -42,7 +44,11 @@ def verify_bound(bound: LowerBound) -> float:
 
     if not isinstance(bound, LowerBound):
         raise InputError(f"verify_bound() needs a LowerBound, got {type(bound).__name__}")
-    bound.workload.speedups.check(bound.servers)
+    check_problem(bound.workload, bound.servers, bound.objective, bound.whole)
+    if bound.objective not in get_args(FlowObjective):
+        raise CertificateError(f"bounds are on flow times, got the objective {bound.objective!r}")
+    if (bound.plan is not None) + bool(bound.windows) + bool(len(bound.prices)) != 1:
+        raise CertificateError("a bound must have one proof: prices, a plan or windows")
     if bound.windows:
         proven = _prove_by_windows(bound)
     else:
@@ -54,19 +60,22 @@ def verify_bound(bound: LowerBound) -> float:
 
 def _prove_by_prices(bound: LowerBound) -> float:
     times, prices, jobs = bound.times, bound.prices, len(bound.workload)
-    if len(times) != len(prices) + 1 or not np.all(np.isfinite(times)):
-        raise CertificateError("there must be one more time than prices, and times must be finite")
+    check_numbers("price", prices, len(prices))
+    check_numbers("time", times, len(prices) + 1)
     if not np.all(np.diff(times) > 0):
         raise CertificateError("the times of a bound must ascend")
-    if not np.all((prices >= 0) & np.isfinite(prices)):
-        raise CertificateError("each price must be finite and at least 0")
-    if len(bound.job_costs) != jobs or not np.all(bound.job_costs >= 0):
-        raise CertificateError(
-            f"there must be a cost of at least 0 for each of {format_count(jobs, 'job')}"
-        )
+    check_numbers("job cost", bound.job_costs, jobs)
     costs = bound_job_costs(
         bound.workload, bound.servers, bound.whole, bound.weights, times, prices, bound.job_costs
     )
+    # Other values of work and other roundings may prove a little less than before.
+    is_too_high = ~(costs >= bound.job_costs * (1 - _COST_TOLERANCE))
+    if is_too_high.any():
+        job = int(np.argmax(is_too_high))
+        raise CertificateError(
+            f"job {bound.workload.names[job]} is said to cost {float(bound.job_costs[job])!r} at "
+            f"least, but only {float(costs[job])!r} is proven"
+        )
     return total_bound(costs, bound.servers, times, prices)
 
 
@@ -113,8 +122,8 @@ def _prove_by_plan(bound: LowerBound) -> float:
         or (plan.whole and not bound.whole)
     ):
         raise CertificateError("the plan of the bound is for other jobs or servers")
+    verify(plan)
     if not plan.certificate.proven:
         raise CertificateError("the plan of the bound is not proven")
-    verify(plan)
     # The certificate is verified up to this tolerance.
     return plan.certificate.lower_bound * (1 - 1.1 * TOLERANCE)

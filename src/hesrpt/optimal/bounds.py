@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from hesrpt.objectives import (
     check_flow_objective,
     weight_of_each_job,
 )
+from hesrpt.optimal.all_orders import bound_all_orders
 from hesrpt.optimal.earnings import TOLERANCE
 from hesrpt.optimal.planner import Plan, plan
 from hesrpt.optimal.proven_costs import bound_job_costs, total_bound
@@ -63,6 +65,10 @@ class LowerBound:
     plan: Plan | None = None
     windows: tuple[LowerBound, ...] = ()
 
+    def __post_init__(self) -> None:
+        for array in (self.times, self.prices, self.job_costs):
+            array.flags.writeable = False
+
     @property
     def mean(self) -> float:
         """The bound on the mean over all jobs: of the flow time, if that is the objective."""
@@ -94,7 +100,12 @@ class LowerBound:
 
         0.06 means that no schedule of these jobs costs less than this one divided by 1.06.
         """
-        return float(self.weights @ schedule.flow_times) / self.total - 1
+        if len(schedule.workload) != len(self.workload) or not np.array_equal(
+            schedule.workload.sizes, self.workload.sizes
+        ):
+            raise InputError("gap() needs a schedule of the jobs that the bound is for")
+        cost = float(self.weights @ schedule.flow_times)
+        return cost / self.total - 1 if self.total > 0 else inf
 
     def __repr__(self) -> str:
         cost = COSTS[self.objective]
@@ -183,8 +194,8 @@ def _bound_by_plan(
         weights=workload.weights,
     )
     best = plan(batch, servers, objective=objective, whole=whole)
-    if best.certificate.prices is not None:
-        return replace(best.certificate.prices, workload=workload).find_bound()
+    if not best.certificate.holds_for_all_orders:
+        return bound_all_orders(workload, servers, objective, whole, best.timeline)
     if not best.certificate.proven:
         return None
     total = best.certificate.lower_bound * (1 - 2 * TOLERANCE)

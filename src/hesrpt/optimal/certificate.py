@@ -9,17 +9,15 @@ argument.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from math import ceil, floor, inf, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray, scalar
 from hesrpt.errors import CertificateError, InputError
 from hesrpt.objectives import COSTS
-from hesrpt.optimal.all_orders import PlanPrices
 from hesrpt.optimal.earnings import (
     TOLERANCE,
     EarningsBound,
@@ -29,6 +27,7 @@ from hesrpt.optimal.earnings import (
 from hesrpt.optimal.replay import check_timeline
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import format_count
+from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt.optimal.bounds import LowerBound
@@ -37,13 +36,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
-    """The proof of a plan: a lower bound on the cost, and the job values that it follows from.
+    """What is proven about a plan: a lower bound on its cost, and the job values it follows from.
 
     ``lower_bound`` is Σ v_i x_i, in units of the objective (the total, not the mean). If the plan
     is ``proven``, no schedule costs less. Otherwise no schedule that ends the jobs in the same
     order (``first_to_last``) costs less, and ``reason`` says why that does not prove the plan to be
     optimal. ``certified_gap`` then says how far the plan is from the optimum at most. That takes
     some time, and is computed when it is asked for.
+
+    A certificate holds nothing of its own. Each of its claims is computed from the fields of the
+    plan, and :func:`~hesrpt.verify` checks these.
 
     >>> import hesrpt
     >>> speedups = [hesrpt.PowerLaw(0.3), hesrpt.PowerLaw(0.6), hesrpt.PowerLaw(0.9)]
@@ -52,18 +54,80 @@ class Certificate:
     <Certificate: at most 1...% above the optimum, whatever the order>
     """
 
-    proven: bool
-    reason: str
-    first_to_last: IntArray
-    values_in_order: FloatArray
-    lower_bound: float
-    gap: float
-    prices: PlanPrices | None = None  # in each phase, if the best order is not known
+    plan: Plan
 
-    @cached_property
+    @property
+    def first_to_last(self) -> IntArray:
+        """The jobs in the order in which they end."""
+        return self.plan.first_to_last
+
+    @property
+    def values_in_order(self) -> FloatArray:
+        """The value of a unit of each job's work, in that order."""
+        return self.plan.values_in_order
+
+    @property
+    def job_values(self) -> FloatArray:
+        """The value of a unit of each job's work, in the order in which the jobs were given."""
+        values = np.empty_like(self.values_in_order)
+        values[self.first_to_last] = self.values_in_order
+        return values
+
+    @property
+    def lower_bound(self) -> float:
+        """The total value of all work."""
+        return float(self.values_in_order @ self.plan.workload.sizes[self.first_to_last])
+
+    @property
+    def gap(self) -> float:
+        """How far the plan's cost is above the lower bound; 0.008 means by 0.8%."""
+        return self.plan.cost / self.lower_bound - 1
+
+    @property
+    def holds_for_all_orders(self) -> bool:
+        """Whether the lower bound holds for all schedules, in whatever order they end the jobs.
+
+        With one speedup, shortest-first is optimal if no job weighs more than a smaller one. The
+        bound on a makespan does not depend on the order.
+        """
+        plan, order = self.plan, self.first_to_last
+        if plan.objective == "makespan":
+            return True
+        if plan.workload.speedups.shared is None or not _is_rising(plan.workload.sizes[order]):
+            return False
+        # For the slowdown, smaller jobs weigh more by definition: there is nothing to check.
+        weights = None if plan.objective == "slowdown" else plan.weights
+        return weights is None or _is_rising(-weights[order])
+
+    @property
+    def proven(self) -> bool:
+        """Whether no schedule costs less than the plan, up to rounding."""
+        return abs(self.gap) <= TOLERANCE and self.holds_for_all_orders
+
+    @property
+    def reason(self) -> str:
+        """Why the plan is proven to be optimal, or why it is not."""
+        plan = self.plan
+        if self.holds_for_all_orders:
+            if abs(self.gap) <= TOLERANCE:
+                return "no schedule does better"
+            return "the speedup cannot be computed exactly enough for this many servers"
+        if plan.workload.speedups.shared is None:
+            return "jobs have different speedups, so the best completion order is not known"
+        weights = None if plan.objective == "slowdown" else plan.weights
+        if weights is not None:
+            by_size = np.lexsort((-weights, plan.workload.sizes))
+            if not _is_rising(-weights[by_size]):
+                return (
+                    "a larger job weighs more than a smaller one, so the best completion order is "
+                    "not known"
+                )
+        return "shortest first is the best completion order, but jobs end in another order"
+
+    @property
     def any_order_bound(self) -> LowerBound | None:
         """A bound on the cost of all schedules; None if ``lower_bound`` already is one."""
-        return None if self.prices is None else self.prices.find_bound()
+        return self.plan.any_order_bound
 
     @property
     def certified_gap(self) -> float:
@@ -72,9 +136,10 @@ class Certificate:
         0.008 means that no schedule costs less than this plan's cost divided by 1.008, in whatever
         order it ends the jobs.
         """
-        if self.any_order_bound is None:
+        if self.holds_for_all_orders:
             return max(self.gap, 0.0)
-        return self.lower_bound * (1 + self.gap) / self.any_order_bound.total - 1
+        bound = self.any_order_bound
+        return inf if bound is None or not bound.total > 0 else self.plan.cost / bound.total - 1
 
     @property
     def summary(self) -> str:
@@ -86,20 +151,19 @@ class Certificate:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
 
-    @cached_property
-    def job_values(self) -> FloatArray:
-        """The value of a unit of each job's work, in the order in which the jobs were given."""
-        values = np.empty_like(self.values_in_order)
-        values[self.first_to_last] = self.values_in_order
-        return values
+
+def _is_rising(numbers: FloatArray) -> bool:
+    return bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
 def format_gap(gap: float) -> str:
     """Return a gap as a percentage with two digits, rounded up: it must not claim too much.
 
-    >>> format_gap(0.00791), format_gap(0.1234), format_gap(0.0), format_gap(2.5)
-    ('0.8%', '13%', '0.0001%', '250%')
+    >>> format_gap(0.00791), format_gap(0.1234), format_gap(0.0), format_gap(2.5), format_gap(inf)
+    ('0.8%', '13%', '0.0001%', '250%', 'inf%')
     """
+    if gap == inf:
+        return "inf%"
     percentage = max(100 * gap, 1e-4)
     step = 10.0 ** (floor(log10(percentage)) - 1)
     return f"{ceil(percentage / step * (1 - 1e-12)) * step:.6g}%"
@@ -109,8 +173,9 @@ def verify(plan: Plan) -> float:
     """Verify a plan and its certificate from first principles, and return the gap.
 
     Raises :class:`~hesrpt.errors.CertificateError` if any of their claims is false. No part of the
-    solver is used. For a very large plan, only a sample of its phases and jobs is replayed, but its
-    bound is verified for all of them.
+    solver is used, and nothing that was computed before. The whole timeline is replayed: for
+    100,000 jobs without a power law, that takes minutes. docs/explanation/theory.md says what is
+    checked and what is not.
 
     >>> import hesrpt
     >>> jobs = hesrpt.Workload(sizes=[9, 4, 1], speedup=hesrpt.PowerLaw(0.5))
@@ -121,50 +186,78 @@ def verify(plan: Plan) -> float:
 
     if not isinstance(plan, Plan):
         raise InputError(f"verify() needs a Plan, got {type(plan).__name__}")
-    if plan.workload.arrivals is not None and plan.workload.arrivals.any():
-        raise CertificateError("all jobs of a plan must be present at time 0")
-    _check_claim(plan)
+    _check_fields(plan)
+    remembered = vars(plan)
+    plan = replace(plan)  # which forgets what was computed from earlier fields
     _check_tables(plan)
     _check_values(plan)
     check_timeline(plan)
-    _check_any_order_bound(plan)
-    return _check_gap(plan)
+    _check_remembered(plan, remembered)
+    gap = plan.certificate.gap
+    if not gap > -4 * TOLERANCE:  # also true of NaN
+        raise CertificateError(f"the plan costs less than its lower bound: the gap is {gap!r}")
+    return gap
 
 
-def _check_claim(plan: Plan) -> None:
-    """Check that the certificate covers all jobs and that its completion order supports it."""
-    certificate, jobs = plan.certificate, len(plan.workload)
-    order = certificate.first_to_last
-    if plan.objective not in COSTS:
-        raise CertificateError(f"unknown objective {plan.objective!r}")
-    if len(plan.completion_times) != jobs or len(certificate.values_in_order) != jobs:
+def check_problem(workload: Workload, servers: float, objective: object, whole: object) -> None:
+    """Check what a plan or a bound is about: its jobs, servers and objective."""
+    if not isinstance(workload, Workload):
+        raise CertificateError(f"the workload must be a Workload, got {workload!r}")
+    jobs = len(workload)
+    for name, numbers in (("size", workload.sizes), ("weight", workload.weights)):
+        if numbers is not None:
+            check_numbers(name, numbers, jobs)
+            if not np.all(numbers > 0):
+                raise CertificateError(f"each {name} must be greater than 0")
+    if workload.arrivals is not None:
+        check_numbers("arrival", workload.arrivals, jobs)
+    if len(workload.speedups) != jobs:
+        raise CertificateError(f"there must be a speedup for each of {format_count(jobs, 'job')}")
+    if objective not in tuple(COSTS):
+        raise CertificateError(f"unknown objective {objective!r}")
+    is_number = isinstance(servers, int | float) and not isinstance(servers, bool)
+    if not is_number or not 0 < servers < inf:
+        raise CertificateError(f"servers must be a number greater than 0, got {servers!r}")
+    if whole is not True and whole is not False:
+        raise CertificateError(f"whole must be True or False, got {whole!r}")
+    if whole and servers != int(servers):
+        raise CertificateError(f"there must be a whole number of whole servers, got {servers!r}")
+    workload.speedups.check(servers)
+
+
+def check_numbers(name: str, numbers: object, length: int) -> None:
+    """Check that an array has the right length and only finite numbers of at least 0."""
+    if not isinstance(numbers, np.ndarray) or numbers.dtype != np.float64:
+        raise CertificateError(f"the {name}s must be an array of numbers, got {numbers!r}")
+    if numbers.shape != (length,):
         raise CertificateError(
-            "the plan must have a completion time and a value for each of its "
-            f"{format_count(jobs, 'job')}"
+            f"there must be {format_count(length, name)}, got an array of shape {numbers.shape}"
         )
-    if not _is_permutation(order, jobs):
+    if not np.all((numbers >= 0) & (numbers < inf)):
+        raise CertificateError(f"each {name} must be finite and at least 0")
+
+
+def _check_fields(plan: Plan) -> None:
+    """Check that the fields of a plan fit together, and that jobs end in the order it says."""
+    check_problem(plan.workload, plan.servers, plan.objective, plan.whole)
+    jobs = len(plan.workload)
+    if plan.workload.arrivals is not None and plan.workload.arrivals.any():
+        raise CertificateError("all jobs of a plan must be present at time 0")
+    check_numbers("completion time", plan.completion_times, jobs)
+    check_numbers("job value", plan.values_in_order, jobs)
+    order = plan.first_to_last
+    if not isinstance(order, np.ndarray) or not _is_permutation(order, jobs):
         raise CertificateError(
             "the completion order of the certificate does not contain each job once"
         )
-    if plan.objective == "makespan":
-        return
-    if certificate.proven:
-        # With one speedup, shortest-first is optimal if no job weighs more than a smaller one.
-        sizes, weights = plan.workload.sizes[order], plan.weights
-        is_proven = plan.workload.speedups.shared is not None and np.all(sizes[1:] >= sizes[:-1])
-        if plan.objective != "slowdown" and weights is not None and is_proven:
-            weights = weights[order]
-            is_proven = np.all(weights[1:] <= weights[:-1])
-        if not is_proven:
-            raise CertificateError("the plan claims to be proven, but its completion order is not")
-    else:
-        ends = plan.completion_times[order]
-        if np.any(ends[1:] < ends[:-1] * (1 - TOLERANCE)):
-            raise CertificateError("the jobs do not end in the order of the certificate")
+    ends = plan.completion_times[order]
+    if not np.all(ends[1:] >= ends[:-1] * (1 - TOLERANCE)):
+        raise CertificateError("the jobs do not end in the order of the certificate")
 
 
 def _is_permutation(order: IntArray, jobs: int) -> bool:
-    if len(order) != jobs or order.dtype.kind != "i" or np.any((order < 0) | (order >= jobs)):
+    is_list = order.shape == (jobs,) and order.dtype.kind == "i"
+    if not is_list or np.any((order < 0) | (order >= jobs)):
         return False
     is_listed = np.zeros(jobs, dtype=bool)
     is_listed[order] = True
@@ -193,27 +286,24 @@ def _check_tables(plan: Plan) -> None:
 
 def _check_values(plan: Plan) -> None:
     """Check that no phase can earn more than it costs."""
-    certificate = plan.certificate
-    values = certificate.job_values
-    if len(values) != len(plan.workload) or not np.all(values >= 0) or np.any(np.isinf(values)):
-        raise CertificateError("each job must have a finite value of at least 0")
+    values = plan.certificate.job_values
     if plan.objective == "makespan":
         if isinstance(shared := plan.speedups.shared, PowerLaw):
             earned = float(max_power_law_earnings(values, shared.p, plan.servers)[-1])
         else:
             enough, price = 1 + TOLERANCE, 1 / plan.servers
             earned = bound_earnings(plan.speedups, plan.servers, values, enough, price).bound
-        if earned > 1 + TOLERANCE:
+        if not earned <= 1 + TOLERANCE:
             raise CertificateError(f"the servers can earn {earned!r} per second, more than 1")
         return
-    present = certificate.first_to_last[::-1]
+    present = plan.first_to_last[::-1]
     weights = np.ones(len(present)) if plan.weights is None else plan.weights[present]
     cost = np.cumsum(weights)
     problems = (
         f"with {format_count(jobs, 'job')} present the servers can earn {float(earned)!r} per "
         f"second, which is more than the cost of {float(cost[jobs - 1])!r}"
         for jobs, earned in _bound_each_phase(plan, present, cost * (1 + TOLERANCE))
-        if earned > cost[jobs - 1] * (1 + TOLERANCE)
+        if not earned <= cost[jobs - 1] * (1 + TOLERANCE)
     )
     if (problem := next(problems, None)) is not None:
         raise CertificateError(problem)
@@ -251,13 +341,21 @@ def _bound_each_phase(
         yield jobs, last.bound
 
 
-def _check_any_order_bound(plan: Plan) -> None:
-    """Check the bound on all schedules, if it has been asked for: there is no claim otherwise."""
+def _check_remembered(plan: Plan, remembered: dict[str, object]) -> None:
+    """Check what was computed before: it must be what the fields of the plan give."""
     from hesrpt.optimal.bound_verification import verify_bound  # which imports this module
 
-    bound = vars(plan.certificate).get("any_order_bound")
-    if bound is None:
+    flow_times = remembered.get("flow_times", plan.flow_times)
+    if not isinstance(flow_times, np.ndarray) or not np.array_equal(flow_times, plan.flow_times):
+        raise CertificateError("the flow times are not those of the completion times")
+    if "any_order_bound" not in remembered:
+        return  # it will be computed, and proven, from the fields
+    bound: Any = remembered["any_order_bound"]
+    if bound is None and plan.certificate.holds_for_all_orders:
         return
+    if bound is None:
+        raise CertificateError("there must be a bound on all schedules, whatever their order")
+    verify_bound(bound)
     if (
         bound.workload is not plan.workload
         or bound.servers != plan.servers
@@ -265,20 +363,3 @@ def _check_any_order_bound(plan: Plan) -> None:
         or (bound.whole and not plan.whole)
     ):
         raise CertificateError("the bound on all schedules is for other jobs or servers")
-    verify_bound(bound)
-
-
-def _check_gap(plan: Plan) -> float:
-    """Check that cost, bound and gap agree, and return the gap."""
-    certificate = plan.certificate
-    bound = float(certificate.job_values @ plan.workload.sizes)
-    gap = plan.cost / bound - 1
-    if not abs(certificate.lower_bound - bound) <= TOLERANCE * bound:  # also true of NaN
-        raise CertificateError(
-            f"the job values give a bound of {bound!r}, not {certificate.lower_bound!r}"
-        )
-    if not abs(certificate.gap - gap) <= TOLERANCE:
-        raise CertificateError(f"the gap is {gap!r}, not {certificate.gap!r}")
-    if certificate.proven and not abs(gap) <= TOLERANCE:
-        raise CertificateError(f"the plan claims to be proven, but has a gap of {gap:.3g}")
-    return gap

@@ -30,6 +30,8 @@ from hesrpt.speedups.shape_kernel import find_demand, find_rate
 
 # Prices this close are the same: jobs whose demand changes between them are tied for servers.
 _TIED = 1e-9
+# If jobs demand too many servers, prices further apart are the same. That is tried this often.
+_MAX_MARGINS = 40
 # The total demand at a price may exceed the servers by this fraction, from rounding.
 _ROUNDING = 1e-6
 # Two completions this close, relative to the time since the start, are simultaneous.
@@ -59,38 +61,45 @@ def allocate(
     start = 0
     if batch.max_slope < inf:
         start = find_first_above(line, last, price / batch.max_slope * (1 - _TIED))
-    rest, tied = batch.servers, 0.0
-    for place in range(start, last + 1):
-        value, kind = line[place, VALUE], line[place, KIND]
-        if kind < CORNERS and not _is_tied_at_one(value, price):
-            servers, profit, _ = respond(
-                kind,
-                value,
-                line[place, OFFSET],
-                line[place, FIRST],
-                line[place, SECOND],
-                line[place, LOW],
-                line[place, HIGH],
-                line[place, HIGH_RATE],
-                price,
-                log_price,
-            )
-            held[place] = servers
-            rates[place] = (profit + price * servers) / value if servers > 0 else 0.0
-        elif kind == CORNERS and value > 0:
-            corner = find_corner(line, place, corners.slope, price * (1 + _TIED))
-            held[place], rates[place] = corners.at[corner], corners.height[corner]
-            while value * corners.slope[corner] > price * (1 - _TIED):
-                corner += 1
-            tied += corners.at[corner] - held[place]
-        elif value > 0:
-            shape = shapes[shape_of_job[order[place]]]
-            held[place] = find_demand(shape, corners, price * (1 + _TIED) / value)
-            rates[place] = find_rate(shape, corners, held[place])
-            tied += find_demand(shape, corners, price * (1 - _TIED) / value) - held[place]
-        else:
-            held[place] = rates[place] = 0.0
-        rest -= held[place]
+    margin = _TIED
+    for _ in range(_MAX_MARGINS):
+        rest, tied, has_kinks = batch.servers, 0.0, False
+        for place in range(start, last + 1):
+            value, kind = line[place, VALUE], line[place, KIND]
+            if kind < CORNERS and not _is_tied_at_one(value, price):
+                servers, profit, _ = respond(
+                    kind,
+                    value,
+                    line[place, OFFSET],
+                    line[place, FIRST],
+                    line[place, SECOND],
+                    line[place, LOW],
+                    line[place, HIGH],
+                    line[place, HIGH_RATE],
+                    price,
+                    log_price,
+                )
+                held[place] = servers
+                rates[place] = (profit + price * servers) / value if servers > 0 else 0.0
+            elif kind == CORNERS and value > 0:
+                has_kinks = True
+                corner = find_corner(line, place, corners.slope, price * (1 + margin))
+                held[place], rates[place] = corners.at[corner], corners.height[corner]
+                while value * corners.slope[corner] > price * (1 - _TIED):
+                    corner += 1
+                tied += corners.at[corner] - held[place]
+            elif value > 0:
+                has_kinks = True
+                shape = shapes[shape_of_job[order[place]]]
+                held[place] = find_demand(shape, corners, price * (1 + margin) / value)
+                rates[place] = find_rate(shape, corners, held[place])
+                tied += find_demand(shape, corners, price * (1 - _TIED) / value) - held[place]
+            else:
+                held[place] = rates[place] = 0.0
+            rest -= held[place]
+        if not has_kinks or -rest <= _ROUNDING * held[last]:
+            break
+        margin *= 8  # rounding has hidden a tie
     _settle(batch, line, order, start, last, rest, tied, held, rates)
     if batch.is_rising and last > start and held[last] < held[last - 1]:
         # Tied by rounding: a job that ends earlier must not hold less.
@@ -156,14 +165,13 @@ def _settle(
         held[last] = min(max(before + rest, 0.0), line[last, HIGH])
         rest -= held[last] - before
         rates[last] = find_rate(shapes[shape_of_job[order[last]]], corners, held[last])
-    place = start
-    while rest < 0 and place <= last:
-        taken = min(held[place], -rest)
-        if taken > 0:
-            held[place] -= taken
-            rest += taken
-            rates[place] = find_rate(shapes[shape_of_job[order[place]]], corners, held[place])
-        place += 1
+    if rest < 0:
+        # All give back the same part. Taken from one job, a few servers may be all that it has.
+        part = 1 + rest / (batch.servers - rest)
+        for place in range(start, last + 1):
+            if held[place] > 0:
+                held[place] *= part
+                rates[place] = find_rate(shapes[shape_of_job[order[place]]], corners, held[place])
 
 
 @compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from hesrpt.objectives import (
     total_cost,
     weight_of_each_job,
 )
-from hesrpt.optimal.all_orders import PlanPrices
+from hesrpt.optimal.all_orders import bound_all_orders
 from hesrpt.optimal.certificate import Certificate
 from hesrpt.optimal.closed_form_batch import solve_batch
 from hesrpt.optimal.closed_form_timeline import ClosedFormTimeline
-from hesrpt.optimal.execution import ExecutionTimeline, execute
+from hesrpt.optimal.execution import execute
 from hesrpt.optimal.makespan import ConstantTimeline, SwitchingTimeline, minimise_makespan
 from hesrpt.optimal.ordering import find_good_order, find_proven_order
 from hesrpt.optimal.recursion import compute_job_values
@@ -30,14 +31,41 @@ from hesrpt.speedups import PowerLaw, SpeedupVector
 from hesrpt.validation import check_flag, check_positive, check_same_length
 from hesrpt.workload import Workload
 
+if TYPE_CHECKING:
+    from hesrpt.optimal.bounds import LowerBound
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Schedule):
-    """A schedule with a certificate: a bound on the cost of all schedules."""
+    """A schedule with a certificate: a bound on the cost of all schedules.
+
+    ``values_in_order`` gives a value to a unit of each job's work, in the order in which the jobs
+    end, ``first_to_last``. All claims of the certificate follow from these two and from the other
+    fields.
+    """
 
     objective: Objective
     whole: bool
-    certificate: Certificate
+    first_to_last: IntArray
+    values_in_order: FloatArray
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.first_to_last.flags.writeable = self.values_in_order.flags.writeable = False
+
+    @property
+    def certificate(self) -> Certificate:
+        """What is proven about the plan."""
+        return Certificate(self)
+
+    @cached_property
+    def any_order_bound(self) -> LowerBound | None:
+        """A bound on the cost of all schedules; None if the job values already give one."""
+        if self.objective == "makespan" or self.certificate.holds_for_all_orders:
+            return None
+        return bound_all_orders(
+            self.workload, self.servers, self.objective, self.whole, self.timeline
+        )
 
     @cached_property
     def speedups(self) -> SpeedupVector:
@@ -45,7 +73,7 @@ class Plan(Schedule):
         tabulated = self.workload.speedups.tabulate(self.servers)
         return tabulated.on_whole_servers() if self.whole else tabulated
 
-    @cached_property
+    @property
     def weights(self) -> FloatArray | None:
         """The cost of a second of each job's flow time; None if it is 1 for all jobs."""
         return flow_time_weights(self.objective, self.workload.sizes, self.workload.weights)
@@ -109,18 +137,6 @@ def plan(
             f"the cost of the plan is {cost!r}: this combination of sizes, weights and servers is "
             "too extreme for floating-point numbers"
         )
-    gap = cost / solution.bound - 1
-    is_inexact = solution.reason == _PROVEN and abs(gap) > _MAX_GAP
-    reason = _INEXACT if is_inexact else solution.reason
-    certificate = Certificate(
-        proven=reason == _PROVEN,
-        reason=reason,
-        first_to_last=solution.first_to_last,
-        values_in_order=solution.values,
-        lower_bound=solution.bound,
-        gap=gap,
-        prices=_find_prices(workload, servers, objective, whole, solution),
-    )
     return Plan(
         workload,
         servers,
@@ -128,28 +144,9 @@ def plan(
         solution.timeline,
         objective,
         whole,
-        certificate,
+        solution.first_to_last,
+        solution.values,
     )
-
-
-def _find_prices(
-    workload: Workload, servers: float, objective: Objective, whole: bool, solution: _Solution
-) -> PlanPrices | None:
-    """Return the prices of the plan's phases if nothing is known about other completion orders."""
-    timeline = solution.timeline
-    if solution.reason == _PROVEN or objective == "makespan":
-        return None
-    assert isinstance(timeline, ClosedFormTimeline | ExecutionTimeline)
-    return PlanPrices(workload, servers, objective, whole, timeline.ends, timeline.prices)
-
-
-# Rounding explains a relative gap up to this. A plan with a greater gap is not proven.
-_MAX_GAP = 1e-8
-_PROVEN = "no schedule does better"
-_MIXED = "jobs have different speedups, so the best completion order is not known"
-_WEIGHTS = "a larger job weighs more than a smaller one, so the best completion order is not known"
-_REQUESTED = "the completion order was requested"
-_INEXACT = "the speedup cannot be computed exactly enough for this many servers"
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,6 @@ class _Solution:
     first_to_last: IntArray
     values: FloatArray  # in that order
     bound: float
-    reason: str
 
 
 def _solve_flow_time(
@@ -176,15 +172,13 @@ def _solve_flow_time(
     if requested is not None:
         order, sizes_in_order = requested, sizes[requested]
         is_proven = proven is not None and np.array_equal(proven[0], requested)
-        reason = _PROVEN if is_proven else _REQUESTED
     elif proven is not None:
-        (order, sizes_in_order), reason = proven, _PROVEN
+        (order, sizes_in_order), is_proven = proven, True
     else:
         order = find_good_order(
             sizes, speedups, servers, weight_of_each_job(objective, sizes, workload.weights)
         )
-        sizes_in_order = sizes[order]
-        reason = _MIXED if speedups.shared is None else _WEIGHTS
+        sizes_in_order, is_proven = sizes[order], False
 
     if isinstance(shared := speedups.shared, PowerLaw):
         if objective == "slowdown":
@@ -192,7 +186,7 @@ def _solve_flow_time(
         else:
             weights_in_order = None if weights is None else weights[order]
         optimum = solve_batch(sizes_in_order, order, servers, shared.p, weights_in_order)
-        if optimum.is_in_order or reason == _PROVEN:
+        if optimum.is_in_order or is_proven:
             timeline = ClosedFormTimeline(servers, shared.p, weights, optimum)
             return _Solution(
                 optimum.completion_times,
@@ -200,13 +194,10 @@ def _solve_flow_time(
                 order,
                 optimum.values,
                 optimum.total_value,
-                reason,
             )
 
     each_weight = weight_of_each_job(objective, sizes, workload.weights)
-    execution = execute(
-        sizes, speedups, servers, each_weight, order, ends_in_order=reason == _PROVEN
-    )
+    execution = execute(sizes, speedups, servers, each_weight, order, ends_in_order=is_proven)
     values = execution.values
     if not np.array_equal(execution.first_to_last, order):
         # A bound holds for one completion order: use the order in which the jobs did end.
@@ -215,14 +206,13 @@ def _solve_flow_time(
         values = compute_job_values(
             speedups.take(last_to_first), servers, each_weight[last_to_first]
         )
-    value = values.values[::-1]
+    value = values.values[::-1].copy()  # not a part of what the timeline works on
     return _Solution(
         execution.completion_times,
         execution.timeline,
         order,
         value,
         float(value @ sizes[order]),
-        reason,
     )
 
 
@@ -241,7 +231,7 @@ def _solve_makespan(
         timeline = ConstantTimeline(optimum.held, times)
     order = np.argsort(times, kind="stable")
     value = optimum.job_values
-    return _Solution(times, timeline, order, value[order], float(value @ sizes), _PROVEN)
+    return _Solution(times, timeline, order, value[order], float(value @ sizes))
 
 
 def _cost(times: FloatArray, workload: Workload, objective: Objective) -> float:

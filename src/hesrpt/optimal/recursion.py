@@ -127,7 +127,7 @@ def compute_job_values(
         copy_values(batch, found.line, found.places, values, prices)
         return found
     copy_values(batch, found.line, found.places, values, prices)
-    has_prefix = jobs >= _MANY_JOBS and can_be_summed(batch)
+    has_prefix = can_be_summed(batch)
     together = create_together(jobs, has_prefix=has_prefix)
     place_jobs(batch, found.line, found.places, len(values), jobs)
     value_places(batch, found.line, found.places, len(values), jobs, EXACT, together)
@@ -135,7 +135,8 @@ def compute_job_values(
 
 
 def can_be_summed(batch: Batch) -> bool:
-    """Whether jobs can be evaluated together, from prefix sums of their values."""
+    """Whether jobs can be evaluated together, from prefix sums of their values, and are many."""
     shape = batch.shapes[0]
     is_smooth = shape["family"] == AMDAHL and not shape["is_whole"] and shape["low"] == 0
-    return bool(batch.is_rising and is_smooth and shape["parameter"] <= 1 - _MIN_SERIAL)
+    can_be_exact = batch.is_rising and is_smooth and shape["parameter"] <= 1 - _MIN_SERIAL
+    return bool(can_be_exact and len(batch.weights) >= _MANY_JOBS)

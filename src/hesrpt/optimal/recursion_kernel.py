@@ -44,7 +44,14 @@ from hesrpt.speedups.shape_kernel import find_cheapest, find_slope_before
 # Both its earnings and the cost of its waiting are below rounding errors.
 _NEGLIGIBLE = 1e-12
 _ROUNDING = 2.3e-16
-_MAX_OFFERS = 100
+_MAX_OFFERS = 200
+# The value of a place determines its price if its error is at most this part of what all servers
+# cost. With a speedup that hardly rises, such as Amdahl's law with a tiny parallel fraction, all
+# servers together cost less than the rounding error of a value. Then the search goes on until
+# demand determines the price, up to the other part.
+_CLEAR, _NARROW = 1e-9, 1e-12
+# Prices below this part of the cost of a phase, for all servers, are 0.
+_LEAST_PRICE = 1e-40
 # With fewer places than this, responses are not worth summing.
 FEW_PLACES = 64
 # About what a sum takes, compared with one response.
@@ -160,14 +167,20 @@ def value_place(
             width = high - low
             along = (high_value - low_value - high_slope * width) / (low_slope - high_slope)
             along = min(max(along, 0.0), width)
-            if low_value + low_slope * along - best <= exact * best + noise:
+            slack = exact * best + noise
+            # A value that hardly depends on the price does not determine it: then demand must.
+            is_clear = slack <= _CLEAR * high * batch.servers / rate
+            if is_clear and low_value + low_slope * along - best <= slack:
                 best_price = low + along
+                break
+            if not is_clear and width <= _NARROW * high:
+                best_price = high
                 break
             if not low < step < high:
                 step = low + along
         if not low < step < high:
             if low == 0:
-                step = high / factor if high > 1e-9 * cost / batch.servers else 0.0
+                step = high / factor if high > _LEAST_PRICE * cost / batch.servers else 0.0
             elif high_slope == 0 and high == cost / batch.servers:
                 step = min(low * factor, 0.5 * (low + high))
             else:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.arrays import FloatArray
 from hesrpt.errors import CertificateError
+from hesrpt.optimal.closed_form_timeline import ClosedFormTimeline
 from hesrpt.optimal.earnings import TOLERANCE
+from hesrpt.schedule import Timeline
 from hesrpt.speedups import PowerLaw
 from hesrpt.units import format_count
 
@@ -20,97 +22,94 @@ if TYPE_CHECKING:
 
 # The relative precision of times, after rounding in all earlier phases.
 _CLOCK_PRECISION = 1e-14
-# If phases × jobs exceed this, only a sample of the phases and jobs is replayed. Under a power law,
-# the work of all jobs is then added up in closed form.
-_REPLAY_LIMIT = 1_000_000_000
-_REPLAY_LIMIT_POWER_LAW = 20_000_000
-# The sample has up to 20 phases and jobs, but fewer if times all jobs they would exceed this.
-_SAMPLE_LIMIT = 10_000_000
+# Above so many phases × jobs, a plan in closed form is not replayed phase by phase: the work of all
+# jobs is added up by formula.
+_REPLAY_LIMIT = 20_000_000
 
 
 def check_timeline(plan: Plan) -> None:
     """Replay the plan: its allocations must be possible and lead to its completion times."""
-    jobs, phases = len(plan.workload), len(plan.timeline.ends)
-    ends = plan.timeline.ends
+    jobs, timeline = len(plan.workload), plan.timeline
+    ends = timeline.ends if isinstance(timeline, Timeline) else None
+    if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype != np.float64:
+        raise CertificateError("a plan must have a timeline, with the end of each phase")
+    phases = len(ends)
     lengths = np.diff(ends, prepend=0.0)
-    if np.any(lengths < 0):
+    if not (np.all(lengths >= 0) and np.all(np.isfinite(ends))):
         raise CertificateError("the phases of the plan do not end in ascending order")
-    if not np.all(np.isfinite(plan.completion_times)):
-        raise CertificateError("completion times must be finite")
-    is_power_law = isinstance(plan.speedups.shared, PowerLaw)
-    if jobs * phases > (_REPLAY_LIMIT_POWER_LAW if is_power_law else _REPLAY_LIMIT):
-        _check_sample(plan, lengths)
+    if jobs * phases > _REPLAY_LIMIT and type(timeline) is ClosedFormTimeline:
+        _check_closed_form(plan, timeline, lengths)
         return
     done, last_held = np.zeros(jobs), np.zeros(jobs)
     for phase in range(phases):
-        held = plan.timeline.servers(phase)
+        held = timeline.servers(phase)
         _check_allocation(plan, held, phase)
         working = np.flatnonzero(held)
         rates = plan.speedups.take(working).rate(held[working])
         done[working] += rates * lengths[phase]
         last_held[working] = ends[phase]
-    _check_work(plan, np.arange(jobs), done, last_held)
+    _check_work(plan, done, last_held)
 
 
-def _check_sample(plan: Plan, lengths: FloatArray) -> None:
-    rng = np.random.default_rng(0)
-    jobs, phases = len(plan.workload), len(lengths)
-    size = min(max(_SAMPLE_LIMIT // jobs, 1), 20)
-    extremes = plan.certificate.first_to_last[[0, -1]]
-    held_at_start = plan.timeline.servers(0)
-    _check_allocation(plan, held_at_start, 0)
-    for phase in np.append(rng.integers(phases, size=size), [phases - 1]):
-        _check_allocation(plan, plan.timeline.servers(int(phase)), int(phase))
-    sample = np.append(rng.integers(jobs, size=size), extremes)
-    done, last_held = np.empty(len(sample)), np.empty(len(sample))
-    for place, job in enumerate(sample):
-        held = plan.timeline.servers_of(int(job))
-        done[place] = plan.speedups[int(job)].rate(held) @ lengths
-        last_held[place] = plan.timeline.ends[np.flatnonzero(held)[-1]] if held.any() else 0.0
-    _check_work(plan, sample, done, last_held)
-    if isinstance(shared := plan.speedups.shared, PowerLaw) and plan.objective != "makespan":
-        _check_all_work(plan, shared.p, lengths, held_at_start)
+def _check_closed_form(plan: Plan, timeline: ClosedFormTimeline, lengths: FloatArray) -> None:
+    """Check the completion times of all jobs in one pass, for a power law.
 
-
-def _check_all_work(plan: Plan, p: float, lengths: FloatArray, held_at_start: FloatArray) -> None:
-    """Check the completion times of all jobs in one pass, after a sample of the shares.
-
-    In the phase with total weight W_m, job k holds N b_k (W_k/W_m)^c servers. So its work is
-    (N b_k)^p Σ l_m (W_k/W_m)^(c p), summed over the phases (of lengths l_m) until its completion.
+    In the phase with total weight W_m, job k holds N b_k (W_k/W_m)^c servers, where b_k is
+    1 − (W_{k−1}/W_k)^c; these add up to N. So its work is (N b_k)^p Σ l_m (W_k/W_m)^(c p), summed
+    over the phases (of lengths l_m) until its completion.
     """
-    order = plan.certificate.first_to_last
+    shared, order = plan.speedups.shared, plan.first_to_last
     if len(lengths) != len(order):
         raise CertificateError(
             f"there must be one phase for each of {format_count(len(order), 'job')}, "
             f"got {len(lengths)}"
         )
+    same_weights = timeline.weights is plan.weights or (
+        timeline.weights is not None
+        and plan.weights is not None
+        and np.array_equal(timeline.weights, plan.weights)
+    )
+    if (
+        not isinstance(shared, PowerLaw)
+        or plan.objective == "makespan"
+        or plan.whole
+        or timeline.p != shared.p
+        or timeline.total != plan.servers
+        or not np.array_equal(timeline.first_to_last, order)
+        or not same_weights
+    ):
+        raise CertificateError("the timeline is for other jobs or servers")
+    p, c = shared.p, 1 / (1 - shared.p)
     weights = np.ones(len(order)) if plan.weights is None else plan.weights[order]
     present = np.cumsum(weights[::-1])[::-1]
-    c = 1 / (1 - p)
-    own = held_at_start[order] / plan.servers  # b_k (W_k/W_M)^c
+    part, later = weights / present, np.append(present[1:], 0.0)
     with np.errstate(divide="ignore"):
+        log_ratio = np.where(part > 0.5, np.log(later / present), np.log1p(-part))
+        log_own = np.log(-np.expm1(c * log_ratio))  # of b_k
         log_present = np.log(present / present[0])
         log_time = np.logaddexp.accumulate(np.log(lengths) - c * p * log_present)
-        done = np.exp(p * np.log(plan.servers * own) + log_time)
-    rounding = 1e-14 * c * p * (1 + np.abs(log_present))
+        work = p * (np.log(plan.servers) + log_own + c * log_present) + log_time
     sizes = plan.workload.sizes[order]
-    is_exact = own > 1e-290  # smaller numbers have lost digits
-    is_wrong = is_exact & ~(np.abs(done / sizes - 1) <= 10 * TOLERANCE + rounding)
+    error = np.abs(np.expm1(work - np.log(sizes)))
+    rounding = 1e-14 * c * p * (1 + np.abs(log_present))
+    is_wrong = ~(error <= 10 * TOLERANCE + rounding)
     if is_wrong.any():
         place = int(np.argmax(is_wrong))
         raise CertificateError(
-            f"job {plan.workload.names[order[place]]} does {float(done[place])!r} of its "
+            f"job {plan.workload.names[order[place]]} does {float(np.exp(work[place]))!r} of its "
             f"{float(sizes[place])!r} units of work in the timeline"
         )
-    difference = np.abs(plan.completion_times[order] - plan.timeline.ends)
-    if np.any(difference > TOLERANCE * plan.timeline.ends):
+    difference = np.abs(plan.completion_times[order] - timeline.ends)
+    if not np.all(difference <= TOLERANCE * timeline.ends):
         raise CertificateError("the completion times differ from the ends of the phases")
 
 
 def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
+    if held.shape != (len(plan.workload),):
+        raise CertificateError(f"phase {phase} does not allocate servers to each job")
     if not np.all(held >= 0):
         raise CertificateError(f"a job holds {float(held.min())!r} servers in phase {phase}")
-    if held.sum() > plan.servers * (1 + TOLERANCE):
+    if not held.sum() <= plan.servers * (1 + TOLERANCE):
         raise CertificateError(
             f"phase {phase} allocates {float(held.sum())!r} servers of {plan.servers!r}"
         )
@@ -118,24 +117,24 @@ def _check_allocation(plan: Plan, held: FloatArray, phase: int) -> None:
         raise CertificateError(f"phase {phase} allocates fractions of servers")
 
 
-def _check_work(plan: Plan, jobs: IntArray, done: FloatArray, last_held: FloatArray) -> None:
-    sizes, ends = plan.workload.sizes[jobs], plan.completion_times[jobs]
+def _check_work(plan: Plan, done: FloatArray, last_held: FloatArray) -> None:
+    sizes, ends, names = plan.workload.sizes, plan.completion_times, plan.workload.names
     # A tiny job that runs late may run for less time than the clock can resolve.
     usable = plan.speedups.demand(np.zeros(len(plan.workload)), plan.servers)
-    fastest = plan.speedups.rate(usable)[jobs]
+    fastest = plan.speedups.rate(usable)
     tolerance = TOLERANCE * sizes + fastest * _CLOCK_PRECISION * ends
     # Holding servers for a moment longer than needed does no harm.
-    does_too_little = done < sizes - tolerance
-    does_too_much = done > sizes * (1 + 100 * TOLERANCE) + tolerance
-    if (is_wrong := does_too_little | does_too_much).any():
-        place = int(np.argmax(is_wrong))
+    does_enough = done >= sizes - tolerance
+    does_not_too_much = done <= sizes * (1 + 100 * TOLERANCE) + tolerance
+    if (is_wrong := ~(does_enough & does_not_too_much)).any():
+        job = int(np.argmax(is_wrong))
         raise CertificateError(
-            f"job {plan.workload.names[jobs[place]]} does {float(done[place])!r} of its "
-            f"{float(sizes[place])!r} units of work in the timeline"
+            f"job {names[job]} does {float(done[job])!r} of its {float(sizes[job])!r} units of "
+            "work in the timeline"
         )
-    if (is_wrong := np.abs(last_held - ends) > TOLERANCE * ends).any():
-        place = int(np.argmax(is_wrong))
+    if (is_wrong := ~(np.abs(last_held - ends) <= TOLERANCE * ends)).any():
+        job = int(np.argmax(is_wrong))
         raise CertificateError(
-            f"job {plan.workload.names[jobs[place]]} ends at {float(last_held[place])!r} in the "
-            f"timeline, not at {float(ends[place])!r}"
+            f"job {names[job]} ends at {float(last_held[job])!r} in the timeline, not at "
+            f"{float(ends[job])!r}"
         )

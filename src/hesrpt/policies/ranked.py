@@ -102,7 +102,7 @@ def compute_rank_rates(jobs: int, most: int, servers: float, c: float, p: float)
     reference = float(jobs)
     if jobs > reach and jobs <= reach**2:
         reference = reach
-    most = max(jobs, min(most, int(reference * reach)))
+    most = max(jobs, int(min(most, reference * reach)))  # which may be infinite
     # The powers of ranks below the first one underflow.
     first = max(int(reference * np.exp(-2 * _MAX_LOG / (c * p))), 1)
     rank = np.arange(first, most + 1.0)
