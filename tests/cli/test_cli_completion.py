@@ -107,7 +107,7 @@ def test_bash_completes_commands_options_and_names(tmp_path: Path) -> None:
     assert call("run", "jobs.toml", "--state", "s", cwd=tmp_path).returncode == 0
     bash = Bash(tmp_path)
     for words, expected in (
-        (["s"], ["simulate", "submit", "status"]),
+        (["s"], ["simulate", "serve", "submit", "status"]),
         (["re"], ["report", "resume", "retry"]),
         (["pause", "s", ""], ["count", "letters", r"letters\ \(2\)"]),
         (["cancel", "s", "count", r"letters\ \(2\)", ""], ["letters"]),

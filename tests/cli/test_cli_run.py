@@ -70,11 +70,14 @@ def find_processes(folder: Path) -> list[str]:
     return found
 
 
-def assert_no_process_remains(folder: Path, seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while (found := find_processes(folder)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert found == []
+def assert_no_process_remains(folder: Path) -> None:
+    wait_until(lambda: find_processes(folder) == [])
+
+
+def hold_items(folder: Path) -> None:
+    """Let the items of the longer job wait for a file, so that the run does not end by itself."""
+    wait_for_file = "while [ ! -e go ]; do sleep 0.02; done"
+    (folder / "jobs.toml").write_text(JOBS.replace("sleep 0.05", wait_for_file))
 
 
 def test_run_prints_flow_times_and_alternatives(folder: Path) -> None:
@@ -117,10 +120,10 @@ def test_state_status_logs_and_report(folder: Path) -> None:
         ("count", 1, 30),
         ("letters", 1, 4),
     ]
-    assert 0.04 < learned[0]["item_seconds"] < 0.5
+    assert learned[0]["item_seconds"] > 0.04
     assert learned[0]["p_origin"] in ("prior", "learned")
     table = call("status", "s", "--learned", cwd=folder).stdout
-    row = r"^count +items +1 +30 +0\.\d+ ± 0\.\d+ s +0\.\d+ ± 0\.\d+"
+    row = r"^count +items +1 +30 +[\d.]+ ± [\d.]+ m?s +0\.\d+ ± 0\.\d+"
     assert re.search(row, table, re.MULTILINE)
     assert len((folder / "r.csv").read_text().splitlines()) == 3
     assert (folder / "r.png").stat().st_size > 1000
@@ -176,15 +179,17 @@ def test_failed_job_shows_its_error_and_last_lines(folder: Path) -> None:
 def test_stopped_run_says_how_to_continue_and_leaves_no_process(
     folder: Path, sent: signal.Signals
 ) -> None:
+    hold_items(folder)
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
     process.send_signal(sent)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "cancelled" not in stdout  # its jobs will go on
     assert "hesrpt: stopped; continue with: hesrpt run --state s\n" in stderr
     assert "Traceback" not in stderr
     assert_no_process_remains(folder)
+    (folder / "go").touch()
     done = call("run", "--state", "s", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert {*(folder / "done-count").read_text().split()} == {str(item) for item in range(30)}
@@ -253,7 +258,7 @@ def test_python_results_survive_a_kill(folder: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     assert done.stdout == f"{sum(x * x for x in range(60))}\n"
@@ -281,11 +286,12 @@ def test_submitted_jobs_join_the_run(folder: Path) -> None:
         '[[job]]\nname = "more"\nitems = [1, 2]\ncommand = "echo {item} >> more"\n'
         '[[job]]\nname = "count"\nitems = [7]\ncommand = "true"\n'
     )
-    (folder / "jobs.toml").write_text(JOBS.replace("sleep 0.05", "sleep 0.1"))
+    hold_items(folder)
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
     submitted = call("submit", "s", "more.toml", cwd=folder)
     assert submitted.stdout == "added: more, count (2)\n"
+    (folder / "go").touch()
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "more: done" in out
@@ -308,7 +314,7 @@ def test_resumed_run_continues_a_renamed_job(folder: Path) -> None:
     (folder / "jobs.toml").write_text('[[job]]\nname = "a"\nitems = [1]\ncommand = "true"\n')
     (folder / "more.toml").write_text(
         '[[job]]\nname = "a"\nitems = {range = [0, 12]}\n'
-        'command = "echo {item} >> {job}-again; sleep 0.1"\n'
+        'command = "echo {item} >> {job}-again; while [ ! -e go ]; do sleep 0.02; done"\n'
     )
     assert call("run", "jobs.toml", "--state", "s", "--servers", "1", cwd=folder).returncode == 0
     call("submit", "s", "more.toml", cwd=folder)
@@ -317,6 +323,7 @@ def test_resumed_run_continues_a_renamed_job(folder: Path) -> None:
     process.kill()
     process.communicate()
     assert_no_process_remains(folder)
+    (folder / "go").touch()
     done = call("run", "--state", "s", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "a (2): done" in done.stdout
@@ -324,11 +331,13 @@ def test_resumed_run_continues_a_renamed_job(folder: Path) -> None:
 
 
 def test_resumed_run_with_its_jobs_file_repeats_nothing(folder: Path) -> None:
+    hold_items(folder)
     process = start_run(folder, "jobs.toml", "--state", "s", "--policy", "fifo")
     wait_until((folder / "done-count").exists)
     process.kill()
     process.communicate()
     assert_no_process_remains(folder)
+    (folder / "go").touch()
     done = call("run", "jobs.toml", "--state", "s", "--json", cwd=folder)
     printed = json.loads(done.stdout)
     assert printed["policy"] == "fifo"
@@ -420,7 +429,7 @@ def test_nested_run_leaves_no_process(folder: Path) -> None:
         f'[[job]]\nname = "o"\nitems = [1]\ncommand = "{sys.executable} -m hesrpt run inner.toml"\n'
     )
     process = start_run(folder, "jobs.toml")
-    wait_until(lambda: any("sleep 99" in process for process in find_processes(folder)), 30)
+    wait_until(lambda: any("sleep 99" in process for process in find_processes(folder)))
     process.kill()
     process.communicate()
     assert_no_process_remains(folder)
@@ -435,8 +444,7 @@ def test_item_with_a_null_character_is_refused(folder: Path) -> None:
 
 
 def test_second_run_on_a_state_directory_is_refused(folder: Path) -> None:
-    wait_for_file = "while [ ! -e go ]; do sleep 0.05; done"
-    (folder / "jobs.toml").write_text(JOBS.replace("sleep 0.05", wait_for_file))
+    hold_items(folder)
     process = start_run(folder, "jobs.toml", "--state", "s")
     wait_until((folder / "done-count").exists)
     second = call("run", "--state", "s", cwd=folder)

@@ -83,7 +83,7 @@ def test_the_newest_job_of_a_name_is_waited_for_after_a_restart(tmp_path: Path) 
         served.client.wait(served.add("true", name="prep"), timeout=60)
     with serve_queue(tmp_path / "s") as served:
         assert served.client.info("old").waits_for == ("prep",)  # as when it was added
-        served.client.wait(served.add("true", name="new", after=["prep"]), timeout=20)
+        served.client.wait(served.add("true", name="new", after=["prep"]), timeout=60)
         assert served.client.info("new").state == "done"
 
 

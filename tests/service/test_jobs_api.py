@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,27 @@ import pytest
 from support.served_queue import ServedQueue, serve_queue
 from support.waiting import wait_until
 
+from hesrpt import Pool, Retention
 from hesrpt.cli.add_words import parse_words
+from hesrpt.runtime import pruning
+from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.runtime.requests import submit_jobs
+from hesrpt.service.http_connection import ServiceError
 from hesrpt.service.job_info import JobInfo
+from hesrpt.service.job_queue import ANSWER_SECONDS
+from hesrpt.service.job_requests import read_jobs
 
 
 def get(served: ServedQueue, path: str, **query: Any) -> Any:
     answer = served.connect().get(f"/api/v1/{path}", params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+@pytest.fixture
+def _impatient_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST_SECONDS", "_PAUSE_SECONDS", "_SETTLED_SECONDS"):
+        monkeypatch.setattr(pruning, name, 0.0)
 
 
 def wait_for(served: ServedQueue, name: str) -> JobInfo:
@@ -154,6 +169,55 @@ def test_a_key_adds_a_job_once(served: ServedQueue) -> None:
     assert long_key.status_code == 422
 
 
+@pytest.mark.usefixtures("_impatient_retention")
+def test_a_key_holds_when_its_job_was_removed(tmp_path: Path) -> None:
+    keep_none = Retention(max_jobs=0)
+    with serve_queue(tmp_path / "s", retention=keep_none) as served:
+        served.client.add("exit 1", name="failed", retries=0, key="a")
+        served.client.add("sleep 60", name="cancelled", key="b")
+        served.client.cancel("cancelled")
+        wait_until(lambda: served.client.jobs() == [], 30)
+    with serve_queue(tmp_path / "s", retention=keep_none) as served:
+        began = time.monotonic()
+        with pytest.raises(ServiceError, match="Idempotency-Key 'b' was used before") as error:
+            served.client.add("sleep 60", name="cancelled", key="b")
+        assert error.value.status == 410
+        assert time.monotonic() - began < ANSWER_SECONDS  # it is not waited for
+        assert served.client.jobs() == []  # nothing has come back or was added
+
+
+def square(number: int) -> int:
+    return number**2
+
+
+def test_python_jobs_of_others_fail_and_stop_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = tmp_path / "s"
+    with closing(Pool(1, state=state)) as pool:
+        pool.map(square, [1], name="done").wait()
+        pool.map(square, [1], name="python", after=[pool.map(time.sleep, [60], name="sleep")])
+    (state / "calls").mkdir()  # where early versions kept what clients sent
+    (state / "calls" / "0.calls").write_bytes(b"left behind")
+    later = {"command": "true", "name": "later", "after": ["python"]}
+    submit_jobs(state, read_jobs(later, ["python"]))
+    with serve_queue(state) as served:
+        info = wait_for(served, "python")
+        assert (info.state, info.error) == (
+            "failed",
+            "it calls a Python function, and a service runs commands only",
+        )
+        assert "'python'" in caplog.text
+        assert wait_for(served, "later").state == "cancelled"
+        assert served.client.info("done").state == "done"
+        served.add("true", name="new")
+        assert wait_for(served, "new").state == "done"
+    with serve_queue(state) as served:
+        assert served.client.info("python").state == "failed"
+    with Pool(1, state=state, resume=True) as pool:  # its script can still go on with it
+        assert pool.map(square, [1], name="python").results() == [1]
+
+
 def test_jobs_wait_for_each_other(served: ServedQueue) -> None:
     jobs = [
         {"name": "first", "command": "sleep 0.3"},
@@ -256,11 +320,20 @@ def test_jobs_are_steered(served: ServedQueue) -> None:
 def test_groups_are_steered(served: ServedQueue) -> None:
     names = [served.add("sleep 60", name=f"member {n}", group="team") for n in range(2)]
     changed = served.connect().patch("/api/v1/groups/team", json={"paused": True, "weight": 2})
-    assert changed.json()["text"] == "paused, and now has weight 2"
+    text = "paused, with jobs that come later, and now has weight 2"  # as by directory
+    assert changed.json()["text"] == text
+    kept = read_status(served.queue.directory).groups["team"]  # a crash now would lose nothing
+    assert (kept.is_paused, kept.weight) == (True, 2.0)
     assert {served.client.info(name).state for name in names} == {"paused"}
-    (group,) = [each for each in served.client.groups() if each["name"] == "team"]
+
+    def find_group() -> Any:
+        (group,) = [each for each in served.client.groups() if each["name"] == "team"]
+        return group
+
+    group = find_group()
     assert (group["paused"], group["weight"], group["active"]) == (True, 2.0, 2)
-    assert served.connect().get("/api/v1/groups/team").json() == group
+    # The servers that it holds may change in between.
+    wait_until(lambda: served.connect().get("/api/v1/groups/team").json() == find_group())
     served.client.change_group("team", paused=False)
     assert sorted(served.client.cancel_group("team")) == names
     assert served.connect().delete("/api/v1/groups/nobody").status_code == 404
@@ -400,11 +473,16 @@ def test_all_jobs_are_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_stopping_service_takes_no_jobs(tmp_path: Path) -> None:
-    with serve_queue(tmp_path / "s") as served:
-        first = served.add("sleep 0.4", name="first", servers=1)
+    gate = tmp_path / "gate"
+    with serve_queue(tmp_path / "s") as served, ThreadPoolExecutor() as threads:
+        hold = f"while [ ! -e {gate} ]; do sleep 0.02; done"
+        first = served.add(hold, name="first", servers=1)
         served.add("true {item}", items=list(range(50)), name="rest")
         wait_until(lambda: served.client.info(first).state == "running")
-        assert served.queue.drain(30)
+        draining = threads.submit(served.queue.drain, 60)
+        wait_until(lambda: served.queue.is_stopping)
+        gate.touch()
+        assert draining.result()
         assert served.client.info(first).state == "done"
         answer = served.connect().post("/api/v1/jobs", json={"command": "true"})
         assert answer.status_code == 503

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import signal
 import threading
 import time
 from collections import Counter
@@ -18,6 +20,7 @@ from support.waiting import wait_until
 
 from hesrpt import Client
 from hesrpt.errors import InputError
+from hesrpt.runtime.reports.inspection import read_status
 from hesrpt.service.http_connection import ServiceError
 
 # Items append their name to a file: evidence that does not come from the scheduler.
@@ -39,10 +42,10 @@ def kill_again_and_again(directory: Path, kills: int, rng: random.Random, second
     for kill in range(kills + 1):
         with start_service(state) as service:
             is_last = kill == kills
-            stop = threading.Event()
-            if not is_last:
-                threading.Timer(rng.uniform(0.05, seconds), service.kill).start()
-            while not stop.is_set():
+            killer = threading.Timer(rng.uniform(0.0, seconds), service.kill)
+            if 0 < kill < kills:
+                killer.start()  # at any moment, even during the first request
+            while True:
                 try:
                     submit_job(service, log, number)
                     if rng.random() < 0.2:
@@ -52,7 +55,9 @@ def kill_again_and_again(directory: Path, kills: int, rng: random.Random, second
                 except ServiceError:
                     break  # it was killed; the same job is sent again after the restart
                 if is_last:
-                    stop.set()
+                    break
+                if killer.ident is None:  # the first time, when there is a job to lose
+                    killer.start()
             if is_last:
                 jobs = service.client.wait(timeout=300)
                 results = {job.name: (job.state, job.done) for job in jobs}
@@ -117,16 +122,21 @@ def test_a_service_drains_stops_and_is_used_from_the_shell(
         assert next(events)["counts"]["done"] == 3
         events.close()  # type: ignore[attr-defined]
         # Drain: what runs ends, and the rest is left for the next start.
-        service.client.add("sleep 0.5; echo over", name="running")
-        service.client.add("sleep 0.1 {item}", name="rest", items=list(range(100)))
+        hold = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+        service.client.add(hold, name="running")
+        service.client.add(f"{hold}; true {{item}}", name="rest", items=list(range(100)))
         wait_until(lambda: service.client.info("running").state == "running")
-        assert service.stop() == 0
+        service.process.terminate()
+        wait_until(lambda: "stopping: " in service.output)
+        (tmp_path / "go").touch()
+        assert service.process.wait(120) == 0
     said = r"stopping: waits up to 60 s for \d items?; a second signal stops at once\n"
     assert re.search(said + r"stopped; the next start goes on\n$", service.output)
+    left = {job.name: job for job in read_status(state).jobs}
+    assert left["running"].state == "done"
+    assert (left["rest"].items, left["rest"].done < 100) == (100, True)
     with start_service(state, "--on-stop", "stop") as service:
         assert service.client.info("running").state == "done"
-        left = service.client.info("rest")
-        assert (left.items, left.done < 100) == (100, True)
         service.client.add("sleep 600", name="long")
         wait_until(lambda: service.client.info("long").state == "running")
         began = time.monotonic()
@@ -166,3 +176,19 @@ def test_the_unit_runs_the_same_command(tmp_path: Path) -> None:
     assert "TimeoutStopSec=90" in done.stdout
     assert "--print-unit" not in done.stdout
     assert not (tmp_path / "my queue").exists()
+
+
+def test_hooks_and_analyses_end_with_a_killed_service(tmp_path: Path) -> None:
+    state, mark = tmp_path / "s", tmp_path / "hook"
+    with start_service(state) as service:
+        hook = f"setsid sh -c 'sleep 600; : {mark}' & sleep 600; : {mark}"
+        for name in "ab":  # fewer are not compared
+            service.client.add("true", name=name, on_end=hook if name == "a" else None).wait(60)
+        wait_until(lambda: len(list_processes_in(mark)) == 2, 60)
+        others = {service.process.pid}
+        service.client.schedule()
+        wait_until(lambda: bool({*list_processes_in(state)} - others), 60)
+        for analysis in {*list_processes_in(state)} - others:
+            os.kill(analysis, signal.SIGSTOP)  # so that it does not end by itself
+        service.kill()
+        wait_until(lambda: not list_processes_in(mark) and not list_processes_in(state), 60)

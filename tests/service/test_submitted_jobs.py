@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from support.served_queue import ServedQueue
@@ -12,7 +14,7 @@ from hesrpt.errors import StateError
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.storage.journal_requests import KeyedRequests
 from hesrpt.service import submissions as submissions_module
-from hesrpt.service.job_queue import JobQueue, KnownJob, StoppingError
+from hesrpt.service.job_queue import ANSWER_SECONDS, JobQueue, KnownJob, RefusedError, StoppingError
 from hesrpt.service.job_requests import read_jobs
 from hesrpt.service.job_views import get_spec
 from hesrpt.service.submissions import Submissions
@@ -76,6 +78,14 @@ def test_failed_write_is_reported_and_does_no_other_harm(
     assert list(map(str, answers)) == ["state.db: the disk is full"] * 2
     (answer,) = submit(submissions, "later")
     assert isinstance(answer, list)
+
+
+def test_refusal_of_the_scheduler_is_answered_at_once(served: ServedQueue) -> None:
+    spec = replace(create_spec("stuck"), after=("removed meanwhile",))
+    began = time.monotonic()
+    with pytest.raises(RefusedError, match="there is no such job"):
+        asyncio.run(Submissions(served.queue).add([spec], "", ""))
+    assert time.monotonic() - began < ANSWER_SECONDS
 
 
 def test_job_is_withdrawn_if_the_scheduler_does_not_take_it(

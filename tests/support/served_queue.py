@@ -12,11 +12,10 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from hesrpt import Client
+from hesrpt import Client, Retention
 from hesrpt.runtime.batch_run import RunOptions
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules
-from hesrpt.service.call_store import CallStore
 from hesrpt.service.job_queue import JobQueue
 
 URL = "http://127.0.0.1:8642"
@@ -70,17 +69,13 @@ class ServedQueue:
 
 @contextmanager
 def serve_queue(
-    directory: Path, *, servers: int = 2, commands_only: bool = False
+    directory: Path, *, servers: int = 2, retention: Retention | None = None
 ) -> Iterator[ServedQueue]:
     """Serve the queue in a directory."""
-    queue = JobQueue(RunOptions(servers=servers, state=directory))
+    queue = JobQueue(RunOptions(servers=servers, state=directory, retention=retention))
     try:
-        calls = None if commands_only else CallStore(queue)
-        if calls is None:
-            queue.continue_jobs()
-        else:
-            calls.continue_jobs()
+        queue.continue_jobs()
         rules = AccessRules(owner_token=OWNER, read_token=READER)
-        yield ServedQueue(queue, create_app(queue, rules, calls=calls))
+        yield ServedQueue(queue, create_app(queue, rules))
     finally:
         queue.close()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,11 +19,17 @@ from support.waiting import wait_until
 class ServiceProcess:
     """``hesrpt serve`` on a state directory."""
 
-    def __init__(self, state: Path, *options: str, servers: int = 2) -> None:
+    def __init__(
+        self,
+        state: Path,
+        *options: str,
+        servers: int = 2,
+        program: Sequence[str] = (sys.executable, "-m", "hesrpt"),
+    ) -> None:
         self.state = state
         words = ["serve", "--state", str(state), "--servers", str(servers), "--port", "0"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hesrpt", *words, *options],
+            [*program, *words, *options],
             cwd=state.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

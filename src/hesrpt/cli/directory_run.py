@@ -24,6 +24,7 @@ from hesrpt.runtime.reports.inspection import (
     read_job_names,
     read_status,
 )
+from hesrpt.runtime.reports.job_values import create_job_values
 from hesrpt.runtime.reports.log_following import LogFollower
 from hesrpt.runtime.requests import (
     RequestResult,
@@ -176,24 +177,22 @@ class DirectoryRun:
 
 
 def _describe(status: RunStatus, job: JobRecord) -> dict[str, Any]:
-    keys = ("name", "number", "done", "items", "arrived", "ended", "flow_time", "error")
-    return {key: getattr(job, key) for key in keys} | {
-        "state": status.get_state(job),
-        "servers": status.get_servers(job),
-        "planned": status.get_planned(job),
-        "eta": status.get_eta(job),
-        "weight": job.spec.weight,
-        "min_servers": job.spec.min_servers,
-        "max_servers": job.spec.max_servers,
-        "group": job.spec.group,
-        "after": list(job.spec.after),
-        "waits_for": status.list_unfinished(job),
-        "waits_because": status.explain_wait(job),
-        "resources": dict(job.spec.resources),
-        "failed": len(job.failed_items),
-        "failed_attempts": job.failures,
-        "failed_items": failures_as_json(job.failed_items),
-    }
+    return create_job_values(
+        job.spec,
+        state=status.get_state(job),
+        number=job.number,
+        done=job.done,
+        items=job.items,
+        failed=len(job.failed_items),
+        servers=status.get_servers(job),
+        planned=status.get_planned(job),
+        arrived=job.arrived,
+        ended=job.ended,
+        eta=status.get_eta(job),
+        waits_for=status.list_unfinished(job),
+        waits_because=status.explain_wait(job),
+        error=job.error,
+    ) | {"failed_attempts": job.failures, "failed_items": failures_as_json(job.failed_items)}
 
 
 def _read_blocks(log: ItemLog) -> Iterator[ItemOutput]:

@@ -123,14 +123,6 @@ def serve(
             panel=_ACCESS_PANEL,
         ),
     ] = False,
-    commands_only: Annotated[
-        bool,
-        flag_option(
-            "Refuse Python functions (Client.map): nothing is unpickled.",
-            "--commands-only",
-            panel=_ACCESS_PANEL,
-        ),
-    ] = False,
     print_unit: Annotated[
         bool,
         flag_option(
@@ -173,7 +165,6 @@ def serve(
         is_insecure=insecure,
         allowed_hosts=allow_host or (),
         has_read_token=read_only_token,
-        commands_only=commands_only,
         on_stop=cast("OnStop", on_stop),
         drain_timeout=drain_timeout,
     )
@@ -196,6 +187,11 @@ def _print_addresses(service: WebService) -> None:
     if service.read_token is not None:
         print(f"  look  {service.get_url(service.read_token)}")
     print(escape(f"  add   hesrpt add --state {directory} -- COMMAND"), flush=True)
+    if service.options.run.engine == "ray":
+        print(
+            "  note  Ray opens ports of its own. Whoever can connect to them, such as users of "
+            "this machine, may be able to run code as you."
+        )
     sys.stdout.flush()
 
 

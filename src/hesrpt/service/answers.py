@@ -10,17 +10,24 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.reports.inspection import UnknownItemError
 from hesrpt.runtime.text import describe_value
-from hesrpt.service.job_queue import RefusedError, StoppingError, UnknownJobError
+from hesrpt.service.job_queue import (
+    RefusedError,
+    RemovedError,
+    StoppingError,
+    UnknownJobError,
+)
 
 _STATUSES: dict[type[Exception], int] = {
     UnknownJobError: 404,
     UnknownItemError: 404,
     RefusedError: 409,
+    RemovedError: 410,
     StoppingError: 503,
     StateError: 503,
 }
@@ -70,6 +77,10 @@ def add_error_handlers(app: FastAPI) -> None:
             detail = f"{missing[error.status_code]}; /api/v1/openapi.json describes the API"
         return answer({"detail": detail}, error.status_code)
 
+    def give_up(request: Request, error: Exception) -> Response:
+        return Response(status_code=400)  # nobody gets it
+
+    app.add_exception_handler(ClientDisconnect, give_up)
     app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(RequestValidationError, refuse_parameter)
     app.add_exception_handler(HTTPException, pass_on)

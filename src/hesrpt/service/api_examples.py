@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from hesrpt._version import __version__
-from hesrpt.service import call_format, metrics
+from hesrpt.service import metrics
 
 _JOB: dict[str, Any] = {
     "name": "letters",
@@ -154,28 +154,12 @@ SHOW_ITEMS: dict[str, Any] = {
 SHOW_LOGS: dict[str, Any] = {
     "responses": _answer({"items": [{"item": 0, "title": "item 0 ('a')", "text": "a\n"}]})
 }
-ADD_CALLS: dict[str, Any] = {
-    "responses": _answer({"jobs": [_JOB | {"name": "cube", "command": None}]}, 201),
-    "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "description": "A line of JSON, then the pickled function and the pickled items, of "
-            "the lengths that the line states.",
-            "content": {
-                call_format.MEDIA_TYPE: {
-                    "schema": {"type": "string", "format": "binary"},
-                    "example": '{"options": {"name": "cube"}, "function": 412, "items": [5, 5], '
-                    '"labels": ["1", "2"]}\n…',
-                }
-            },
-        }
-    },
-}
-FETCH_RESULTS = _answer_text("[[0, 5], [1, 5]]\n…", call_format.MEDIA_TYPE)
 LIST_GROUPS: dict[str, Any] = {"responses": _answer({"groups": [_GROUP]})}
 SHOW_GROUP: dict[str, Any] = {"responses": _answer(_GROUP)}
 CHANGE_GROUP: dict[str, Any] = {
-    "responses": _answer({"group": _GROUP, "text": "paused, and now has weight 2"}),
+    "responses": _answer(
+        {"group": _GROUP, "text": "paused, with jobs that come later, and now has weight 2"}
+    ),
     "openapi_extra": _body({"pause and weigh": {"value": {"paused": True, "weight": 2}}}),
 }
 CANCEL_GROUP: dict[str, Any] = {

@@ -12,10 +12,8 @@ from starlette.types import ASGIApp
 from hesrpt._version import __version__
 from hesrpt.service.answers import add_error_handlers
 from hesrpt.service.auth import AccessMiddleware, AccessRules
-from hesrpt.service.call_routes import create_call_routes
-from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
-from hesrpt.service.event_stream import EventStream
+from hesrpt.service.event_stream import EventStream, StreamLimit
 from hesrpt.service.group_routes import create_group_routes
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_routes import create_job_routes
@@ -28,7 +26,10 @@ _PAGE = Path(__file__).parent / "page"
 
 
 def create_routes(
-    queue: JobQueue, events: EventStream, calls: CallStore | None, comparisons: ComparisonCache
+    queue: JobQueue,
+    events: EventStream,
+    comparisons: ComparisonCache,
+    streams: StreamLimit,
 ) -> FastAPI:
     """Create the application without the checks around it."""
     app = FastAPI(
@@ -40,10 +41,9 @@ def create_routes(
         redoc_url=None,
     )
     add_error_handlers(app)
-    app.include_router(create_job_routes(queue), prefix=PREFIX)
-    app.include_router(create_call_routes(queue, calls), prefix=PREFIX)
+    app.include_router(create_job_routes(queue, streams), prefix=PREFIX)
     app.include_router(create_group_routes(queue), prefix=PREFIX)
-    app.include_router(create_run_routes(queue, events, comparisons))
+    app.include_router(create_run_routes(queue, events, comparisons, streams))
 
     page = _read_page("index.html")
 
@@ -59,12 +59,12 @@ def create_app(
     queue: JobQueue,
     rules: AccessRules,
     events: EventStream | None = None,
-    calls: CallStore | None = None,
     comparisons: ComparisonCache | None = None,
+    streams: StreamLimit | None = None,
 ) -> ASGIApp:
-    """Create the application; without a store of calls, it refuses Python functions."""
+    """Create the application."""
     cache = comparisons or ComparisonCache(queue.directory)
-    routes = create_routes(queue, events or EventStream(queue), calls, cache)
+    routes = create_routes(queue, events or EventStream(queue), cache, streams or StreamLimit())
     page = _read_page("sign_in.html")
     return AccessMiddleware(keep_encoded_slashes(routes), rules, RateLimits(), page)
 

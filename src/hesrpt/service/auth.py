@@ -172,7 +172,7 @@ class AccessMiddleware:
         if answer is not None:
             await answer(scope, receive, send_with_headers)
         else:
-            await self._app(scope, self._limits.limit_body(scope, receive), send_with_headers)
+            await self._app(scope, self._limits.limit_body(receive), send_with_headers)
 
     def _check(self, scope: Scope) -> Response | None:
         """Return an answer that refuses the request, or None; then the scope says who asks."""
@@ -209,7 +209,7 @@ class AccessMiddleware:
                 return _refuse(403, "a request with a cookie needs an Origin header")
             if not self._limits.may_write():
                 return _refuse(429, "too many requests; try again in a second")
-        if (answer := self._limits.check_length(scope["method"], path, headers)) is not None:
+        if (answer := self._limits.check_length(headers)) is not None:
             return answer
         scope.setdefault("state", {})["access"] = access
         return None

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-import cloudpickle
-
-from hesrpt.errors import JobError
 from hesrpt.runtime.commands.jobs_file import read_portable_jobs
-from hesrpt.runtime.text import describe_value
-from hesrpt.service.call_format import MEDIA_TYPE, PackedCalls, unpack_results
 from hesrpt.service.http_connection import Connection, UnreachableError
 from hesrpt.service.job_info import ItemText, JobInfo
 
 if TYPE_CHECKING:
     import httpx
-
-A = TypeVar("A")
-T = TypeVar("T")
 
 # How often to look whether jobs have ended, in seconds.
 _POLL_SECONDS = 0.3
@@ -91,7 +83,7 @@ class Client:
         items: Sequence[str | int | float] | Mapping[str, Any] | str | None = None,
         key: str | None = None,
         **options: Any,
-    ) -> RemoteJob[None]:
+    ) -> RemoteJob:
         """Add a job that runs a command; return when it is on the service's disk.
 
         Parameters
@@ -118,68 +110,20 @@ class Client:
 
     def submit(
         self, jobs: Sequence[Mapping[str, Any]] | str | Path, *, key: str | None = None
-    ) -> list[RemoteJob[None]]:
+    ) -> list[RemoteJob]:
         """Add several jobs at once: each as the keys of a job in a jobs file, or such a file."""
         if isinstance(jobs, str | Path):
             jobs = read_portable_jobs(jobs)
         given = [{k: v for k, v in job.items() if v is not None} for job in jobs]
-        answer = self._post("jobs", key, content={"jobs": given})
+        answer = self._post("jobs", key, {"jobs": given})
         return [RemoteJob(self, each["name"]) for each in answer["jobs"]]
 
-    def map(
-        self,
-        function: Callable[[A], T],
-        items: Iterable[A],
-        *,
-        name: str | None = None,
-        key: str | None = None,
-        **options: Any,
-    ) -> RemoteJob[T]:
-        """Add a job that calls a function with each item; return when it is on the service's disk.
-
-        Function and items are pickled. The service accepts them with the owner's token only, and
-        not at all with --commands-only. Its Python must have the modules that they need.
-
-        Parameters
-        ----------
-        function
-            Any callable with one argument; lambdas and closures are allowed.
-        items
-            The items, all of which are sent.
-        name
-            The name of the job. Default: the name of the function.
-        key
-            As for :meth:`add`.
-        options
-            ``size``, ``p``, ``weight``, ``servers``, ``min_servers``, ``max_servers``, ``after``,
-            ``group``, ``resources``, ``retries``, ``keep_going``, ``timeout``…
-        """
-        given = list(items)
-        calls = PackedCalls(
-            {"name": name or str(getattr(function, "__name__", "job"))} | options,
-            cloudpickle.dumps(function),
-            [cloudpickle.dumps(item) for item in given],
-            [describe_value(item) for item in given],
-        )
-        headers = {"Content-Type": MEDIA_TYPE}
-        answer = self._post("calls", key, body=calls.pack(), headers=headers)
-        return RemoteJob(self, answer["jobs"][0]["name"])
-
-    def _post(
-        self,
-        path: str,
-        key: str | None,
-        *,
-        content: Any = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    def _post(self, path: str, key: str | None, content: Any) -> Any:
         """Send a request that adds jobs; if the connection breaks, send it once more."""
-        all_headers = {"Idempotency-Key": key or uuid.uuid4().hex} | dict(headers or {})
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
 
         def send() -> Any:
-            request = self._connection.request
-            return request("POST", path, content=content, body=body, headers=all_headers).json()
+            return self._connection.request("POST", path, content=content, headers=headers).json()
 
         try:
             return send()
@@ -208,7 +152,7 @@ class Client:
             if len(found) >= page["total"] or not page["jobs"]:
                 return found
 
-    def job(self, name: str) -> RemoteJob[Any]:
+    def job(self, name: str) -> RemoteJob:
         """Return the job of a name, whether it exists or not."""
         return RemoteJob(self, name)
 
@@ -320,18 +264,9 @@ class Client:
         path = f"groups/{quote(name, safe='')}"
         return list(self._connection.request("DELETE", path).json()["jobs"])
 
-    def fetch_results(self, name: str, items: int) -> dict[int, bytes]:
-        """Return the pickled results of a job that calls a Python function, by item."""
-        results: dict[int, bytes] = {}
-        for offset in range(0, items, _PAGE):
-            query = {"offset": offset, "limit": _PAGE}
-            answer = self._connection.request("GET", f"{_get_path(name)}/results", query=query)
-            results |= unpack_results(answer.content)
-        return results
-
 
 @dataclass(frozen=True)
-class RemoteJob(Generic[T]):
+class RemoteJob:
     """A job of a service."""
 
     client: Client
@@ -353,17 +288,6 @@ class RemoteJob(Generic[T]):
     def wait(self, timeout: float | None = None) -> JobInfo:
         """Wait until the job has ended; return what the service says about it."""
         return self.client.wait(self.name, timeout=timeout)[0]
-
-    def results(self, timeout: float | None = None) -> list[T]:
-        """Wait for the job, and return the results of its items in their order.
-
-        Raises a JobError if the job has failed or was cancelled.
-        """
-        info = self.wait(timeout)
-        if info.state != "done":
-            raise JobError(f"job {self.name!r} {info.state}: {info.error}")
-        results = self.client.fetch_results(self.name, info.items or 0)
-        return [cloudpickle.loads(pickled) for _, pickled in sorted(results.items())]
 
     def cancel(self) -> str:
         """End the job; return what was done."""

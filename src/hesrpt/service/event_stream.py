@@ -1,6 +1,7 @@
 """What changes, as server-sent events: one comparison and one encoding for all who watch.
 
-While nobody watches, nothing is compared.
+While nobody watches, nothing is compared. The limit on streams is here too; those who follow the
+output of jobs count as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.service.auth import Access
 from hesrpt.service.job_queue import JobQueue
@@ -20,14 +25,15 @@ from hesrpt.service.run_views import describe_servers
 
 #: How often to look for changes, and to say that the connection is alive, in seconds.
 POLL_SECONDS, ALIVE_SECONDS = 0.5, 15.0
-#: The most who may watch at a time; more than these many are told only half as often.
-MAX_WATCHERS, MANY_WATCHERS = 1000, 50
+#: If more clients than these watch, they are told only half as often.
+MANY_WATCHERS = 50
 # Tell of a new prediction if it differs by more than this fraction of the time left.
 _ETA_CHANGE = 0.1
 # How many messages a slow client may be behind; then it is disconnected, and fetches all again.
 _MAX_BEHIND = 60
 
-_ALIVE = b": the connection is alive\n\n"
+#: A comment, which clients ignore.
+ALIVE = b": the connection is alive\n\n"
 
 
 @dataclass
@@ -135,7 +141,7 @@ class EventStream:
                 self._send(lambda access: self._encode(changed, removed, access))  # noqa: B023
             elif quiet >= ALIVE_SECONDS:
                 quiet = 0.0
-                self._send(lambda access: _ALIVE)
+                self._send(lambda access: ALIVE)
             else:
                 quiet += pause
 
@@ -168,3 +174,38 @@ class EventStream:
         self._is_closed = True
         for messages in self._watchers:
             messages.put_nowait(None)
+
+
+class StreamLimit:
+    """The streams of events and logs that are open; readers may have half of them."""
+
+    def __init__(self, most: int = 500) -> None:
+        self._most = {"owner": most, "read": most // 2}
+        self._open: Counter[Access] = Counter()
+
+    def stream(self, content: AsyncIterator[bytes], access: Access) -> Response:
+        """Return an answer that sends events; raise an error if there are too many streams."""
+        if self._open.total() >= self._most["owner"] or self._open[access] >= self._most[access]:
+            raise HTTPException(429, "too many streams are open; close some pages")
+        self._open[access] += 1
+
+        def release() -> None:
+            self._open[access] -= 1
+
+        return _Stream(content, release)
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events, until the client goes away."""
+
+    def __init__(self, content: AsyncIterator[bytes], release: Callable[[], None]) -> None:
+        super().__init__(
+            content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._release()

@@ -20,6 +20,7 @@ from hesrpt.service.job_queue import JobQueue, UnknownJobError
 from hesrpt.service.job_requests import read_object
 from hesrpt.service.path_names import Name
 from hesrpt.units import format_count
+from hesrpt.validation import check_positive
 
 
 def create_group_routes(queue: JobQueue) -> APIRouter:
@@ -95,10 +96,9 @@ def _change(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
         raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
     words = []
     if "paused" in content:
-        (queue.pool.pause_group if is_paused else queue.pool.resume_group)(name)
-        words.append("paused" if is_paused else "resumed")
+        words.append(queue.change_group(name, "pause" if is_paused else "resume"))
     if "weight" in content:
-        queue.pool.set_group_weight(name, float(weight))
-        words.append(f"now has weight {weight:g}")
-    group = _describe(queue, name, queue.pool.groups[name])
+        weight = check_positive("weight", float(weight))
+        words.append(queue.change_group(name, "weight", weight))
+    group = _describe(queue, name, _find(queue, name))
     return answer({"group": group, "text": ", and ".join(words)})

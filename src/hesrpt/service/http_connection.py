@@ -96,12 +96,10 @@ class Connection:
         *,
         query: Mapping[str, Any] | None = None,
         content: Any = None,
-        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         """Send a request, and return its answer; raise an error if it was refused."""
-        if content is not None:
-            body = json.dumps(content).encode()
+        body = None if content is None else json.dumps(content).encode()
         params = {key: value for key, value in (query or {}).items() if value is not None}
         with self._explain():
             answer = self._http.request(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
@@ -15,6 +16,7 @@ from hesrpt.runtime.reports.inspection import ItemLog, list_logs
 from hesrpt.runtime.reports.log_following import LogFollower, Output
 from hesrpt.runtime.text import describe_value
 from hesrpt.service.answers import encode
+from hesrpt.service.event_stream import ALIVE, ALIVE_SECONDS
 from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.service.job_views import get_spec, list_failures
 
@@ -22,6 +24,8 @@ from hesrpt.service.job_views import get_spec, list_failures
 MAX_TAIL = 10_000_000
 # How often to look for new output, in seconds.
 _FOLLOW_SECONDS = 0.5
+# How many threads look for it.
+_FOLLOWERS = CapacityLimiter(4)
 
 
 def list_items(queue: JobQueue, job: KnownJob, offset: int, limit: int) -> dict[str, Any]:
@@ -123,12 +127,18 @@ def _read_end(log: ItemLog, most: int) -> bytes:
 
 async def follow_logs(queue: JobQueue, name: str, item: int | None) -> AsyncIterator[bytes]:
     """Yield what the items of a job print as server-sent events, until the job has ended."""
-    follower = await run_in_threadpool(LogFollower, queue.directory, name, item)
-    goes_on = True
+    # Many who follow must not keep all threads busy.
+    run = partial(to_thread.run_sync, limiter=_FOLLOWERS)
+    follower = await run(LogFollower, queue.directory, name, item, queue.journal)
+    goes_on, quiet = True, 0.0
     while goes_on and not queue.is_closed:
-        outputs, goes_on = await run_in_threadpool(follower.read)
+        outputs, goes_on = await run(follower.read)
         for log, content in outputs:
             yield b"data: " + encode(describe_output(log, content)) + b"\n\n"
+        quiet = 0.0 if outputs else quiet + _FOLLOW_SECONDS
+        if quiet >= ALIVE_SECONDS:  # a client that is gone is noticed only when it is written to
+            quiet = 0.0
+            yield ALIVE
         if goes_on:
             await anyio.sleep(_FOLLOW_SECONDS)
     yield b"event: end\ndata: {}\n\n"

@@ -7,17 +7,15 @@ exactly as when another process asks for it: it is durable before it is confirme
 from __future__ import annotations
 
 import itertools
-import math
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.batch_run import RunOptions, create_pool, leave_out_blocked
+from hesrpt.runtime.batch_run import RunOptions, create_pool
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.driver import Driver
-from hesrpt.runtime.handles.job_handle import Job
 from hesrpt.runtime.job_names import describe_names
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import ENDED
@@ -30,6 +28,11 @@ from hesrpt.runtime.storage.journal_requests import KeyedRequests
 ANSWER_SECONDS = 5.0
 # How long to wait after a write to the journal before the next one, in seconds.
 _WRITE_SECONDS = 0.1
+# Why a job fails that a script has left in the state directory, or an early version of the client.
+_LOST = "it calls a Python function, and a service runs commands only"
+
+_LOG = logging.getLogger("hesrpt")
+_UNANSWERED = "will be done; the scheduler has not answered yet"
 
 
 class UnknownJobError(InputError):
@@ -38,6 +41,10 @@ class UnknownJobError(InputError):
 
 class RefusedError(InputError):
     """A job cannot do what is asked of it."""
+
+
+class RemovedError(InputError):
+    """What a request added was removed since."""
 
 
 class StoppingError(InputError):
@@ -69,22 +76,29 @@ class JobQueue:
         """The scheduler."""
         return self.pool.driver
 
-    def continue_jobs(self, python_jobs: Sequence[LiveJob] = ()) -> list[Job[Any]]:
-        """Continue the commands that are not done, and Python jobs; return handles of all these.
+    def continue_jobs(self) -> None:
+        """Continue the commands that are not done, and let other unfinished jobs fail.
 
         Jobs that have failed or were cancelled stay so, until somebody asks to retry them.
         """
         records = [record for record in self.earlier.values() if record.state != "done"]
-        jobs = [LiveJob.from_record(record) for record in records if record.spec.command]
-        jobs = leave_out_blocked([*python_jobs, *jobs], records)
-        by_name = {record.name: record for record in records}
-        for job in jobs:
+        lost = [each for each in records if each.spec.command is None and not each.has_ended]
+        if lost:
+            names = ", ".join(repr(record.name) for record in lost)
+            _LOG.warning("hesrpt: %s: these jobs have failed: %s: %s", self.directory, names, _LOST)
+            self.pool.end_earlier_jobs(lost, _LOST)
+            self._earlier = {}
+        jobs = []
+        for record in records:
+            if record.spec.command is None:
+                continue
+            job = LiveJob.from_record(record)
             job.stays_ended = True
-            record = by_name.get(job.name)
-            if record is not None and record.has_ended:
+            if record.has_ended:
                 failures = self.journal.read_failures(record)
                 job.failures = {failure.item: failure for failure in failures}
-        return self.pool.add_jobs(sorted(jobs, key=lambda job: job.number or math.inf))
+            jobs.append(job)
+        self.pool.add_jobs(sorted(jobs, key=lambda job: job.number))
 
     # --- what there is --------------------------------------------------------------------------
 
@@ -135,6 +149,20 @@ class JobQueue:
         """Write the requests of several clients: see :meth:`RequestTable.add_once`."""
         return self._requests.add_once(submissions, time)
 
+    def has_unanswered(self, numbers: Sequence[int]) -> bool:
+        """Return whether the scheduler has not answered all of these requests yet."""
+        return self._requests.has_unanswered(numbers)
+
+    def explain_missing(self, numbers: Sequence[int], key: str) -> InputError:
+        """Return why requests that the scheduler has answered have not led to jobs."""
+        for answer in self._requests.read_answers(numbers).values():
+            if answer.is_refused:  # it was possible a moment ago
+                return RefusedError(answer.text)
+        return RemovedError(
+            f"nothing was added: Idempotency-Key {key!r} was used before, and what it added was "
+            "removed since"
+        )
+
     def find_submitted(self, numbers: Sequence[int]) -> dict[int, KnownJob]:
         """Return the jobs that have come from requests, by the numbers of these, if they have."""
         wanted, found = set(numbers), dict[int, KnownJob]()
@@ -163,17 +191,30 @@ class JobQueue:
             problem = "has no failed items" if kind == "retry" else f"is {job.state} already"
             raise RefusedError(f"job {name!r} {problem}")
         request = Request(kind=kind, job=job.number, weight=weight)
-        numbers, _ = self._requests.add([request])
-        self.driver.look_for_requests()
-        answer = self._wait_for_answer(numbers[0])
+        answer = self._request(request)
         if answer is None:
-            return "will be done; the scheduler has not answered yet"
+            return _UNANSWERED
         if answer.is_refused:
             text = answer.text.removeprefix(f"job {name!r}: ")
             raise RefusedError(f"job {name!r} {text}")
         if kind == "cancel":  # the journal has it a moment before other threads may see it
             self._wait_until(lambda: job.has_ended)
         return answer.text
+
+    def change_group(self, name: str, kind: RequestKind, weight: float | None = None) -> str:
+        """Ask the scheduler to change a group of jobs; return what was done."""
+        answer = self._request(Request(kind=kind, group=name, weight=weight))
+        if answer is None:
+            return _UNANSWERED
+        if answer.is_refused:
+            raise RefusedError(answer.text)
+        return answer.text
+
+    def _request(self, request: Request) -> Answer | None:
+        """Write a request to the journal; return the scheduler's answer, if it comes in time."""
+        numbers, _ = self._requests.add([request])
+        self.driver.look_for_requests()
+        return self._wait_for_answer(numbers[0])
 
     def _wait_for_answer(self, number: int) -> Answer | None:
         answers: dict[int, Answer] = {}

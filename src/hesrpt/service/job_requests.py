@@ -14,6 +14,7 @@ from hesrpt.runtime.commands.jobs_file import parse_jobs
 from hesrpt.runtime.commands.toml_tables import TomlLines
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.text import describe_value
+from hesrpt.service.item_limits import LimitedItemReader
 
 # The longest name that is made from a command.
 _MAX_NAME = 40
@@ -71,7 +72,8 @@ def read_jobs(content: dict[str, Any], known: Container[str]) -> list[JobSpec]:
             )
         given = {key: value for key, value in values.items() if value is not None}
         tables.append({"name": name_command(given.get("command"))} | given)
-    return parse_jobs(tables, places, Path.cwd(), known)
+    with LimitedItemReader() as reader:
+        return parse_jobs(tables, places, Path.cwd(), known, reader)
 
 
 def name_command(command: Any) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from anyio import CapacityLimiter, move_on_after, to_thread
 from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.job_spec import JobSpec
@@ -14,6 +15,8 @@ from hesrpt.runtime.storage.journal_entries import RequestKind
 from hesrpt.runtime.text import describe_value
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
+from hesrpt.service.event_stream import StreamLimit
+from hesrpt.service.item_limits import READ_SECONDS
 from hesrpt.service.item_views import (
     MAX_TAIL,
     describe_output,
@@ -39,14 +42,14 @@ from hesrpt.validation import check_positive
 
 #: The longest key that keeps a request from being obeyed twice.
 MAX_KEY = 200
-# The length of a body with a few jobs, in bytes.
-_MAX_QUICK_BODY = 4096
+# How many requests to add jobs are read at a time, and for how long each.
+_READERS, _READ_SECONDS = CapacityLimiter(16), READ_SECONDS + 5
 
 Offset = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
-def create_job_routes(queue: JobQueue) -> APIRouter:
+def create_job_routes(queue: JobQueue, streams: StreamLimit) -> APIRouter:
     """Create the routes below ``/jobs``."""
     router = APIRouter(tags=["jobs"])
     submissions = Submissions(queue)
@@ -81,9 +84,11 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
         def read() -> list[JobSpec]:
             return read_jobs(read_object(body), queue)
 
-        # Many jobs take long, and jobs that wait for others are looked up in the journal.
-        is_quick = len(body) < _MAX_QUICK_BODY and b'"after"' not in body
-        specs = read() if is_quick else await run_in_threadpool(read)
+        # In a thread: this looks at files, and a file system may not answer at all.
+        with move_on_after(_READ_SECONDS) as scope:
+            specs = await to_thread.run_sync(read, abandon_on_cancel=True, limiter=_READERS)
+        if scope.cancelled_caught:
+            raise InputError(f"the jobs could not be read within {_READ_SECONDS:g} s")
         jobs = await submissions.add(specs, idempotency_key, compute_digest(body))
         describer = JobDescriber(queue)
         return answer({"jobs": [describer.describe(job) for job in jobs]}, 201)
@@ -107,14 +112,15 @@ def create_job_routes(queue: JobQueue) -> APIRouter:
     )
     async def show_logs(
         name: Name,
+        request: Request,
         item: Annotated[int | None, Query(ge=0)] = None,
         tail: Annotated[int, Query(ge=1, le=MAX_TAIL)] = 64_000,
         form: Annotated[Literal["text", "json"], Query(alias="format")] = "text",
         follow: bool = False,
     ) -> Response:
         if follow:
-            queue.find_job(name)
-            return StreamingResponse(follow_logs(queue, name, item), media_type="text/event-stream")
+            await run_in_threadpool(queue.find_job, name)
+            return streams.stream(follow_logs(queue, name, item), request.state.access)
         if form == "json":
             outputs = await run_in_threadpool(read_logs, queue, name, item, tail)
             return answer({"items": [describe_output(*output) for output in outputs]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from hesrpt.runtime.decisions.learning import PRIOR_P
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.live_job import LiveJob
+from hesrpt.runtime.reports.job_values import create_job_values, write_command
 from hesrpt.runtime.storage.journal_entries import JobRecord
 from hesrpt.service.auth import Access
 from hesrpt.service.hook_views import describe_hook
@@ -43,16 +43,6 @@ def get_spec(job: KnownJob) -> JobSpec:
     return job if isinstance(job, JobSpec) else job.spec
 
 
-def write_command(spec: JobSpec) -> str | None:
-    """Return the command of a job as ``hesrpt add`` takes it; None if it calls a function."""
-    if spec.command is None:
-        return None
-    command = spec.command.command
-    if isinstance(command, str):
-        return write_braces_once(command.strip())
-    return shlex.join(map(write_braces_once, command))
-
-
 def _shorten(text: str | None, most: int) -> str | None:
     return text if text is None or len(text) <= most else f"{text[: most - 1]}…"
 
@@ -72,60 +62,30 @@ class JobDescriber:
     def describe(self, job: KnownJob) -> dict[str, Any]:
         """Return what lists show of a job."""
         spec = get_spec(job)
-        values: dict[str, Any] = {
-            "name": spec.name,
-            "number": 0,
-            "state": get_state(job),
-            "group": spec.group,
-            "after": list(spec.after),
-            "waits_for": self._list_unfinished(spec),
-            "waits_because": self._describe_shortage(job),
-            "done": 0,
-            "items": spec.items,
-            "failed": 0,
-            "servers": 0,
-            "planned": None,
-            "min_servers": spec.min_servers,
-            "max_servers": spec.max_servers,
-            "weight": spec.weight,
-            "resources": dict(spec.resources),
-            "command": _shorten(write_command(spec), _MAX_COMMAND),
-            "arrived": None,
-            "ended": None,
-            "flow_time": None,
-            "eta": None,
-            "progress": None,
-            "error": None,
-        }
+        values: dict[str, Any] = {"items": spec.items}
         if isinstance(job, JobRecord):
-            values |= {
-                "number": job.number,
-                "done": job.done,
-                "items": job.items,
-                "failed": len(job.failed_items),
-            }
+            values = {"done": job.done, "items": job.items, "failed": len(job.failed_items)}
         elif isinstance(job, LiveJob):
             end = self._ends.get(job.name)
-            is_active = not job.has_ended
-            values |= {
-                "number": job.number,
+            values = {
                 "done": job.reported_done,
                 "items": job.items,
                 "failed": len(job.failures),
                 "servers": job.servers,
-                "planned": job.planned if is_active else None,
-                "eta": max(end - self._now, 0.0) if is_active and end is not None else None,
+                "planned": job.planned,
+                "eta": None if end is None else max(end - self._now, 0.0),
             }
         if not isinstance(job, JobSpec):
-            values |= {
-                "arrived": job.arrived,
-                "ended": job.ended,
-                "error": _shorten(_write_in_one_line(job.error), _MAX_ERROR),
-                "progress": _get_progress(values["state"], values["done"], values["items"]),
-            }
-            if job.arrived is not None and job.ended is not None:
-                values["flow_time"] = job.ended - job.arrived
-        return values
+            values |= {"number": job.number, "arrived": job.arrived, "ended": job.ended}
+            values["error"] = _shorten(_write_in_one_line(job.error), _MAX_ERROR)
+        described = create_job_values(
+            spec,
+            state=get_state(job),
+            waits_for=self._list_unfinished(spec),
+            waits_because=self._describe_shortage(job),
+            **values,
+        )
+        return described | {"command": _shorten(described["command"], _MAX_COMMAND)}
 
     def _list_unfinished(self, spec: JobSpec) -> list[str]:
         """Return the names of the jobs that a job waits for."""
@@ -183,12 +143,6 @@ def describe_failure(failure: ItemFailure) -> dict[str, Any]:
         "error": failure.error,
         "traceback": failure.traceback,
     }
-
-
-def _get_progress(state: str, done: int, items: int | None) -> float | None:
-    if state == "done":
-        return 1.0
-    return done / items if items else None
 
 
 def list_failures(queue: JobQueue, job: KnownJob) -> list[ItemFailure]:

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message, Receive
 
-#: The largest body of a request in bytes, and that of a Python function with its items.
-MAX_BODY, MAX_CALLS_BODY = 8 << 20, 256 << 20
-#: Where Python functions are sent to.
-CALLS_PATH = "/api/v1/calls"
+#: The largest body of a request, in bytes.
+MAX_BODY = 8 << 20
 # So many writes a second are taken in the long run, and so many at once.
 _WRITES_PER_SECOND, _WRITES_AT_ONCE = 100.0, 1000.0
 # Likewise wrong tokens, of one client.
 _WRONG_PER_SECOND, _WRONG_AT_ONCE = 1.0, 20.0
 # How many clients are remembered that sent wrong tokens.
 _MAX_CLIENTS = 1000
+_TOO_LARGE = f"the request is too large; at most {MAX_BODY >> 20} MB are taken"
 
 
 @dataclass
@@ -70,33 +69,24 @@ class RateLimits:
         allowance = Allowance(_WRONG_PER_SECOND, _WRONG_AT_ONCE, self._now)
         return self._wrong.setdefault(client, allowance).take()
 
-    def check_length(self, method: str, path: str, headers: Headers) -> Response | None:
+    def check_length(self, headers: Headers) -> Response | None:
         """Return an answer that refuses a body which is too long, if its length is given."""
         length = headers.get("content-length", "0")
-        most = _get_most(path)
-        if length.isdigit() and int(length) > most:
-            return JSONResponse({"detail": _describe_limit(most)}, status_code=413)
+        if length.isdigit() and int(length) > MAX_BODY:
+            return JSONResponse({"detail": _TOO_LARGE}, status_code=413)
         return None
 
-    def limit_body(self, scope: Scope, receive: Receive) -> Receive:
+    def limit_body(self, receive: Receive) -> Receive:
         """Return a function that receives a body, and raises an error if it is too long."""
-        most, received = _get_most(scope["path"]), 0
+        received = 0
 
         async def receive_limited() -> Message:
             nonlocal received
             message = await receive()
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
-                if received > most:
-                    raise HTTPException(413, _describe_limit(most))
+                if received > MAX_BODY:
+                    raise HTTPException(413, _TOO_LARGE)
             return message
 
         return receive_limited
-
-
-def _get_most(path: str) -> int:
-    return MAX_CALLS_BODY if path == CALLS_PATH else MAX_BODY
-
-
-def _describe_limit(most: int) -> str:
-    return f"the request is too large; at most {most >> 20} MB are taken"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.comparison_cache import ComparisonCache
-from hesrpt.service.event_stream import MAX_WATCHERS, EventStream
+from hesrpt.service.event_stream import EventStream, StreamLimit
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.metrics import MEDIA_TYPE, write_metrics
 from hesrpt.service.run_views import describe_servers
@@ -19,7 +18,7 @@ from hesrpt.service.schedule_view import describe_schedule
 
 
 def create_run_routes(
-    queue: JobQueue, events: EventStream, comparisons: ComparisonCache
+    queue: JobQueue, events: EventStream, comparisons: ComparisonCache, streams: StreamLimit
 ) -> APIRouter:
     """Create the routes that are about no single job."""
     router = APIRouter(tags=["run"])
@@ -45,13 +44,8 @@ def create_run_routes(
         **api_examples.FOLLOW_EVENTS,
     )
     async def follow_events(request: Request) -> Response:
-        if events.watchers >= MAX_WATCHERS:
-            raise HTTPException(429, "too many clients watch; close some pages")
-        return StreamingResponse(
-            events.watch(request.state.access),
-            media_type="text/event-stream",
-            headers={"X-Accel-Buffering": "no"},
-        )
+        access = request.state.access
+        return streams.stream(events.watch(access), access)
 
     @router.get("/metrics", summary="Metrics for Prometheus", **api_examples.SHOW_METRICS)
     def show_metrics() -> Response:

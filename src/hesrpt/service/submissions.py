@@ -97,11 +97,12 @@ class Submissions:
 
     def _answer_late(self, submission: _Submission) -> list[KnownJob]:
         """Return what is known of jobs that the scheduler has not taken in time."""
-        for answer in self._queue.journal.requests.read_answers(submission.numbers).values():
-            if answer.is_refused:  # it was possible a moment ago
-                raise RefusedError(answer.text)
-        found = self._queue.find_submitted(submission.numbers)
-        pairs = zip(submission.numbers, submission.specs, strict=False)
+        numbers = submission.numbers
+        is_waiting = self._queue.has_unanswered(numbers)  # before it looks for those that are there
+        found = self._queue.find_submitted(numbers)
+        if not is_waiting and len(found) < len(numbers):
+            raise self._queue.explain_missing(numbers, submission.key)
+        pairs = zip(numbers, submission.specs, strict=True)
         return [found.get(number, spec) for number, spec in pairs]
 
     # --- called by the scheduler's thread ---------------------------------------------------------
@@ -128,14 +129,20 @@ class Submissions:
                 self._written.append(submission)
 
     def answer(self) -> None:
-        """Answer the clients whose jobs are there."""
+        """Answer the clients whose jobs are there, were refused, or were removed since."""
         if not self._written:
             return
         found = self._queue.find_submitted([n for each in self._written for n in each.numbers])
         waiting = []
         for submission in self._written:
-            if all(number in found for number in submission.numbers):
-                submission.set_answer([found[number] for number in submission.numbers])
-            elif not submission.answer.done():
+            numbers = submission.numbers
+            missing = [number for number in numbers if number not in found]
+            if not missing:
+                submission.set_answer([found[number] for number in numbers])
+            elif submission.answer.done():  # the client has given up
+                continue
+            elif self._queue.has_unanswered(missing):
                 waiting.append(submission)
+            else:
+                submission.set_answer(self._queue.explain_missing(missing, submission.key))
         self._written = waiting

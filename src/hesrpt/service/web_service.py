@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 import uvicorn
@@ -20,9 +19,9 @@ from hesrpt.runtime.batch_run import RunOptions
 from hesrpt.runtime.decisions.rehearsal import rehearse
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
-from hesrpt.service.call_store import CallStore
 from hesrpt.service.comparison_cache import ComparisonCache
-from hesrpt.service.event_stream import EventStream
+from hesrpt.service.connections import ConnectionLimits, LimitedServer
+from hesrpt.service.event_stream import EventStream, StreamLimit
 from hesrpt.service.garbage import keep_searches_short, load_without_searches
 from hesrpt.service.http_connection import TOKEN_FILE, URL_FILE
 from hesrpt.service.job_queue import JobQueue
@@ -50,7 +49,6 @@ class ServiceOptions:
     is_insecure: bool = False
     allowed_hosts: Sequence[str] = ()
     has_read_token: bool = False
-    commands_only: bool = False
     on_stop: OnStop = "drain"
     drain_timeout: float = 60.0
 
@@ -75,17 +73,6 @@ class ServiceOptions:
         return self.run.state
 
 
-class _Server(uvicorn.Server):
-    """The web server, which leaves signals to the service."""
-
-    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_signal = on_signal
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._on_signal()
-
-
 class WebService:
     """A scheduler with a web server in front of it."""
 
@@ -106,7 +93,7 @@ class WebService:
         self._has_signal = False
         self._notify: Callable[[str], None] = lambda line: None
 
-    def _create_server(self) -> _Server:
+    def _create_server(self) -> LimitedServer:
         options = self.options
         self.token = read_or_create_token(options.state / TOKEN_FILE)
         self.read_token = None
@@ -125,23 +112,20 @@ class WebService:
         )
         self._events = EventStream(self.queue)
         self._comparisons = ComparisonCache(options.state)
-        calls = None
-        if options.commands_only:
-            self.queue.continue_jobs()
-        else:
-            calls = CallStore(self.queue)
-            calls.continue_jobs()
+        self.queue.continue_jobs()
+        limits = ConnectionLimits.choose(self.queue.pool.servers)
+        streams = StreamLimit(limits.most // 2)
         config = uvicorn.Config(
-            create_app(self.queue, rules, self._events, calls, self._comparisons),
+            create_app(self.queue, rules, self._events, self._comparisons, streams),
             ssl_certfile=options.certfile,
             ssl_keyfile=options.keyfile,
             access_log=False,  # addresses may contain the token
-            log_level="warning",
+            log_level="error",  # anybody can cause warnings, with requests that make no sense
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=5,
         )
-        return _Server(config, self._handle_signal)
+        return LimitedServer(config, self._socket, limits, self._handle_signal)
 
     @property
     def port(self) -> int:
@@ -173,7 +157,7 @@ class WebService:
             with keep_searches_short(self.queue.is_idle):
                 write_text(self.options.state / URL_FILE, f"{self.get_url()}\n")
                 on_start()
-                self._server.run([self._socket])
+                self._server.run()
         finally:
             rehearsal.cancel()
             self._stop_serving()

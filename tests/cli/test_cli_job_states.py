@@ -1,0 +1,200 @@
+"""What status, report and logs say about jobs in every state, by directory and by URL."""
+
+from __future__ import annotations
+
+import json
+import operator
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.served_queue import OWNER, URL, AppTransport, ServedQueue, serve_queue
+from support.shell import call
+from support.waiting import wait_until
+
+from hesrpt import Client, Pool
+from hesrpt.runtime.reports.inspection import read_report
+from hesrpt.service.http_connection import ServiceError
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+#: The jobs of the queue, and their states.
+STATES = {
+    "quick": "done",
+    "reused": "done",  # in an earlier run
+    "failed": "failed",
+    "after failed": "cancelled",
+    "paused": "paused",
+    "never started": "cancelled",
+    "after paused": "waiting",
+    "stopped while waiting": "cancelled",
+    "retried": "done",
+}
+
+
+def forget_servers_held(state: Path, *jobs: str) -> None:
+    """Change a journal as if jobs had ended in the step in which they started."""
+    with closing(sqlite3.connect(state / "state.db")) as database, database:
+        for job in jobs:
+            (number,) = database.execute(
+                "SELECT number FROM jobs WHERE name = ?", (job,)
+            ).fetchone()
+            database.execute("DELETE FROM holdings WHERE job = ?", (number,))
+
+
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedQueue]:
+    """Serve a queue with a job in every state."""
+    directory = tmp_path_factory.mktemp("states")
+    state = directory / "s"
+    with serve_queue(state) as served:
+        served.add("echo earlier", name="reused")
+        served.client.wait(timeout=60)
+    with serve_queue(state) as served:
+        served.add("echo quick {item}", name="quick", items=["a", "b"])
+        served.add("echo no; exit 3", name="failed", retries=0)
+        served.add("true", name="after failed", after=["failed"])
+        served.add(f"test -e {directory}/permit", name="retried", retries=0)
+        served.client.wait(timeout=60)
+        (directory / "permit").touch()
+        served.client.retry("retried")
+        served.client.wait(timeout=60)
+        served.add("sleep 60", name="paused", group="late")
+        served.client.pause("paused")
+        served.add("true", name="after paused", after=["paused"])
+        served.add("true", name="stopped while waiting", after=["paused"])
+        served.client.cancel("stopped while waiting")
+        served.client.change_group("late", paused=True)
+        served.add("true", name="never started", group="late")
+        served.client.cancel("never started")
+        forget_servers_held(state, "quick")
+        yield served
+
+
+@pytest.fixture(params=["state", "url"])
+def command(
+    request: pytest.FixtureRequest,
+    queue: ServedQueue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:
+    """Run commands about the queue, once by its directory and once by its URL."""
+
+    def connect(url: str, token: str | None) -> Client:
+        return Client(url, token, transport=AppTransport(queue.app))
+
+    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    by_url, by_state = ["--url", f"{URL}/?token={OWNER}"], ["--state", str(queue.queue.directory)]
+    choice = by_url if request.param == "url" else by_state
+
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return call(name, *choice, *arguments, cwd=tmp_path)
+
+    return run
+
+
+def test_status_has_every_state(command: Command) -> None:
+    done = command("status", "--json")
+    jobs = {job["name"]: job for job in json.loads(done.stdout)["jobs"]}
+    assert {name: jobs[name]["state"] for name in STATES} == STATES
+    for job in jobs.values():
+        if job["ended"] is not None:
+            keys = ("servers", "planned", "eta", "waits_for", "waits_because")
+            assert [job[key] for key in keys] == [0, None, None, [], ""]
+            assert job["flow_time"] == job["ended"] - job["arrived"]
+        else:
+            assert job["flow_time"] is None
+    assert jobs["quick"]["progress"] == 1.0
+    assert jobs["after paused"]["waits_for"] == ["paused"]
+    printed = command("status")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert all(name in printed.stdout for name in STATES)
+
+
+def test_status_is_the_same_by_directory_and_by_url(
+    queue: ServedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(url: str, token: str | None) -> Client:
+        return Client(url, token, transport=AppTransport(queue.app))
+
+    def read(*choice: str) -> dict[str, dict[str, Any]]:
+        content = json.loads(call("status", *choice, "--json", cwd=tmp_path).stdout)
+        jobs = {job["name"]: job for job in content["jobs"]}
+        for job in jobs.values():
+            job.pop("failed_attempts", None), job.pop("failed_items", None)  # only in a directory
+            job["error"] = job["error"] and " ".join(job["error"].split())  # by URL, in one line
+        return jobs
+
+    def read_both() -> list[dict[str, dict[str, Any]]]:
+        directory = str(queue.queue.directory)
+        return [read("--url", f"{URL}/?token={OWNER}"), read("--state", directory)]
+
+    monkeypatch.setattr("hesrpt.cli.service_run.Client", connect)
+    with suppress(AssertionError):  # what is planned may be a second old: see what differs
+        wait_until(lambda: operator.eq(*read_both()), 10)
+    by_url, by_directory = read_both()
+    assert by_url == by_directory
+    assert by_url.keys() == STATES.keys()
+
+
+def test_report_covers_all_jobs_that_have_ended(command: Command) -> None:
+    ended = {name for name, state in STATES.items() if state in ("done", "failed", "cancelled")}
+    printed = command("report")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert all(name in printed.stdout for name in ended)
+    done = command("report", "--json")
+    jobs = json.loads(done.stdout)["jobs"]
+    assert {job.get("name") or job["job"] for job in jobs} == ended
+
+
+def test_logs_of_every_state(command: Command) -> None:
+    printed = {"reused": "earlier\n", "quick": "quick a\n", "failed": "no\n"}
+    for name in STATES:
+        done = command("logs", name)
+        nothing = "" if name in printed else f"hesrpt: job {name!r} has printed nothing\n"
+        assert (done.returncode, done.stderr) == (0, nothing)
+        assert printed.get(name, "") in done.stdout
+
+
+def test_refused_job_is_in_no_list(queue: ServedQueue, command: Command) -> None:
+    with pytest.raises(ServiceError, match="'wide'"):
+        queue.client.submit([{"name": "wide", "command": "true", "min_servers": 99}])
+    jobs = json.loads(command("status", "--json").stdout)["jobs"]
+    assert "wide" not in [job["name"] for job in jobs]
+
+
+def test_report_compares_jobs_that_ended_in_the_step_in_which_they_started(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    with Pool(servers=1, policy="fifo", state=state) as pool:
+        pool.map(abs, range(5), name="short").wait()
+        pool.map(abs, range(5), name="long").wait()
+    forget_servers_held(state, "short")
+    held = read_report(state).history.trace_servers(1)
+    assert held.count_server_seconds() == 0.0
+    for arguments in (
+        ["report", "s"],
+        ["report", "s", "--json"],
+        ["report", "s", "--csv", "r.csv"],
+    ):
+        done = call(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "short" in done.stdout
+
+
+def test_job_that_ended_a_moment_ago_has_no_plan(tmp_path: Path) -> None:
+    """The progress that the scheduler wrote a second ago may name it."""
+    with serve_queue(tmp_path / "s") as served:
+        served.add("true", name="first")
+        served.client.wait(timeout=60)
+
+        def read() -> dict[str, Any]:
+            done = call("status", "--state", "s", "--json", cwd=tmp_path)
+            (job,) = json.loads(done.stdout)["jobs"]
+            return dict(job)
+
+        wait_until(lambda: read()["state"] == "done")
+        assert (read()["planned"], read()["eta"]) == (None, None)
