@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
+import os
 import secrets
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -44,24 +47,41 @@ def describe_source(path: str | Path) -> str:
 
 
 def read_blocks(
-    path: str | Path, progress: Callable[[int], None] | None = None
+    path: str | Path,
+    progress: Callable[[int], None] | None = None,
+    *,
+    opener: Callable[[str, int], int] | None = None,
 ) -> Generator[Block, None, None]:
     """Yield the lines of a UTF-8 text file, plain or gzipped, many lines at a time.
 
     A path of "-" reads standard input. After each block, ``progress`` is called with the number of
-    lines that have been consumed.
+    lines that have been consumed. ``opener`` is that of Python's ``open``: see
+    :func:`open_regular`.
     """
-    with closing(read_pieces(path)) as pieces:
+    with closing(read_pieces(path, opener)) as pieces:
         yield from split_blocks(pieces, describe_source(path), progress)
 
 
-def read_pieces(path: str | Path) -> Generator[bytes, None, None]:
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file on a disk; anything else might block, or never end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # a FIFO without a writer would block
+    status = os.fstat(descriptor)
+    # Files that the system makes up, such as those in /proc, claim to be empty.
+    if stat.S_ISREG(status.st_mode) and status.st_size > 0:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is empty, or not a regular file on a disk")
+
+
+def read_pieces(
+    path: str | Path, opener: Callable[[str, int], int] | None = None
+) -> Generator[bytes, None, None]:
     """Yield the bytes of a file, plain or gzipped, without a byte order mark.
 
     A path of "-" reads standard input.
     """
     source, lines, is_first = describe_source(path), 0, True
-    with _open_stream(path, source) as stream:
+    with _open_stream(path, source, opener) as stream:
         while True:
             try:
                 # Unlike read, read1 returns the data before a damaged part instead of raising.
@@ -196,9 +216,11 @@ def _decode_lines(data: bytes, source: str, first_line: int) -> list[str]:
 
 
 @contextmanager
-def _open_stream(path: str | Path, source: str) -> Iterator[_Stream]:
+def _open_stream(
+    path: str | Path, source: str, opener: Callable[[str, int], int] | None
+) -> Iterator[_Stream]:
     """Open a file or standard input for reading, and decompress it if it is gzipped."""
-    with _open_binary(path, source) as file:
+    with _open_binary(path, source, opener) as file:
         # Not every standard input can peek, but this buffer can.
         stream = io.BufferedReader(file, _BLOCK_BYTES)  # type: ignore[type-var]
         try:
@@ -216,14 +238,16 @@ def _open_stream(path: str | Path, source: str) -> Iterator[_Stream]:
 
 
 @contextmanager
-def _open_binary(path: str | Path, source: str) -> Iterator[IO[bytes]]:
+def _open_binary(
+    path: str | Path, source: str, opener: Callable[[str, int], int] | None
+) -> Iterator[IO[bytes]]:
     if str(path) == STANDARD_INPUT:
         if sys.stdin is None or sys.stdin.closed:
             raise InputError("standard input is closed")
         yield sys.stdin.buffer
         return
     try:
-        file = open(path, "rb")  # noqa: SIM115
+        file = open(path, "rb", opener=opener)  # noqa: SIM115
     except OSError as error:
         raise _create_read_error(source, error) from None
     except ValueError as error:  # for example a zero byte in the path

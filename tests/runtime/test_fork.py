@@ -31,6 +31,11 @@ def reap(pid):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert code == 0, f"the forked process ended with code {code}"
 
+def linger(_):
+    "Wait until the parent creates a file: the fork is made meanwhile."
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+
 async def wait_for(job):
     return await job
 
@@ -45,9 +50,10 @@ def check(pool):
 SCRIPTS = {
     "every use is refused": """
         with Pool(2) as pool, pool.executor() as executor:
-            job = pool.map(time.sleep, [0.5] * 4, size=2)
-            call = executor.submit(time.sleep, 0.5)
-            assert job.wait(0.2) or job.eta is not None
+            job = pool.map(linger, range(4), size=2)
+            call = executor.submit(linger, 0)
+            while job.eta is None:
+                assert not job.wait(0.02)
             repr(pool), pool._repr_html_()
             assert not {"numba", "rich", "IPython"} & set(sys.modules)  # a repr loads nothing
             if (pid := os.fork()) == 0:
@@ -72,12 +78,13 @@ SCRIPTS = {
                 ):
                     expect_refusal(use)
                 assert repr(pool).startswith(f"<Pool: of process {os.getppid()}, 2 servers")
-                assert repr(job).startswith("<Job 'sleep': "), repr(job)
+                assert repr(job).startswith("<Job 'linger': "), repr(job)
                 pool._repr_html_(), job._repr_html_(), job.state, job.eta, pool.jobs
                 executor.shutdown()
                 pool.close()
                 sys.exit(0)
             reap(pid)
+            open("go", "w").close()
             assert job.results(timeout=60) == [None] * 4 and call.result(60) is None
             check(pool)
         """,
@@ -247,7 +254,7 @@ def test_fork_keeps_nothing_alive_after_its_parent_was_killed(tmp_path: Path) ->
         workers = [int(line) for line in (tmp_path / "workers").read_text().splitlines()]
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        wait_until(lambda: not any(map(psutil.pid_exists, workers)), 20)
+        wait_until(lambda: not any(map(psutil.pid_exists, workers)))
         with Pool(1, state=tmp_path / "state", resume=True) as pool:
             pool.map(abs, [-1], name="other").results(timeout=60)
         assert fork.is_running()

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 from typer.testing import CliRunner
 
 from hesrpt import InputError, Pool
@@ -39,12 +40,12 @@ def test_failed_predecessor_is_retried_with_those_that_waited_for_it(tmp_path: P
     with Pool(2) as pool:
         first = pool.map(lambda path: Path(path).read_text(), [str(gate)], name="first", retries=0)
         second = pool.map(abs, [-1], name="second", after=["first"])
-        assert second.wait(30)
+        assert second.wait(60)
         assert (second.state, "'first'" in (second.error or "")) == ("cancelled", True)
         gate.write_text("open")
         first.retry()
         assert first.results() == ["open"]
-        assert second.wait(30)
+        assert second.wait(60)
         assert second.results() == [1]
 
 
@@ -148,7 +149,7 @@ def test_groups_are_steered_from_the_shell(tmp_path: Path) -> None:
         gated = pool.map(abs, [-1], group="g", name="gated")
         _wait_for_state(gated.name, state, "paused")
         assert run.invoke(app, ["cancel", str(state), "--group", "g"]).exit_code == 0
-        assert gated.wait(30)
+        assert gated.wait(60)
         assert gated.state == "cancelled"
 
 
@@ -182,10 +183,8 @@ def test_errors_name_the_file_and_the_line(tmp_path: Path, text: str, message: s
 
 
 def _wait_for_state(name: str, state: Path, expected: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    def is_in_state() -> bool:
         status = read_status(state)
-        if any(job.name == name and status.get_state(job) == expected for job in status.jobs):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{name} is not {expected}")
+        return any(job.name == name and status.get_state(job) == expected for job in status.jobs)
+
+    wait_until(is_in_state)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.core_jobs import bag, count_servers
-from support.paused_engine import PausedEngine
+from support.paused_engine import PausedEngine, wait_until_read
 from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
@@ -201,6 +201,27 @@ def test_request_waits_for_a_job_that_is_on_its_way(
     assert not engine.running
 
 
+def test_cancel_is_confirmed_when_nothing_of_the_job_runs_any_more(
+    create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that dies before must find the request again."""
+    state = tmp_path / "s"
+    pool, engine = create(state=state)
+    (job,) = pool.add_jobs([create_command(None, items=2)])
+    engine.step()
+    request = ask(state, "cancel")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "is_stopping", lambda job: True)
+        for _ in range(3):
+            engine.step(seconds=1.0)
+        assert (read_answers(state), job.has_ended) == ({}, False)
+    engine.step(seconds=1.0)
+    assert (read_answers(state), job.state) == ({request: "cancelled"}, "cancelled")
+    assert read_status(state).jobs[0].state == "cancelled"
+    engine.step(seconds=1.0)
+    assert read_answers(state) == {request: "cancelled"}
+
+
 def test_cancelled_command_goes_on_when_it_is_retried(create: Create, tmp_path: Path) -> None:
     state = tmp_path / "s"
     pool, engine = create(state=state)
@@ -290,6 +311,7 @@ def test_weights_count(policy: str) -> None:
                 pool.map(abs, range(40), size=40.0, speedup=0.9, weight=10.0 if n == heavy else 1.0)
                 for n in range(2)
             ]
+            wait_until_read(*jobs)
             engine.go.set()
         assert jobs[heavy].flow_time < 0.8 * jobs[1 - heavy].flow_time
 

@@ -92,7 +92,6 @@ def test_resumed_run_does_not_run_again_what_was_done(
         wait_until(lambda: len(find_ended(folder)) > 500)
         end(job)
     ended = find_ended(folder)
-    assert len(ended) < 3000
     with Pool(servers=2, state=tmp_path / "state", resume=True) as pool:
         assert pool.map(work, range(3000), name="job").results() == list(range(3000))
     check_ended_once(folder, ended)
@@ -143,7 +142,7 @@ def test_command_that_ended_before_it_was_stopped_is_reported_once(
     task = CommandTask(f"echo >>{tmp_path}/runs")
     engine.start("a", {0: task}, 1)
     wait_until(lambda: (tmp_path / "runs").exists())
-    wait_until(lambda: b"gone" in peek(engine), 30)
+    wait_until(lambda: b"gone" in peek(engine))
     engine.stop("a", 0)
     if is_started_again:
         engine.start("a", {0: task}, 1)

@@ -143,7 +143,7 @@ def test_job_submitted_before_the_pool_is_there_waits_for_it(
 
     monkeypatch.setattr("hesrpt.runtime.pool.JobHandles", SlowHandles)
     with Pool(1, state=tmp_path / "s", resume=True, engine=FakeEngine(1)) as pool:
-        wait_until(lambda: [job.state for job in pool.jobs] == ["done"], seconds=20)
+        wait_until(lambda: [job.state for job in pool.jobs] == ["done"])
 
 
 def test_submitted_jobs_that_can_never_start_are_refused_and_not_listed(

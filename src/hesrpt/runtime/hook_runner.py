@@ -10,19 +10,17 @@ import heapq
 import json
 import logging
 import os
-import signal
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hesrpt._version import __version__
 from hesrpt.runtime.commands.hooks import Hook, HookCall
+from hesrpt.runtime.engines.kept_process import KeptProcess
 
 # How long one attempt may take, and how long to wait after each failed one, in seconds.
 _TIMEOUT = 60.0
@@ -123,7 +121,7 @@ class _Attempt:
 
     def __init__(self, call: HookCall) -> None:
         self.call = call
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: KeptProcess | None = None
 
     def run(self) -> str | None:
         """Call the hook; return why it failed, if it has."""
@@ -137,8 +135,7 @@ class _Attempt:
     def stop(self) -> None:
         """Kill the command, if there is one."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
 
     def _run_command(self) -> None:
         directory = self.call.directory
@@ -150,20 +147,16 @@ class _Attempt:
             for name, value in self.call.facts.items()
         }
         with tempfile.TemporaryFile() as output:
-            self._process = subprocess.Popen(
+            self._process = KeptProcess(
                 ["/bin/sh", "-c", self.call.target],
-                env={**os.environ, **variables, **self.call.variables},
-                cwd=directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                output=output.fileno(),
+                errors=output.fileno(),
+                directory=directory,
+                variables={**variables, **self.call.variables},
             )
             try:
                 code = self._process.wait(_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self.stop()
-                self._process.wait()
+            except TimeoutError:
                 raise HookError(f"it was stopped after {_TIMEOUT:g} s") from None
             if code != 0:
                 size = output.seek(0, os.SEEK_END)

@@ -36,6 +36,11 @@ class JobIntake:
         """Return the jobs of earlier schedulers that were not added again."""
         return self._registry.list_records()
 
+    def end_earlier_jobs(self, records: Sequence[JobRecord], error: str) -> None:
+        """Let jobs of earlier schedulers fail that nobody can continue."""
+        now = self._driver.now
+        self._registry.end([replace(record, ended=now, error=error) for record in records])
+
     def add(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
         """Add several jobs at once; none starts before all of them are in the journal."""
         with self._adding:

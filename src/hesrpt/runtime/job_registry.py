@@ -19,7 +19,7 @@ from hesrpt.runtime.identity.earlier_items import EarlierItems
 from hesrpt.runtime.job_names import choose_free_name
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.runtime.storage.journal_entries import Changes, JobRecord
 
 #: What to do with the results of a job whose function or command has changed since.
 OnChange: TypeAlias = Literal["error", "redo", "keep"]
@@ -77,6 +77,14 @@ class JobRegistry:
     def list_records(self) -> list[JobRecord]:
         """Return the jobs in the journal that have not been continued."""
         return list(self._records.values())
+
+    def end(self, records: Sequence[JobRecord]) -> None:
+        """Note how jobs in the journal have ended that nobody can continue."""
+        assert self._journal is not None
+        with self._lock:
+            self._journal.write(Changes(jobs=list(records)))
+            self._records |= {record.number: record for record in records}
+            self._earlier |= {record.name: (record.ended, record.error) for record in records}
 
     def find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
         """Return which jobs can never start, because of the jobs that they wait for, and why."""

@@ -8,9 +8,9 @@ from typing import Any
 from hesrpt.errors import InputError, JobError
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
 from hesrpt.runtime.decisions.learning import ItemDurations
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.handles.completions import Completions
-from hesrpt.runtime.handles.result_store import ResultStore
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_command
 from hesrpt.runtime.items.command_source import CommandSource
@@ -57,7 +57,7 @@ class LiveJob:
     #: The errors of jobs in ``after`` that ended before it was added; None: they ended well.
     earlier_ends: dict[str, str | None] = field(default_factory=dict)
     matches: Matches = field(default_factory=Matches)  # items known at first to be done already
-    results: ResultStore = field(default_factory=ResultStore)  # if there is no journal
+    results: dict[int, Pickled] = field(default_factory=dict)  # pickled, if there is no journal
     references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
     are_results_freed: bool = False
     completions: Completions = field(default_factory=Completions)  # what users may see of items
@@ -170,7 +170,7 @@ class LiveJob:
 
     def free_results(self) -> None:
         """Forget the results in memory and, if the job has ended, the items to be retried."""
-        self.results, self.references, self.are_results_freed = ResultStore(), {}, True
+        self.results, self.references, self.are_results_freed = {}, {}, True
         if self.has_ended and self.spec.command is None:
             self.source.close()
 

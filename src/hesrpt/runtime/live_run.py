@@ -111,6 +111,8 @@ class LiveRun:
         # The run's clock counts the seconds during which a scheduler runs.
         self._started = engine.now() - (0.0 if journal is None else journal.last_time)
         self._publication = Publication()
+        # Requests to cancel jobs: None once they are answered, which the journal learns later.
+        self._cancels: dict[int, LiveJob | None] = {}
         self.warner = WaitingWarner()
         self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
@@ -181,6 +183,7 @@ class LiveRun:
             changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
             events += changes
             commands += self._carry_out(self.core.apply(*changes))
+        self._answer_cancels()
         if self.starts_items:
             commands += self._carry_out(self.core.decide(self.now))
         if before is not None:
@@ -415,6 +418,8 @@ class LiveRun:
 
         A request about a job that is about to arrive or to be retried waits in the journal.
         """
+        if request.number in self._cancels:
+            return []
         state = job.state
         if not job.has_ended and not self.core.has_job(job.name):
             end = self._publication.find_end(job)
@@ -427,14 +432,25 @@ class LiveRun:
         except InputError as refusal:
             self.recorder.answer(Answer(request.number, True, str(refusal)))
             return []
-        self.recorder.answer(Answer(request.number, False, text))
         if request.kind == "cancel":
+            self._cancels[request.number] = job
             return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
+        self.recorder.answer(Answer(request.number, False, text))
         if request.kind == "retry" and job.can_retry(state):
             return self._retry(job)
         if request.kind == "retry":
             self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
         return self._steer(job)
+
+    def _answer_cancels(self) -> None:
+        """Answer requests to cancel jobs that have ended, in one transaction with their ends.
+
+        Until then they stay in the journal, so that a crash cannot lose a confirmed one.
+        """
+        for number, job in self._cancels.items():
+            if job is not None and not self._runner.is_finishing(job):
+                self.recorder.answer(Answer(number, False, "cancelled"))
+                self._cancels[number] = None
 
     def _find_relatives(self, job: LiveJob) -> Relatives:
         """Return the jobs that matter if a job is to run again."""

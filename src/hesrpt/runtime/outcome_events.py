@@ -7,18 +7,12 @@ from itertools import repeat
 
 from hesrpt.runtime.decisions.events import Event, ItemFailed, ItemFinished, ItemLost, ItemsFinished
 from hesrpt.runtime.engines.engine import FinishedItems, Outcome
-from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.failed_attempts import FailedAttempts
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.recorder import Recorder
 from hesrpt.runtime.reports.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.runtime.run_memory import RunMemory
-from hesrpt.runtime.storage.journal_entries import (
-    MAX_CHUNK_ITEM_BYTES,
-    MAX_CHUNK_ITEMS,
-    FinishedChunk,
-    FinishedItem,
-)
+from hesrpt.runtime.storage.journal_entries import FinishedItem
 
 
 class OutcomeHandler:
@@ -62,15 +56,12 @@ class OutcomeHandler:
         self._recorder.record_start(now - seconds[0])
         if self._recorder.journal is not None:
             job.unwritten += len(items)
-            if (chunk := _create_chunk(job, finished, now)) is not None:
-                self._recorder.add_finished_chunk(chunk)
-            else:
-                self._add_items(job, finished, now)
+            self._add_items(job, finished, now)
         else:
             if len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
                 job.timings += map(ItemTiming, items, seconds, repeat(now))
             if not job.source.delivers_results and items[0] not in job.references:
-                job.results.add(items, results)
+                job.results.update(zip(items, results, strict=True))
         job.done += len(items)
         job.done_now += len(items)
         job.source.finish_items(items, results)
@@ -78,27 +69,9 @@ class OutcomeHandler:
         return ItemsFinished(now, job.name, items, seconds)
 
     def _add_items(self, job: LiveJob, finished: FinishedItems, now: float) -> None:
-        """Record items each by itself."""
+        """Record items in the journal."""
         _, items, seconds, results = finished
         contents = repeat(b"") if job.source.delivers_results else results
         keys = job.source.get_keys(items)
         columns = (repeat(job.number), keys, items, seconds, repeat(now), contents)
-        self._recorder.add_finished_items(map(FinishedItem._make, zip(*columns, strict=False)))
-
-
-def _create_chunk(job: LiveJob, finished: FinishedItems, now: float) -> FinishedChunk | None:
-    """Return items as one entry of the journal; None if each must have an entry of its own."""
-    _, items, seconds, results = finished
-    start, count = items[0], len(items)
-    if (
-        not isinstance(results, PackedResults)
-        or job.source.delivers_results
-        or not 1 < count <= MAX_CHUNK_ITEMS
-        or items[-1] - start + 1 != count
-        or len(results.content) > MAX_CHUNK_ITEM_BYTES * count
-    ):
-        return None
-    identities = job.source.identify(range(start, start + count))
-    if identities is None:
-        return None
-    return FinishedChunk(job.number, job.spec.resumed, start, identities, seconds, now, results)
+        self._recorder.add_finished_items([*map(FinishedItem._make, zip(*columns, strict=False))])

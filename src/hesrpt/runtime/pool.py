@@ -303,6 +303,10 @@ class Pool(PoolView):
         """The jobs of earlier schedulers on the state directory that were not added again."""
         return self._intake.list_earlier_jobs()
 
+    def end_earlier_jobs(self, records: Sequence[JobRecord], error: str) -> None:
+        """Let jobs of earlier schedulers fail that nobody can continue."""
+        self._intake.end_earlier_jobs(records, error)
+
     # --- groups of jobs -----------------------------------------------------------------------
 
     def set_group_weight(self, group: str, weight: float) -> None:

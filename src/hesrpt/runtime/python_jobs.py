@@ -113,7 +113,6 @@ def create_map_job(
         engine.pack_function(function),
         items,
         pack_argument=engine.pack_argument,
-        pack_numbers=engine.pack_numbers,
         read_ahead=read_ahead,
         timeout=time_limit,
         keep_results=keep,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.kinds import LearnedRun
@@ -12,7 +12,6 @@ from hesrpt.runtime.storage.journal_entries import (
     Answer,
     Changes,
     FailedAttempt,
-    FinishedChunk,
     FinishedItem,
     Holding,
     JobRecord,
@@ -32,6 +31,7 @@ class Recorder:
         if journal is not None and (known := journal.get_value("first_start")) is not None:
             self.first_start = float(known)
         self._changes = Changes()
+        self._is_urgent = False  # whether the changes are to be written at once
         self._held: dict[int, int] = {}  # by the numbers of the jobs that hold servers
 
     def add_job(
@@ -77,13 +77,11 @@ class Recorder:
         """Record the weights of groups, and which are paused."""
         self._changes.values["groups"] = groups
 
-    def add_finished_items(self, items: Iterable[FinishedItem]) -> None:
+    def add_finished_items(self, items: Collection[FinishedItem]) -> None:
         """Record items that are done."""
         self._changes.finished_items += items
-
-    def add_finished_chunk(self, chunk: FinishedChunk) -> None:
-        """Record consecutive items that are done."""
-        self._changes.finished_chunks.append(chunk)
+        # Somebody may wait for a single item; others follow soon.
+        self._is_urgent = self._is_urgent or len(items) == 1
 
     def add_failed_attempt(self, attempt: FailedAttempt) -> None:
         """Record a failed attempt of an item."""
@@ -123,14 +121,15 @@ class Recorder:
     @property
     def can_wait(self) -> bool:
         """Whether what was recorded may be written later, with what follows soon."""
-        return self.journal is not None and self._changes.are_about_chunks
+        is_urgent = self._is_urgent or not self._changes.are_only_finished_items
+        return self.journal is not None and not is_urgent
 
     def flush(self, time: float) -> bool:
         """Write what was recorded up to now; the end of a job is durable then.
 
         Returns whether anything was written.
         """
-        changes, self._changes = self._changes, Changes()
+        changes, self._changes, self._is_urgent = self._changes, Changes(), False
         if self.journal is None or not changes:
             return False
         changes.values["time"] = time

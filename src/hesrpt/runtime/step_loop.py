@@ -31,9 +31,9 @@ _GATHER_SECONDS = 0.005
 _GATHER_PAUSE_SECONDS = 0.02
 # How often to look for requests at most while somebody asks for it, in seconds.
 _LOOK_SECONDS = 0.2
-# How long after a write short items that have ended wait for others, to be written together, in
-# seconds: a write takes as long as thousands of them.
-_CHUNK_SECONDS = 0.02
+# How long after a write items that are done wait for others, to be written together, in seconds: a
+# write takes as long as many of them.
+_WRITE_PAUSE_SECONDS = 0.02
 
 
 class SubmittedJobs(Protocol):
@@ -121,7 +121,7 @@ class StepLoop:
 
     def _find_writing_time(self) -> float:
         """Return when to write what has happened since the last write."""
-        pause = _CHUNK_SECONDS if self._run.can_wait else 0.0
+        pause = _WRITE_PAUSE_SECONDS if self._run.can_wait else 0.0
         return self._written_at + max(pause, self.write_seconds)
 
     def _has_to_write(self) -> bool:

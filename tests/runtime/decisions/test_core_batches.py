@@ -39,14 +39,14 @@ def test_short_items_are_batched_when_starting_is_slow() -> None:
     core = Core(2, batch_seconds=0.1)
     assert core.handle(JobArrived(0, bag("a", 1000))) == starts("a", 0, 1)  # nothing is known yet
     first, queued, _ = core.handle(ItemFinished(0.01, "a", 0, 0.01))
-    assert first == Start("a", 2, next_items=range(3, 12))
+    assert first == Start("a", 2, next_items=tuple(range(3, 12)))
     # This batch is queued for whichever server is free next, and another one after it.
-    assert queued == Start("a", 12, next_items=range(13, 22))
+    assert queued == Start("a", 12, next_items=tuple(range(13, 22)))
     job = core.jobs["a"]
     assert (job.observed, len(job.in_flight)) == (2, 31)
     # The server of item 1 takes the queued batch, and another batch is queued.
     assert core.handle(ItemFinished(0.02, "a", 1, 0.01)) == [
-        Start("a", 32, next_items=range(33, 42))
+        Start("a", 32, next_items=tuple(range(33, 42)))
     ]
     assert job.in_flight[12].servers == 1
     # Items that were lost run alone.
@@ -107,15 +107,15 @@ def test_items_that_were_given_back_go_in_batches_again() -> None:
     core.handle(JobArrived(0, bag("a", 1000)))
     batch, queued = core.handle(ItemFinished(0.01, "a", 0, 0.01))
     assert (batch, queued) == (
-        Start("a", 1, next_items=range(2, 11)),
-        Start("a", 11, next_items=range(12, 21)),
+        Start("a", 1, next_items=tuple(range(2, 11))),
+        Start("a", 11, next_items=tuple(range(12, 21))),
     )
     # The server is lost while item 3 runs: it goes alone, and the others together.
     core.handle(ItemsFinished(0.02, "a", range(1, 3), (0.01, 0.01)))
     lost = [ItemLost(0.03, "a", item, was_started=item == 3) for item in range(3, 21)]
-    assert core.handle(*lost) == [Start("a", 3), Start("a", 4, next_items=range(5, 14))]
+    assert core.handle(*lost) == [Start("a", 3), Start("a", 4, next_items=tuple(range(5, 14)))]
     assert core.handle(ItemFinished(0.04, "a", 3, 0.01)) == [
-        Start("a", 14, next_items=range(15, 21))
+        Start("a", 14, next_items=tuple(range(15, 24)))
     ]
 
 
@@ -125,8 +125,8 @@ def test_batches_are_stopped_as_a_whole() -> None:
     core.handle(ItemFinished(0.01, "a", 0, 0.01))
     core.handle(ItemsFinished(0.02, "a", range(1, 3), (0.01, 0.01)))
     assert core.handle(JobCancelled(0.03, "a")) == [
-        Stop("a", 3, next_items=range(4, 11)),
-        Stop("a", 11, next_items=range(12, 21)),
+        Stop("a", 3, next_items=tuple(range(4, 11))),
+        Stop("a", 11, next_items=tuple(range(12, 21))),
         Finish("a", "cancelled"),
     ]
 

@@ -98,7 +98,7 @@ def test_batch_needs_the_resources_of_one_item() -> None:
     core = Core(2, "equi", batch_seconds=1.0, resources={"gpu": 1})
     core.handle(JobArrived(0, bag("a", 100, resources=GPU)))
     assert core.handle(ItemFinished(0.1, "a", 0, 0.1)) == [
-        Start("a", 1, next_items=range(2, 11), gpus=(0,))
+        Start("a", 1, next_items=tuple(range(2, 11)), gpus=(0,))
     ]
 
 

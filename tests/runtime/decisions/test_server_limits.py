@@ -149,7 +149,7 @@ def test_job_waits_for_a_cluster_to_grow(caplog: pytest.LogCaptureFixture) -> No
         wait_until(lambda: "needs at least 3 servers" in caplog.text)
         assert not job.has_ended
         engine.servers = 4
-        assert job.wait(timeout=30)
+        assert job.wait(60)
 
 
 def test_each_reason_to_wait_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

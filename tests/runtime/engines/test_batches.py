@@ -25,6 +25,7 @@ from support.local_engine import (
 from hesrpt.runtime.engines.engine import FinishedItems, Outcome, PythonTask, PythonTasks
 from hesrpt.runtime.engines.local import LocalEngine
 from hesrpt.runtime.engines.shared_files import LARGE_BYTES
+from hesrpt.runtime.engines.worker import GATHER_SECONDS
 from hesrpt.runtime.storage.logs import LogPaths
 
 
@@ -35,19 +36,6 @@ def engine() -> Iterator[LocalEngine]:
 
 
 # --- batches ----------------------------------------------------------------------------------
-
-
-def test_in_a_batch_only_the_item_that_ran_fails(engine: LocalEngine) -> None:
-    def work(x: int) -> int:
-        if x == 2:
-            os._exit(1)
-        return x
-
-    engine.start("a", {x: python_task(engine, work, x) for x in range(5)}, 1)
-    outcomes = collect_outcomes(engine, 5)
-    assert [outcomes["a", x].error is None for x in range(5)] == [True, True, False, True, True]
-    assert [outcomes["a", x].is_lost for x in range(5)] == [False, False, False, True, True]
-    assert not any(outcomes["a", x].was_started for x in (3, 4))
 
 
 def test_in_a_batch_each_item_has_its_own_time_limit(engine: LocalEngine) -> None:
@@ -90,7 +78,7 @@ def test_item_that_fails_in_a_batch_does_not_stop_the_next_one(engine: LocalEngi
 def batch(
     engine: LocalEngine, function: Callable[[int], object], count: int, **options: Any
 ) -> PythonTasks:
-    """Pack a function and so many numbers as one batch, whose items go in groups."""
+    """Pack a function and this many numbers as one batch."""
     arguments = [engine.pack_argument(number) for number in range(count)]
     packed = engine.pack_function(function)
     return PythonTasks(range(count), arguments, function=packed, **options)
@@ -107,7 +95,9 @@ def test_items_that_end_together_are_reported_together(engine: LocalEngine) -> N
     assert all(outcome.seconds > 0 for outcome in outcomes)
 
 
-def test_long_item_holds_back_no_results_of_its_group(engine: LocalEngine, tmp_path: Path) -> None:
+def test_items_behind_a_long_one_of_their_batch_run_elsewhere(
+    engine: LocalEngine, tmp_path: Path
+) -> None:
     def wait(number: int) -> int:
         while number == 57 and not (tmp_path / "go").exists():
             time.sleep(0.01)
@@ -115,15 +105,30 @@ def test_long_item_holds_back_no_results_of_its_group(engine: LocalEngine, tmp_p
 
     engine.start("a", batch(engine, wait, 1000), 1)
     reports: list[Outcome | FinishedItems] = []
-    run_until_reported(engine, reports, 57)  # those before it, which its worker has not sent
-    # The groups after it run elsewhere. Those of its own group wait: they take very little time.
-    run_until_reported(engine, reports, 57 + 900)
+    run_until_reported(engine, reports, 942)  # those after it
+    assert {each.item for each in split_outcomes(reports)} >= set(range(58, 1000))
     (tmp_path / "go").touch()
     run_until_reported(engine, reports, 1000)
     assert sorted(each.item for each in split_outcomes(reports)) == list(range(1000))
 
 
-def test_in_a_group_only_the_item_that_ran_fails(engine: LocalEngine) -> None:
+def test_long_item_of_a_batch_is_reported_as_it_ends(engine: LocalEngine, tmp_path: Path) -> None:
+    def wait(number: int) -> int:
+        if number == 1:
+            time.sleep(2 * GATHER_SECONDS)
+        while number == 2 and not (tmp_path / "go").exists():
+            time.sleep(0.01)
+        return number
+
+    engine.start("a", batch(engine, wait, 3), 1)
+    reports: list[Outcome | FinishedItems] = []
+    run_until_reported(engine, reports, 2)
+    assert [each.item for each in split_outcomes(reports)] == [0, 1]
+    (tmp_path / "go").touch()
+    run_until_reported(engine, reports, 3)
+
+
+def test_only_the_item_that_ran_is_blamed_for_the_end_of_its_worker(engine: LocalEngine) -> None:
     def work(number: int) -> int:
         if number == 57:
             os.kill(os.getpid(), 9)
@@ -132,12 +137,13 @@ def test_in_a_group_only_the_item_that_ran_fails(engine: LocalEngine) -> None:
     engine.start("a", batch(engine, work, 1000), 1)
     outcomes = collect_outcomes(engine, 1000)
     assert [x for x in range(1000) if outcomes["a", x].error is not None] == [57]
-    lost = [x for x in range(1000) if outcomes["a", x].is_lost]
-    assert lost == list(range(58, 1000))
-    assert not any(outcomes["a", x].was_started for x in lost)
+    assert all(outcomes["a", x].is_lost for x in range(58, 1000))
+    assert not any(outcomes["a", x].was_started for x in range(58, 1000))
+    # Those before it are done, or their results were lost with the worker.
+    assert all(outcomes["a", x].was_started for x in range(57))
 
 
-def test_in_a_group_each_item_has_its_own_time_limit(engine: LocalEngine) -> None:
+def test_each_of_many_items_has_its_own_time_limit(engine: LocalEngine) -> None:
     def work(number: int) -> None:
         time.sleep(1000 if number == 57 else 0)
 
@@ -147,7 +153,7 @@ def test_in_a_group_each_item_has_its_own_time_limit(engine: LocalEngine) -> Non
     assert "exceeded its time limit" in str(outcomes["a", 57].error)
 
 
-def test_each_item_of_a_group_has_its_own_log(engine: LocalEngine, tmp_path: Path) -> None:
+def test_each_item_of_a_batch_has_its_own_log(engine: LocalEngine, tmp_path: Path) -> None:
     def work(number: int) -> None:
         if number % 10 == 3:
             print("number", number)

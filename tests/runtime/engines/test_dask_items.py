@@ -24,6 +24,7 @@ from hesrpt.engines import CommandTask, DaskEngine
 from hesrpt.runtime.commands.jobs_file import read_jobs_file
 from hesrpt.runtime.engines.dask import dask_connection
 from hesrpt.runtime.engines.engine import PythonTasks
+from hesrpt.runtime.engines.worker import GATHER_SECONDS
 from hesrpt.runtime.live_job import LiveJob
 
 
@@ -42,8 +43,8 @@ def start_calls(engine: DaskEngine, function: Any, arguments: list[Any], **optio
 
 
 def test_items_of_a_batch_are_reported_before_its_end(engine: DaskEngine) -> None:
-    start_calls(engine, time.sleep, [0, 0, 60])
-    assert set(collect_outcomes(engine, 2, seconds=30)) == {("a", 0), ("a", 1)}
+    start_calls(engine, time.sleep, [2 * GATHER_SECONDS, 2 * GATHER_SECONDS, 60])
+    assert set(collect_outcomes(engine, 2)) == {("a", 0), ("a", 1)}
     engine.stop("a", 2)
 
 
@@ -92,7 +93,7 @@ def test_what_is_done_when_the_engine_is_closed_is_reported(
         (tmp_path / str(seconds)).touch()
         time.sleep(seconds)
 
-    start_calls(engine, work, [0, 600])
+    start_calls(engine, work, [2 * GATHER_SECONDS, 600])
     wait_until(lambda: (tmp_path / "600").exists())
     assert {each.item for each in split_outcomes(engine.close())} == {0}
 

@@ -38,6 +38,12 @@ def leave_processes(path: Path) -> str:
     return LEAVE_PROCESSES.format(path=path)
 
 
+def let_time_pass(engine: LocalEngine) -> None:
+    """Let the only command look as if it had run beyond its time limit."""
+    (command,) = engine._table.commands
+    command.started -= 1000.0
+
+
 def read_pids(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()]
 
@@ -46,11 +52,14 @@ def read_pids(path: Path) -> list[int]:
 def test_processes_of_a_command_are_gone_when_it_is_reported(
     engine: LocalEngine, tmp_path: Path, end: str
 ) -> None:
-    command = leave_processes(tmp_path / "pids") + end
-    engine.start("a", {0: CommandTask(command, timeout=1.0 if "sleep" in end else None)}, 1)
+    command, path = leave_processes(tmp_path / "pids") + end, tmp_path / "pids"
+    engine.start("a", {0: CommandTask(command, timeout=600.0)}, 1)
+    if "sleep" in end:
+        run_until(engine, lambda: len(read_pids(path)) == 3)
+        let_time_pass(engine)
     outcome = collect_outcomes(engine, 1)["a", 0]
     assert (outcome.error is None) == (end == "exit 0")
-    pids = read_pids(tmp_path / "pids")
+    pids = read_pids(path)
     assert len(pids) == 3
     assert not any(map(is_running, pids))
 
@@ -87,7 +96,8 @@ def test_keeper_that_is_killed_leaves_nothing_behind(engine: LocalEngine, tmp_pa
 def test_output_that_a_child_writes_just_after_its_command_is_kept(
     engine: LocalEngine, tmp_path: Path
 ) -> None:
-    command = "(sleep 0.1; echo late) & echo early"
+    # The child waits until the command has ended, and little longer: it may be killed soon.
+    command = "(while kill -0 $$ 2>&-; do sleep 0.01; done; echo late) & echo early"
     engine.start("a", {0: CommandTask(command, log=tmp_path / "log")}, 1)
     assert collect_outcomes(engine, 1)["a", 0].error is None
     assert (tmp_path / "log").read_text() == "early\nlate\n"
@@ -106,21 +116,18 @@ def test_command_starts_again_only_when_its_predecessor_is_gone(
     command = EXCLUSIVE.format(lock=tmp_path / "lock") + f"echo >> {tmp_path / 'ready'}; wait"
     ready = tmp_path / "ready"
     ready.touch()
-    timeout = 1.5 if how == "timeout" else None
     for attempt in range(1, 4):
-        engine.start("a", {0: CommandTask(command, timeout=timeout)}, 2)
+        engine.start("a", {0: CommandTask(command, timeout=600.0)}, 2)
+        run_until(engine, lambda n=attempt: len(ready.read_text()) == n)  # type: ignore[misc]
         if how == "timeout":
+            let_time_pass(engine)
             error = str(collect_outcomes(engine, 1)["a", 0].error)
             assert error.startswith("exceeded its time limit")
-            continue
-        run_until(engine, lambda n=attempt: len(ready.read_text()) == n)  # type: ignore[misc]
-        if how == "stop":
+        elif how == "stop":
             engine.stop("a", 0)
         else:
             os.kill(engine.command_pids[0], signal.SIGKILL)
             assert "signal 9" in str(collect_outcomes(engine, 1)["a", 0].error)
-    if how == "timeout":
-        assert len(ready.read_text()) == 3
 
 
 def test_stopping_does_not_block(engine: LocalEngine) -> None:

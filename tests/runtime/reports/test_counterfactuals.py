@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.stepping import KillSwitch, SteppedEngine, finish
 from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
@@ -90,38 +90,18 @@ def test_each_policy_is_simulated_as_it_really_does() -> None:
     assert get_means(measured["adaptive"])["fifo"] > 1.3 * measured["adaptive"].mean_flow_time
 
 
-def test_run_of_real_items_of_known_length() -> None:
-    """FIFO ends the jobs after 3, 5 and 6 rounds of items; the shortest job first, 1, 3 and 6."""
-    found = []
-    for _ in range(4):  # other programs on the machine may delay items
-        with Pool(4) as pool:
-            for name, items in (("large", 12), ("medium", 8), ("small", 4)):
-                pool.map(time.sleep, [0.3] * items, name=name, size=0.3 * items)
-        comparison = pool.compare_policies()
-        means, start = get_means(comparison), pool.first_start
-        replayed = means["adaptive"] / comparison.mean_flow_time
-        found.append((replayed, (means["fifo"] - start) / (means["adaptive"] - start)))
-        if abs(replayed - 1) < 0.2 and found[-1][1] == pytest.approx(
-            (3 + 5 + 6) / (1 + 3 + 6), rel=0.15
-        ):
-            return
-    raise AssertionError(found)
-
-
-def test_first_start_is_not_that_of_the_first_item_to_end(tmp_path: Path) -> None:
-    begun, released = tmp_path / "begun", tmp_path / "released"
-
-    def wait(item: int) -> None:
-        begun.touch()
-        wait_until(released.exists)
-
-    with Pool(2) as pool:
-        pool.map(wait, [1], name="long")
-        wait_until(begun.exists)
-        time.sleep(0.3)  # the start follows from the end and the duration, not quite exactly
-        pool.map(abs, [1], name="short").results()
-        released.touch()
-    assert pool.first_start < pool.records[1].arrived
+def test_first_start_is_not_that_of_the_first_item_to_end() -> None:
+    engine = SteppedEngine(2, KillSwitch())
+    with Pool(engine=engine) as pool:
+        pool.map(abs, [1], name="long")
+        engine.step_until(lambda: ("long", 0) in engine.running)
+        engine.step(seconds=5.0)
+        pool.map(abs, [1], name="short")
+        engine.step_until(lambda: ("short", 0) in engine.running)
+        engine.step([finish(engine.running["short", 0], 0, 1.0)], 1.0)
+        engine.step([finish(engine.running["long", 0], 0, 8.0)], 2.0)
+        engine.release()
+    assert (pool.first_start, pool.records[1].arrived) == (0.0, 5.0)
 
 
 @pytest.mark.parametrize("servers", [1, 3, 4])
@@ -149,9 +129,11 @@ class StoppingEngine(FakeEngine):
 
 def test_pause_between_two_runs_counts_on_no_side(tmp_path: Path) -> None:
     undisturbed = run(state=tmp_path / "one").compare_policies()
-    pool = Pool(engine=StoppingEngine(4, take_seconds), state=tmp_path / "two")
+    stopping = StoppingEngine(4, take_seconds)
+    pool = Pool(engine=stopping, state=tmp_path / "two")
     pool.add_jobs([create_job(name) for name in ITEMS])
-    assert not pool.wait(timeout=0.5)
+    wait_until(lambda: stopping.time > 20.0)
+    assert not pool.wait(timeout=0.01)
     pool.close()
     engine = FakeEngine(4, take_seconds)
     engine.time = 1e6  # the pause

@@ -205,7 +205,7 @@ def test_journal_of_another_version_is_refused(journal: Journal) -> None:
     connection = sqlite3.connect(journal.directory / "state.db")
     connection.execute("PRAGMA user_version = 1")
     connection.close()
-    with pytest.raises(StateError, match=r"another version of hesrpt \(format 1\)"):
+    with pytest.raises(StateError, match=r"an earlier version of hesrpt \(format 1\)"):
         Journal.read(journal.directory)
 
 

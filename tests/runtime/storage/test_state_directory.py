@@ -274,5 +274,5 @@ def test_resuming_a_finished_job_returns_its_results(tmp_path: Path) -> None:
     for items in (5, 3):
         with Pool(state=tmp_path / "s", resume=True, engine=InlineEngine()) as pool:
             job = pool.map(square, range(items), name="five")
-            assert job.results(timeout=30) == [0, 1, 4, 9, 16][:items]
+            assert job.results(timeout=60) == [0, 1, 4, 9, 16][:items]
             assert job.flow_time < 60

@@ -1,4 +1,8 @@
-"""Refuses commands that would run the value of a placeholder as code, or take it for an option."""
+"""Refuses commands known to run the value of a placeholder as code, or to take it for an option.
+
+Values arrive as data, but programs and builtins that evaluate their arguments evaluate them too,
+and no list of these is complete.
+"""
 
 from __future__ import annotations
 

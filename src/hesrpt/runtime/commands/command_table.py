@@ -15,7 +15,7 @@ from hesrpt.runtime.commands.command_checks import (
     check_shell,
 )
 from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.commands.job_items import list_items
+from hesrpt.runtime.commands.job_items import ItemReader
 from hesrpt.runtime.commands.placeholders import check_placeholders, find_placeholders
 from hesrpt.runtime.commands.toml_tables import TomlTable
 from hesrpt.runtime.commands.toml_values import (
@@ -32,7 +32,9 @@ COMMAND_KEYS = ("command", "items", "cwd", "env", "stdin", "stdin_file", "shell"
 _ABOUT_ITEMS = {"item", "stem", "name", "index"}
 
 
-def read_command(table: TomlTable, name: str, directory: Path) -> CommandTemplate:
+def read_command(
+    table: TomlTable, name: str, directory: Path, reader: ItemReader
+) -> CommandTemplate:
     """Return the command of a job; paths are relative to a directory."""
     command = to_command(table.values.get("command"))
     if command is None:
@@ -56,7 +58,7 @@ def read_command(table: TomlTable, name: str, directory: Path) -> CommandTemplat
     items = None
     if "items" in table.values:
         place = directory if find_placeholders([cwd]) else directory / cwd.format()
-        items = _check(table, "items", list_items, table.values["items"], directory, place)
+        items = _check(table, "items", reader.list_items, table.values["items"], directory, place)
     template = CommandTemplate(
         job=name,
         command=command,

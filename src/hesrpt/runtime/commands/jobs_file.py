@@ -12,6 +12,7 @@ from hesrpt.files import read_text
 from hesrpt.policies import get_malleable_policy
 from hesrpt.runtime.commands.command_table import COMMAND_KEYS, read_command
 from hesrpt.runtime.commands.hooks import check_hooks
+from hesrpt.runtime.commands.job_items import ItemReader
 from hesrpt.runtime.commands.toml_tables import TomlLines, TomlTable, parse_toml
 from hesrpt.runtime.commands.toml_values import (
     MAX_NUMBER,
@@ -95,7 +96,8 @@ def parse_jobs_file(
     if not content.get("job"):
         raise InputError(f"{file_name}: has no jobs; start each one with a line [[job]]")
     tables = _list_tables(content, lines, "job")
-    jobs = [_parse_job(table, directory) for table in tables]
+    reader = ItemReader()
+    jobs = [_parse_job(table, directory, reader) for table in tables]
     _check_names(tables, [job.name for job in jobs], "job")
     _check_order(tables, jobs, known)
     return JobsFile(
@@ -158,10 +160,10 @@ def _read_group_weights(content: dict[str, Any], lines: TomlLines) -> dict[str, 
     return dict(zip(names, weights, strict=True))
 
 
-def _parse_job(table: TomlTable, directory: Path) -> JobSpec:
+def _parse_job(table: TomlTable, directory: Path, reader: ItemReader) -> JobSpec:
     table.check_keys(_JOB_KEYS)
     name = table.require("name", "a non-empty string without zero bytes", to_string)
-    template = read_command(table, name, directory)
+    template = read_command(table, name, directory, reader)
     p = table.get("p", "a number between 0 and 1", to_fraction, None)
     keep_going = table.get("keep_going", "true or false", to_boolean, False)
     limits = _get_limits(table)
@@ -226,11 +228,15 @@ def _get_limits(table: TomlTable) -> ServerLimits:
 
 
 def parse_jobs(
-    jobs: Sequence[dict[str, Any]], lines: TomlLines, directory: Path, known: Container[str]
+    jobs: Sequence[dict[str, Any]],
+    lines: TomlLines,
+    directory: Path,
+    known: Container[str],
+    reader: ItemReader,
 ) -> list[JobSpec]:
     """Return jobs that did not come from a file; ``lines`` says how errors name their place."""
     tables = [TomlTable(values, lines, number, "job") for number, values in enumerate(jobs)]
-    specs = [_parse_job(table, directory) for table in tables]
+    specs = [_parse_job(table, directory, reader) for table in tables]
     _check_order(tables, specs, known)
     return specs
 

@@ -1,8 +1,9 @@
 """Reads a line for the shell as a shell does, to find out where its placeholders are.
 
-The values of placeholders never become part of the line: they are in the environment, and the line
-refers to them, so the shell takes none of their characters for its own. What the reference looks
-like depends on the quotes around it. Where no reference can stand for the value, the line is
+The values of placeholders are data in the environment, and the line refers to them. So the shell
+takes none of their characters for its own when it reads the line. A program or a builtin that
+evaluates its arguments still evaluates them, such as ``printf -v`` in bash. What the reference
+looks like depends on the quotes around it. Where no reference can stand for the value, the line is
 refused.
 """
 
@@ -41,7 +42,7 @@ def read_shell_line(symbols: Sequence[str]) -> ShellLine:
         values = [symbol for symbol in symbols if len(symbol) > 1 and symbol not in NUMBERS]
         if values:
             raise InputError(
-                f"{values[0]} cannot be quoted safely in this line, because it contains {error}; "
+                f"{values[0]} cannot be passed as data in this line, because it contains {error}; "
                 f"put the commands into a script, and pass {values[0]} to it as an argument"
             ) from None
         # Numbers need no quotes.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
 
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
-from hesrpt.runtime.decisions.in_flight import BatchInFlight, ItemsInFlight
 from hesrpt.runtime.decisions.item_resources import ResourceStock, to_parts
 from hesrpt.runtime.decisions.learning import ItemDurations
-from hesrpt.runtime.item_runs import join_items
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw, Speedup
 
@@ -23,6 +21,28 @@ class Tally:
 
     observed: int = 0  # servers that all jobs hold
     changed: set[ActiveJob] = field(default_factory=set)  # hold or are planned other servers
+
+
+@dataclass(eq=False)
+class BatchInFlight:
+    """An item that was given to the engine and has not ended, or several, one after another."""
+
+    started: float  # when the item started that runs now
+    width: int  # how many servers its job held when it started, including its own
+    servers: int  # 0 while it waits in the engine for a server, or is suspended
+    items_left: int = 1  # how many of its items have not ended
+    suspended_at: float | None = None  # None: it is not suspended
+    suspended_servers: int = 0  # how many servers it had before
+    gpus: tuple[int, ...] = ()  # the indices of those that it holds
+
+    @property
+    def last_servers(self) -> int:
+        """How many servers it has; if it is suspended, how many it had before."""
+        return self.servers if self.suspended_at is None else self.suspended_servers
+
+    def measure_seconds(self, time: float) -> float:
+        """Return how long it has run, not counting the time during which it was suspended."""
+        return (time if self.suspended_at is None else self.suspended_at) - self.started
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,10 +64,10 @@ class ActiveJob:
     failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
     stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
     retry_queue: deque[int] = field(default_factory=deque)  # items that run again alone
-    returned: deque[range] = field(default_factory=deque)  # that were given back before they ran
+    returned: deque[int] = field(default_factory=deque)  # that were given back before they ran
     failures: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
-    in_flight: ItemsInFlight = field(default_factory=ItemsInFlight)
+    in_flight: dict[int, BatchInFlight] = field(default_factory=dict)  # by item
     batches: set[BatchInFlight] = field(default_factory=set)  # in flight
     durations: ItemDurations = field(init=False)
     name: str = field(init=False)
@@ -217,7 +237,7 @@ class ActiveJob:
         if self.need:
             batch.gpus = self.stock.take(self.need)
             self.waited_work, self.denied = 0.0, 0
-        self.in_flight.add(items, batch)
+        self.in_flight.update(dict.fromkeys(items, batch))
         self.batches.add(batch)
         self._add_observed(batch.servers)
 
@@ -242,12 +262,20 @@ class ActiveJob:
 
         Returns how many items of each batch were.
         """
-        removed = self.in_flight.remove(items)
+        found = (self.in_flight.pop(item, None) for item in items)
+        removed = Counter(batch for batch in found if batch is not None)
         for batch, count in removed.items():
             batch.items_left -= count
             if batch.items_left == 0:
                 self._end_batch(batch)
         return removed
+
+    def list_batches(self) -> list[tuple[int, ...]]:
+        """Return the items in flight, those of each batch together."""
+        batches: dict[BatchInFlight, list[int]] = {}
+        for item, batch in self.in_flight.items():
+            batches.setdefault(batch, []).append(item)
+        return [tuple(items) for items in batches.values()]
 
     def clear_in_flight(self) -> None:
         """Record that nothing is in flight any more."""
@@ -285,36 +313,24 @@ class ActiveJob:
     def return_item(self, item: int) -> None:
         """Take back an item that was given to the engine, and certainly never ran."""
         self.items_taken -= 1
-        if self.returned and self.returned[-1].stop == item:
-            self.returned.append(range(self.returned.pop().start, item + 1))
-        else:
-            self.returned.append(range(item, item + 1))
+        self.returned.append(item)
 
-    def take_items(self, count: int) -> Sequence[int]:
+    def take_items(self, count: int) -> tuple[int, ...]:
         """Return the next items to start.
 
         An item that failed or lost its server comes alone: it may have caused that.
         """
         if self.retry_queue:
             return (self.retry_queue.popleft(),)
-        if self.returned:
-            run = self.returned.popleft()
-            if len(run) > count:
-                self.returned.appendleft(run[count:])
-            self.items_taken += len(run[:count])
-            return run[:count]
         self.items_taken += count
-        runs: list[range] = []
-        while count > 0:
+        items = [self.returned.popleft() for _ in range(min(count, len(self.returned)))]
+        while len(items) < count:
             while self.done_before and self.done_before[0].start == self.next_item:
                 self.next_item = self.done_before.popleft().stop
-            stop = self.next_item + count
-            if self.done_before:
-                stop = min(stop, self.done_before[0].start)
-            runs.append(range(self.next_item, stop))
-            count -= stop - self.next_item
-            self.next_item = stop
-        return join_items(runs)
+            start, stop = self.next_item, self.next_item + count - len(items)
+            self.next_item = min(stop, self.done_before[0].start) if self.done_before else stop
+            items += range(start, self.next_item)
+        return tuple(items)
 
 
 @cache

@@ -25,7 +25,7 @@ from math import inf
 
 from hesrpt.errors import InputError
 from hesrpt.policies import PolicyLike
-from hesrpt.runtime.decisions.active_job import ActiveJob
+from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight
 from hesrpt.runtime.decisions.allocation import Allocator
 from hesrpt.runtime.decisions.dispatch import MAX_BATCH, Dispatcher
 from hesrpt.runtime.decisions.events import (
@@ -54,7 +54,6 @@ from hesrpt.runtime.decisions.events import (
     finish,
 )
 from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
-from hesrpt.runtime.decisions.in_flight import BatchInFlight
 from hesrpt.runtime.decisions.item_resources import ResourceStock
 from hesrpt.runtime.decisions.learning import sum_durations
 from hesrpt.runtime.decisions.predecessors import Predecessors
@@ -400,7 +399,7 @@ class Core:
 
     def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
         """End a job: with an error if it is cancelled, otherwise as its items have ended."""
-        commands += [Stop(job.name, run[0], run[1:] or ()) for run in job.in_flight.list_runs()]
+        commands += [Stop(job.name, items[0], items[1:]) for items in job.list_batches()]
         error_at_end = error or describe_failed_items(job)
         commands += finish(job.spec, error_at_end)
         self.predecessors.end(job.name, get_job_state(0.0, error_at_end))

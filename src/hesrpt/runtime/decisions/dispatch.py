@@ -14,17 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from hesrpt.runtime.decisions.active_job import ActiveJob, Tally
+from hesrpt.runtime.decisions.active_job import ActiveJob, BatchInFlight, Tally
 from hesrpt.runtime.decisions.allocation import Allocator, keeps_width
 from hesrpt.runtime.decisions.events import Command, Continue, Resize, Start, Stop, Suspend
-from hesrpt.runtime.decisions.in_flight import BatchInFlight
 from hesrpt.runtime.decisions.waiting_line import WaitingLine
 
 # Items up to this long, in seconds, are queued in the engine before a server is free.
 _SHORT_SECONDS = 0.1
 # Towards the end of a job, batches become shorter, down to this fraction of the usual length.
 _SHRINKING = 10
-#: The most items that a server is given at once, unless its engine allows for more.
+#: The most items that a server is given at once, unless its engine says otherwise.
 MAX_BATCH = 10_000
 
 
@@ -191,7 +190,8 @@ class Dispatcher:
         """Return how many items to give a server at once."""
         if self.batch_seconds == 0 or job.durations.items == 0:
             return 1
-        fitting = min(round(self.batch_seconds / job.durations.mean_seconds), self.max_batch)
+        # Items that take more than half of that travel alone, and are recorded as they end.
+        fitting = min(int(self.batch_seconds / job.durations.mean_seconds), self.max_batch)
         # Shrink batches towards the end, so that all servers finish at about the same time.
         fair = job.waiting_items // (2 * max(job.planned, 1))
         return max(min(fitting, max(fair, fitting // _SHRINKING)), 1)

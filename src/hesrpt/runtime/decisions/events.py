@@ -191,13 +191,13 @@ class Start:
     job: str
     item: int
     servers: int = 1
-    next_items: Sequence[int] = ()  # a range, if all of them are consecutive
+    next_items: Sequence[int] = ()
     gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
 
     @property
     def items(self) -> Sequence[int]:
         """All items of this start."""
-        return _join(self.item, self.next_items)
+        return (self.item, *self.next_items)
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,12 @@ class Stop:
 
     job: str
     item: int
-    next_items: Sequence[int] = ()  # a range
+    next_items: Sequence[int] = ()
 
     @property
     def items(self) -> Sequence[int]:
         """All items to stop."""
-        return _join(self.item, self.next_items)
+        return (self.item, *self.next_items)
 
 
 @dataclass(frozen=True)
@@ -283,12 +283,6 @@ class Drop:
 Command: TypeAlias = (
     Start | Stop | Resize | Suspend | Continue | Admit | Finish | CallHook | Reopen | Drop
 )
-
-
-def _join(item: int, next_items: Sequence[int]) -> Sequence[int]:
-    if isinstance(next_items, range):
-        return range(item, next_items.stop)
-    return (item, *next_items)
 
 
 def finish(spec: JobSpec, error: str | None = None) -> list[Command]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, report_exception
-from hesrpt.runtime.engines.output import redirect_output
+from hesrpt.runtime.engines.output import flush_output, redirect_output
 
 T = TypeVar("T")
 
@@ -31,26 +31,41 @@ class CallReport(NamedTuple, Generic[T]):
 
 
 def run_and_report(
-    work: Callable[[], T], log: str | Path | None, describe_item: Callable[[], str]
+    work: Callable[[], T],
+    log: str | Path | None,
+    describe_item: Callable[[], str],
+    *,
+    is_captured: bool = False,
 ) -> CallReport[T]:
     """Call ``work`` with its output redirected to a log, and time it.
 
-    If it fails, the report says which item it was.
+    If it fails, the report says which item it was. If there is a log, or the output ``is_captured``
+    in another way, the traceback is part of the output.
     """
-    started = read_clock()
+    if log is None:
+        report = _time(work, describe_item, is_logged=is_captured)
+        flush_output()
+        return report
     try:
         with redirect_output(log):
-            try:
-                result = work()
-                return CallReport(read_clock() - started, result)
-            except BaseException as error:  # even sys.exit(): an item must not end its worker
-                seconds = read_clock() - started
-                return report_error(error, seconds, describe_item, is_logged=log is not None)
+            return _time(work, describe_item, is_logged=True)
     except OSError as error:
         return report_unwritable_output(error)
 
 
-def report_error(
+def _time(
+    work: Callable[[], T], describe_item: Callable[[], str], *, is_logged: bool
+) -> CallReport[T]:
+    started = read_clock()
+    try:
+        result = work()
+        return CallReport(read_clock() - started, result)
+    except BaseException as error:  # even sys.exit(): an item must not end its worker
+        seconds = read_clock() - started
+        return _report_error(error, seconds, describe_item, is_logged=is_logged)
+
+
+def _report_error(
     error: BaseException, seconds: float, describe_item: Callable[[], str], *, is_logged: bool
 ) -> CallReport[Any]:
     """Report the exception that a call has raised."""

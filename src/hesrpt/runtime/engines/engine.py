@@ -232,7 +232,7 @@ class Engine(ABC):
     """Runs items and reports the outcome of each exactly once.
 
     One thread calls all methods, except :meth:`wake`, :meth:`pack_function`,
-    :meth:`pack_argument`, :meth:`pack_numbers` and :meth:`fetch`, which any thread may call.
+    :meth:`pack_argument` and :meth:`fetch`, which any thread may call.
 
     An engine must define the abstract methods. The others have defaults, for engines with a fixed
     number of servers that can do nothing else.
@@ -287,10 +287,6 @@ class Engine(ABC):
     def pack_argument(self, argument: Any) -> Any:
         """Pack an argument for a task."""
         return argument
-
-    def pack_numbers(self, numbers: Sequence[float]) -> Sequence[Any]:
-        """Pack the arguments of several tasks: integers, floats and truth values."""
-        return list(map(self.pack_argument, numbers))
 
     def fetch(self, reference: Any) -> Any:
         """Return the result that a reference refers to."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from hesrpt.runtime.decisions.item_resources import check_resources
 from hesrpt.runtime.engines.attempts import Attempt
+from hesrpt.runtime.engines.batches import Batch
 from hesrpt.runtime.engines.channel import close_all, is_about_open_files
 from hesrpt.runtime.engines.command_process import CommandStartError
 from hesrpt.runtime.engines.cores import count_cores
@@ -30,13 +31,12 @@ from hesrpt.runtime.engines.engine import (
     Task,
 )
 from hesrpt.runtime.engines.event_loop import EventLoop
-from hesrpt.runtime.engines.item_groups import ItemGroup, divide
 from hesrpt.runtime.engines.pickling import is_short_and_plain
 from hesrpt.runtime.engines.process_table import Process, ProcessTable
 from hesrpt.runtime.engines.processes import create_mark, derive_mark, kill_leftovers
 from hesrpt.runtime.engines.shared_objects import pack_for_many, pickle_for_one
 from hesrpt.runtime.engines.supervisor import GoneReport
-from hesrpt.runtime.engines.worker_process import Reply, WorkerProcess
+from hesrpt.runtime.engines.worker_process import GRACE_SECONDS, Reply, WorkerProcess
 
 
 class _WaitingCommand(NamedTuple):
@@ -48,22 +48,6 @@ class _WaitingCommand(NamedTuple):
     @property
     def holds_resources(self) -> bool:
         return self.attempt.task.holds_resources
-
-
-class _WaitingItems(NamedTuple):
-    """Groups of items that wait for a server. They run one after another."""
-
-    groups: list[ItemGroup]
-    servers: int = 1
-
-    @property
-    def holds_resources(self) -> bool:
-        return self.groups[0].tasks.holds_resources
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """What its worker must have in its environment."""
-        return self.groups[0].tasks.variables
 
 
 class LocalEngine(Engine):
@@ -78,7 +62,6 @@ class LocalEngine(Engine):
     """
 
     batch_seconds = 0.02
-    max_batch = 50_000
     can_resize = True
     can_suspend = True
     can_replace_workers = True
@@ -92,7 +75,7 @@ class LocalEngine(Engine):
         self._loop = EventLoop()
         self._table = ProcessTable(self._loop, self._report_replies, self._report_gone)
         self._attempts: dict[tuple[str, int], Attempt] = {}  # of commands that have not ended
-        self._waiting: deque[_WaitingCommand | _WaitingItems] = deque()
+        self._waiting: deque[_WaitingCommand | Batch] = deque()
         self._outcomes: list[Outcome | FinishedItems] = []  # to be returned by wait_for_outcomes
         self._released_functions: deque[int] = deque()  # that workers may forget
 
@@ -113,9 +96,6 @@ class LocalEngine(Engine):
 
     def pack_argument(self, argument: Any) -> Any:
         return argument if is_short_and_plain(argument) else pickle_for_one(argument)
-
-    def pack_numbers(self, numbers: Sequence[float]) -> Sequence[float]:
-        return numbers
 
     # --- which processes there are --------------------------------------------------------------
 
@@ -149,18 +129,15 @@ class LocalEngine(Engine):
         kill_leftovers(self.mark)
 
     def start(self, job: str, tasks: Mapping[int, Task], servers: int) -> None:
-        groups: list[ItemGroup] = []
         if isinstance(tasks, PythonTasks):
-            groups += divide(job, tasks)
-        else:
-            for item, task in tasks.items():
-                if isinstance(task, CommandTask):
-                    self._attempts[job, item] = attempt = Attempt(job, item, task)
-                    self._waiting.append(_WaitingCommand(attempt, servers))
-                else:
-                    groups.append(ItemGroup(job, PythonTasks.from_task(item, task), tasks))
-        if groups:
-            self._waiting.append(_WaitingItems(groups))
+            self._waiting.append(Batch(job, tasks))
+            tasks = {}
+        for item, task in tasks.items():
+            if isinstance(task, CommandTask):
+                self._attempts[job, item] = attempt = Attempt(job, item, task)
+                self._waiting.append(_WaitingCommand(attempt, servers))
+            else:
+                self._waiting.append(Batch(job, PythonTasks.from_task(item, task)))
         self._launch()
 
     def _launch(self) -> None:
@@ -171,7 +148,7 @@ class LocalEngine(Engine):
         busy = [each for each in processes.values() if each.is_busy]
         free = self.servers - sum(process.servers for process in busy)
         is_idle = not busy
-        held_back: list[_WaitingCommand | _WaitingItems] = []
+        held_back: list[_WaitingCommand | Batch] = []
         while self._waiting and (free >= self._waiting[0].servers or is_idle):
             batch = self._waiting.popleft()
             if self._is_held_back(batch):
@@ -182,7 +159,7 @@ class LocalEngine(Engine):
                 if isinstance(batch, _WaitingCommand):
                     self._start_command(batch)
                 else:
-                    self._give(self._table.get_worker(batch.variables), batch)
+                    self._table.give(self._table.get_worker(batch.variables), batch)
                 is_idle = False
             except OSError as error:
                 if not is_about_open_files(error) or not processes:
@@ -211,22 +188,19 @@ class LocalEngine(Engine):
         workers = [worker for worker in self.workers if worker.can_prefetch]
         for worker in sorted(workers, key=lambda worker: worker.busy_since):
             batch = self._waiting[0] if self._waiting else None
-            if not isinstance(batch, _WaitingItems) or self._is_held_back(batch):
+            if not isinstance(batch, Batch) or self._is_held_back(batch):
                 return
             if worker.variables != batch.variables:
                 continue
             try:
-                self._give(worker, batch)
+                self._table.give(worker, batch)
             except OSError as error:
                 if not is_about_open_files(error):
                     raise
                 return  # wait until a worker has nothing else to do
             self._waiting.popleft()
 
-    def _give(self, worker: WorkerProcess, batch: _WaitingItems) -> None:
-        self._table.give(worker, [group.remove_stopped_items() for group in batch.groups])
-
-    def _is_held_back(self, batch: _WaitingCommand | _WaitingItems) -> bool:
+    def _is_held_back(self, batch: _WaitingCommand | Batch) -> bool:
         """Return whether it is suspended, or has to wait until what was stopped is gone.
 
         That is an earlier attempt, or anything that still holds resources.
@@ -240,14 +214,10 @@ class LocalEngine(Engine):
             attempt = batch.attempt
             ending = (command for command in self._table.commands if command.is_ending)
             return attempt.is_suspended or any(each.attempt.key == attempt.key for each in ending)
-        ending_groups = [
-            group for worker in self.workers if worker.is_ending for group in worker.groups
-        ]
+        given = (each for worker in self.workers for each in worker.batches)
         return any(
-            not set(group.items).isdisjoint(ending.items)
-            for ending in ending_groups
-            for group in batch.groups
-            if group.job == ending.job
+            each.job == batch.job and not each.stopped.isdisjoint(batch.tasks.numbers)
+            for each in given
         )
 
     # --- resizing and stopping ------------------------------------------------------------------
@@ -316,26 +286,29 @@ class LocalEngine(Engine):
     def _stop_waiting_items(self, job: str, items: Sequence[int]) -> bool:
         """Stop items that wait for a server; return whether there were any."""
         was_found = False
-        for batch in list(self._waiting):
-            if isinstance(batch, _WaitingCommand):
-                continue
-            stopped = [group for group in batch.groups if group.job == job and group.stop(items)]
-            was_found = was_found or bool(stopped)
-            for group in stopped:
-                if not group.has_wanted_items:
-                    batch.groups.remove(group)
-            if not batch.groups:
-                self._waiting.remove(batch)
+        for place, batch in reversed(list(enumerate(self._waiting))):
+            if isinstance(batch, Batch) and batch.job == job:
+                rest = batch.remove(items)
+                was_found = was_found or rest is not batch
+                if rest is None:
+                    del self._waiting[place]
+                else:
+                    self._waiting[place] = rest
         return was_found
 
     def _stop_given_items(self, job: str, items: Sequence[int]) -> None:
-        """Stop items that were given to workers, which are killed if they may have started them."""
+        """Stop items that were given to workers; those that run one of them are killed."""
         for worker in self.workers:
-            stopped = [group for group in worker.groups if group.job == job and group.stop(items)]
-            if stopped and not worker.is_ending:
-                self._withdraw(worker)
-                if any(group in worker.groups for group in stopped):
-                    self._table.kill(worker)
+            stopped = [batch for batch in worker.batches if batch.job == job and batch.stop(items)]
+            if not stopped or worker.is_ending:
+                continue
+            self._withdraw(worker)
+            if not worker.runs_stopped_item:
+                continue
+            if worker.may_have_results:
+                worker.stop_soon()
+            else:
+                self._table.kill(worker)
 
     def is_stopping(self, job: str) -> bool:
         return (
@@ -346,9 +319,7 @@ class LocalEngine(Engine):
 
     def _withdraw(self, worker: WorkerProcess) -> None:
         """Take back what a worker has not started; all but stopped items wait again."""
-        groups = [group for group in worker.withdraw() if group.has_wanted_items]
-        if groups:
-            self._waiting.appendleft(_WaitingItems(groups))
+        self._waiting.extendleft(reversed(worker.withdraw()))
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -375,8 +346,8 @@ class LocalEngine(Engine):
         now = time.monotonic()
         for worker in self.workers:
             if worker.patience_end <= now:
-                self._report_replies(worker.look())
                 self._withdraw(worker)
+                worker.lose_patience()
 
     def wake(self) -> None:
         self._loop.wake()
@@ -395,46 +366,40 @@ class LocalEngine(Engine):
             self._report(process.attempt, seconds, error=error, details=process.details)
 
     def _report_gone_worker(self, worker: WorkerProcess, report: GoneReport | None) -> None:
+        """Report what a worker has not answered for: the item that it has started last is blamed.
+
+        Others that it has started are done, but their results are lost with the worker.
+        """
         error = None if report is None else worker.describe_failure(report)
-        was_running = worker.has_started_item
-        for group in list(worker.groups):
-            for item in group.items:
-                if was_running and error is None:
-                    self._report_item(group, item, is_lost=True)
-                elif was_running:
-                    self._report_item(group, item, error=error, details=worker.details)
-                elif error is None or self._table.can_start_workers:
-                    self._report_item(group, item, is_lost=True, was_started=False)
+        started = [(batch, item) for batch in worker.batches for item in batch.unanswered]
+        for batch, item in started[:-1]:
+            self._report_item(batch, item, is_lost=True)
+        for batch, item in started[-1:]:
+            if error is None:
+                self._report_item(batch, item, is_lost=True)
+            else:
+                self._report_item(batch, item, error=error, details=worker.details)
+        for batch in worker.unstarted:
+            for item in batch.unanswered:
+                if error is None or started or self._table.can_start_workers:
+                    self._report_item(batch, item, is_lost=True, was_started=False)
                 else:
-                    self._report_item(group, item, error=error)
-                was_running = False  # those after it were waiting
+                    self._report_item(batch, item, error=error)
 
     def _report_replies(self, replies: list[Reply]) -> None:
-        for group, items, seconds, results, error, details in replies:
+        for batch, items, seconds, results, error, details in replies:
             if error is not None:
-                self._report_item(group, items[0], seconds[0], error=error, details=details)
-            elif self._stop_second_attempts(group, items) or len(items) == 1:
-                for item, spent, result in zip(items, seconds, results, strict=True):
-                    self._outcomes.append(Outcome(group.job, item, spent, result=result))
-            else:
-                self._outcomes.append(FinishedItems(group.job, items, seconds, results))
+                self._report_item(batch, items[0], seconds[0], error=error, details=details)
+                continue
+            # Items that were stopped and started again, but turn out to be done, need not run.
+            if again := batch.stopped.intersection(items):
+                self._stop_waiting_items(batch.job, list(again))
+            self._outcomes.append(FinishedItems(batch.job, items, seconds, results))
 
-    def _stop_second_attempts(self, group: ItemGroup, items: Sequence[int]) -> bool:
-        """Stop what waits of items that were stopped and started again, but turn out to be done.
-
-        Returns whether there were any.
-        """
-        if not group.has_stopped_items:
-            return False
-        stopped = [item for item in items if group.is_stopped(item)]
-        return bool(stopped) and self._stop_waiting_items(group.job, stopped)
-
-    def _report_item(
-        self, group: ItemGroup, item: int, seconds: float = 0.0, **details: Any
-    ) -> None:
+    def _report_item(self, batch: Batch, item: int, seconds: float = 0.0, **details: Any) -> None:
         """Report an item that is not done, unless it was stopped."""
-        if not group.is_stopped(item):
-            self._outcomes.append(Outcome(group.job, item, seconds, **details))
+        if item not in batch.stopped:
+            self._outcomes.append(Outcome(batch.job, item, seconds, **details))
 
     def _report(self, attempt: Attempt, seconds: float = 0.0, **details: Any) -> None:
         """Report a command; if it was stopped, only if it is done, and was not started again."""
@@ -451,10 +416,21 @@ class LocalEngine(Engine):
 
     def close(self) -> list[Outcome | FinishedItems]:
         self._waiting.clear()
+        self._receive_last_results()
         self._table.close()
         self._loop.close()
         outcomes, self._outcomes = self._outcomes, []
         return [each for each in outcomes if isinstance(each, FinishedItems) or each.is_done]
+
+    def _receive_last_results(self) -> None:
+        """Let workers that run short items answer for those that are done."""
+        busy = [worker for worker in self.workers if worker.may_have_results]
+        for worker in busy:
+            worker.withdraw()
+        deadline = time.monotonic() + GRACE_SECONDS
+        while any(worker.batches for worker in busy) and time.monotonic() < deadline:
+            self._loop.wait(max(deadline - time.monotonic(), 0.0))
+            self._loop.is_woken = False
 
     def close_after_fork(self) -> None:
         self._table.close_after_fork()

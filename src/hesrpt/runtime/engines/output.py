@@ -6,32 +6,20 @@ This module runs in workers, which must start quickly, so it imports little.
 from __future__ import annotations
 
 import contextlib
-import io
-import mmap
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from hesrpt.runtime.engines.shared_files import create_shared_file
 from hesrpt.runtime.storage.logs import LogPaths, limit_log, limit_output, open_log
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
-
 
 @contextlib.contextmanager
-def redirect_output(log: str | Path | None) -> Iterator[None]:
+def redirect_output(log: str | Path) -> Iterator[None]:
     """Append all output to a file, including that of C libraries and child processes."""
-    if log is None:
-        try:
-            yield
-        finally:
-            flush_output()
-        return
     saved = os.dup(1), os.dup(2)
     flush_output()
     try:
@@ -74,22 +62,13 @@ class OutputCapture:
             os.dup2(self._fd, standard)
         return self
 
-    def watch(self) -> Sequence[int]:
-        """Return the first byte of what items print, which is 0 until it is written.
-
-        What Python has not written yet is noted elsewhere: see :func:`note_output`.
-        """
-        if all(isinstance(each, _Output) for each in (sys.stdout, sys.stderr)):
-            return _map_first_byte(self._fd)
-        return (1,)  # an item has replaced them: there may always be output
-
     def save(self, place: int) -> None:
         """Append what was printed since the last call to the log of the item at a place."""
-        flush_output()
-        if os.fstat(self._fd).st_size > _CAPTURE_START:
+        if os.fstat(self._fd).st_size > 0:
             move_output(self._fd, self._logs.get(self._items[place]))
 
     def __exit__(self, *_: object) -> None:
+        flush_output()
         with contextlib.suppress(OSError):
             self.save(-1)
         for original, standard in zip(self._saved, (1, 2), strict=True):
@@ -97,65 +76,11 @@ class OutputCapture:
             os.close(original)
 
 
-class _Output(io.TextIOWrapper):
-    """A standard file of this process."""
-
-
-class _NotingWriter(io.BufferedWriter):
-    """A buffer that notes when it holds something."""
-
-    def __init__(self, raw: io.RawIOBase, notes: set[object]) -> None:
-        super().__init__(raw)
-        self._notes = notes
-
-    def write(self, data: Buffer, /) -> int:
-        self._notes.add(self)
-        return super().write(data)
-
-    def flush(self) -> None:
-        super().flush()
-        self._notes.discard(self)
-
-
-def note_output(notes: set[object]) -> None:
-    """Let the standard files of this process write whole lines.
-
-    There is a note as long as one of them holds output that it has not written.
-    """
-    for name, fd in (("stdout", 1), ("stderr", 2)):
-        standard = getattr(sys, name)
-        standard.flush()
-        output = _Output(
-            _NotingWriter(io.FileIO(fd, "w", closefd=False), notes),
-            encoding=standard.encoding,
-            errors=standard.errors,
-            line_buffering=True,
-            write_through=True,  # to the buffer
-        )
-        setattr(sys, name, output)
-        setattr(sys, f"__{name}__", output)
-
-
-# The output in a file for :class:`OutputCapture` starts with the last byte of a page, so that the
-# byte can be looked at in memory before and after it was written.
-_CAPTURE_START = mmap.PAGESIZE - 1
-
-
 def create_capture_file() -> int:
     """Create a file without a path for :class:`OutputCapture`; return its descriptor."""
     fd = create_shared_file("hesrpt-output")
-    os.ftruncate(fd, _CAPTURE_START)
     append_always(fd)
     return fd
-
-
-@cache
-def _map_first_byte(fd: int) -> memoryview:
-    """Return the first byte of the output in such a file, which is empty."""
-    os.ftruncate(fd, _CAPTURE_START + 1)  # what is mapped must exist
-    memory = mmap.mmap(fd, _CAPTURE_START + 1, access=mmap.ACCESS_READ)
-    os.ftruncate(fd, _CAPTURE_START)
-    return memoryview(memory)[_CAPTURE_START:]
 
 
 def append_always(fd: int) -> None:
@@ -168,17 +93,17 @@ def append_always(fd: int) -> None:
 def move_output(captured: int, log: str | Path) -> None:
     """Append the output in a file for :class:`OutputCapture` to a log, and remove it there."""
     size = os.fstat(captured).st_size
-    if size <= _CAPTURE_START:
+    if size == 0:
         return
     handle = open_log(Path(log))
     try:
-        offset = _CAPTURE_START
+        offset = 0
         while offset < size:
             offset += os.write(handle, os.pread(captured, 2**20, offset))
         limit_output(handle)
     finally:
         os.close(handle)
-        os.ftruncate(captured, _CAPTURE_START)
+        os.ftruncate(captured, 0)
 
 
 def finish_log(log: str | Path) -> None:

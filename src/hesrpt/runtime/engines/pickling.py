@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 
@@ -35,11 +35,6 @@ def is_short_and_plain(value: Any) -> bool:
     return kind in _NUMBERS or value is None or (kind is str and len(value) < _LONG)
 
 
-def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all values are integers, floats or truth values, and not of subclasses."""
-    return type(values) is range or _NUMBERS.issuperset(map(type, values))
-
-
 def dump(value: Any, pickler: type[cloudpickle.Pickler] = cloudpickle.Pickler) -> bytes:
     """Return a pickled value; functions and classes that cannot be imported go by value."""
     if type(value) in _PLAIN:  # the same bytes, without the cost of creating a pickler
@@ -59,20 +54,12 @@ def dump_pieces(
     return pieces.pieces
 
 
-class DumpedArguments(NamedTuple):
-    """The arguments of items for a worker: a pickled sequence, or a single pickled argument."""
-
-    dumped: bytes
-    has_pickled: bool  # whether some are pickled by themselves
-
-
-def dump_arguments(packed: Sequence[Any]) -> DumpedArguments:
+def dump_arguments(packed: Sequence[Any]) -> bytes:
     """Return the arguments of items for a worker; each is pickled, or short and plain."""
     if len(packed) > 1:
-        has_pickled = not isinstance(packed, range) and bytes in set(map(type, packed))
-        return DumpedArguments(pickle.dumps(packed, pickle.HIGHEST_PROTOCOL), has_pickled)
+        return pickle.dumps(list(packed), pickle.HIGHEST_PROTOCOL)
     (argument,) = packed
-    return DumpedArguments(argument if type(argument) is bytes else dump(argument), True)
+    return argument if type(argument) is bytes else dump(argument)
 
 
 class _Pieces:

@@ -9,17 +9,17 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import TypeAlias
 
 from hesrpt.runtime.engines.attempts import Attempt
+from hesrpt.runtime.engines.batches import Batch
 from hesrpt.runtime.engines.command_process import CommandProcess
 from hesrpt.runtime.engines.cores import choose_cores
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.event_loop import EventLoop
-from hesrpt.runtime.engines.item_groups import ItemGroup
 from hesrpt.runtime.engines.processes import POLL_SECONDS, pin_to_cores
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
@@ -103,9 +103,9 @@ class ProcessTable:
         self._watch_supervision()
         return worker
 
-    def give(self, worker: WorkerProcess, groups: Sequence[ItemGroup]) -> None:
-        """Give groups of items to a worker."""
-        worker.give(groups)
+    def give(self, worker: WorkerProcess, batch: Batch) -> None:
+        """Give a batch to a worker."""
+        worker.give(batch)
         self._watch_worker(worker)
 
     def start_command(self, attempt: Attempt, servers: int, max_servers: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ from hesrpt.runtime.engines.processes import (
     list_children,
     open_process,
 )
-from hesrpt.runtime.engines.supervisor import GoneReport, StartedReport
+from hesrpt.runtime.engines.supervisor import GoneReport, StartedReport, wait_for
 from hesrpt.runtime.engines.threads import choose_threads
 
 # If guardian or supervisor has died, how long the other one may take to kill all processes.
@@ -166,7 +165,7 @@ class Supervision:
         if pid == self._process.pid:
             return self._process.poll() is None
         if (end := self._ends[pid]) is not None:
-            return not select.select([end], [], [], 0)[0]
+            return end not in wait_for([end], 0)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
             return True

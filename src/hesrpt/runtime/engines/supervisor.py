@@ -102,7 +102,7 @@ def run_guardian(mark: str, scheduler: str, control: str, is_detached: str) -> N
     os.close(int(control))
     exit_code = 0
     while parent in (None, os.getppid()):
-        ready = _wait_for(
+        ready = wait_for(
             [child_ended, scheduler_end], None if scheduler_end else _PARENT_POLL_SECONDS
         )
         if scheduler_end in ready:
@@ -190,7 +190,7 @@ class Supervisor:
             timeout = POLL_SECONDS
         channels = [self.control, *(keeper.channel for keeper in self.keepers.values())]
         channels = [channel for channel in channels if not channel.is_closed]
-        return _wait_for([self.child_ended, *self.ends], timeout, channels)
+        return wait_for([self.child_ended, *self.ends], timeout, channels)
 
     # --- requests -------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ def _drain(fd: int) -> None:
         os.read(fd, 4096)
 
 
-def _wait_for(
+def wait_for(
     sources: Sequence[int | None], timeout: float | None, channels: Sequence[Channel] = ()
 ) -> set[int | None]:
     """Return the file descriptors that are readable, after waiting for one.

@@ -9,10 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from hesrpt.runtime.identity.earlier_items import Matches, Places
-from hesrpt.runtime.item_runs import find_runs
 
 #: What is known of an item. Those that are done before were done in an earlier run.
 UNFINISHED, DONE, DONE_BEFORE, FAILED = range(4)  # an enumeration would be slow
@@ -28,16 +25,13 @@ class Completions:
         self.places = Places()  # of the items that were done in earlier runs
 
     def add_done(self, items: Sequence[int]) -> None:
-        """Add items that are done, in ascending order, once their results can be read."""
-        first, last = items[0], items[-1]
-        if last >= len(self.states):
-            self.states.extend(bytes(last + 1 - len(self.states)))
-        if last - first == len(items) - 1 and self.states[first : last + 1] == bytes(len(items)):
-            self.states[first : last + 1] = bytes((DONE,)) * len(items)
-            self.order.frombytes(np.arange(first, last + 1, dtype=np.int64).tobytes())
-            return
+        """Add items that are done, once their results can be read."""
+        states, last = self.states, max(items)
+        if last >= len(states):
+            states.extend(bytes(last + 1 - len(states)))
         for item in items:
-            if self._set_state(item, DONE):
+            if states[item] != DONE:
+                states[item] = DONE
                 self.order.append(item)
 
     def add_failed(self, item: int) -> None:
@@ -64,12 +58,7 @@ class Completions:
 
     def list_undone(self, items: Sequence[int]) -> list[int]:
         """Return those of some items that have no result."""
-        undone = []
-        for run in find_runs(items):
-            states = self.states[run.start : run.stop]
-            if len(states) < len(run) or states.strip(_WITH_RESULT):
-                undone += [item for item in run if self.get_state(item) not in _WITH_RESULT]
-        return undone
+        return [item for item in items if self.get_state(item) not in _WITH_RESULT]
 
     def find_unfinished(self, start: int, stop: int) -> int:
         """Return the first item of a range that has not ended; ``stop`` if all have."""

@@ -11,10 +11,9 @@ import cloudpickle
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.driver import Driver
+from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.handles.completions import DONE_BEFORE
-from hesrpt.runtime.handles.result_store import ResultStore
 from hesrpt.runtime.identity.item_keys import create_key_range
-from hesrpt.runtime.item_runs import find_runs
 from hesrpt.runtime.live_job import LiveJob
 from hesrpt.runtime.storage.journal import Journal
 from hesrpt.runtime.storage.journal_entries import StoredResult
@@ -28,7 +27,7 @@ class ResultReader:
 
     def __init__(self, job: LiveJob, driver: Driver) -> None:
         self._journal: Journal | None = None
-        self._read = ResultStore()  # results that were read from it
+        self._read: dict[int, Pickled] = {}  # results that were read from it
         self._large: dict[int, StoredResult] = {}  # large ones, which have still to be read
         self._job, self._driver = job, driver
         if job.source.delivers_results:
@@ -65,44 +64,14 @@ class ResultReader:
             return
         if self._journal is None:  # the other connection is the thread's
             self._journal = Journal.read(self._driver.journal.directory)
-        self._read, self._large = ResultStore(), {}
-        for run, numbers, positions in self._group(items):
-            self._prepare_group(self._journal, run, numbers, positions)
-
-    def _prepare_group(
-        self, journal: Journal, run: int, numbers: range, positions: Sequence[int]
-    ) -> None:
-        """Read the results of items that are next to each other in the journal."""
-        left = numbers.start  # all before it have been read
-        for packed, results in journal.read_packed(self._job.number, run, numbers):
-            self._prepare_items(journal, run, range(left, packed.start), numbers, positions)
-            self._read.add(packed, results)
-            left = packed.stop
-        self._prepare_items(journal, run, range(left, numbers.stop), numbers, positions)
-
-    def _prepare_items(
-        self, journal: Journal, run: int, left: range, numbers: range, positions: Sequence[int]
-    ) -> None:
-        """Read the results of items that have entries of their own."""
-        if not left:
-            return
-        places = slice(left.start - numbers.start, left.stop - numbers.start)
-        keys = create_key_range(run, left)
-        for stored in journal.read_results(self._job.number, keys, positions[places]):
-            if stored.pickled is None:
-                self._large[stored.position] = stored
-            else:
-                self._read.add((stored.position,), (stored.pickled,))
-
-    def _group(self, items: Sequence[int]) -> Iterable[tuple[int, range, Sequence[int]]]:
-        """Group items that are next to each other in the journal.
-
-        Yield the run that has done them, their positions then, and their positions now.
-        """
-        states, runs = self._job.completions.states, find_runs(items)
-        if not any(DONE_BEFORE in states[run.start : run.stop] for run in runs):
-            return [(self._job.spec.resumed, run, run) for run in runs]
-        return _group(map(self._locate, items))
+        self._read, self._large = {}, {}
+        for run, numbers, positions in _group(map(self._locate, items)):
+            keys = create_key_range(run, numbers)
+            for stored in self._journal.read_results(self._job.number, keys, positions):
+                if stored.pickled is None:
+                    self._large[stored.position] = stored
+                else:
+                    self._read[stored.position] = stored.pickled
 
     def _locate(self, item: int) -> tuple[int, int, int]:
         """Return the run that has done an item, its position then, and its position now."""
@@ -125,7 +94,10 @@ class ResultReader:
             return None
         store = self._job.results if self._driver.journal is None else self._read
         try:
-            return store.load_small(items, _SMALL_BYTES)
+            pickled = [store[item] for item in items]
+            if sum(map(len, pickled)) > _SMALL_BYTES:
+                return None
+            return [cloudpickle.loads(each) for each in pickled]
         except Exception:
             return None
 
@@ -134,12 +106,12 @@ class ResultReader:
         if item in self._job.references:
             return self._driver.engine.fetch(self._job.references[item])
         if self._driver.journal is None:
-            pickled = self._job.results.read(item)
+            pickled = self._job.results[item]
         else:
             assert self._journal is not None
             large = self._large.get(item)
             if large is None:
-                pickled = self._read.read(item)
+                pickled = self._read[item]
             else:
                 pickled = self._journal.load(self._job.number, large)
         try:

@@ -165,9 +165,6 @@ class CallSource:
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         return create_keys(repeat(bytes(FINGERPRINT_BYTES)), 0, items)  # nobody looks for calls
 
-    def identify(self, items: range) -> bytes | None:
-        return None
-
     def open(self, listener: SourceListener) -> None:
         with self.lock:
             self.listener = listener

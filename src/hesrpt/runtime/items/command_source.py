@@ -68,9 +68,6 @@ class CommandSource:
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         return create_keys(map(self.fingerprints.__getitem__, items), self.run, items)
 
-    def identify(self, items: range) -> bytes | None:
-        return None
-
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Do nothing: the template holds all items."""
 

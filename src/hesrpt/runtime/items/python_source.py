@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from hesrpt.errors import InputError
 from hesrpt.runtime.engines.engine import PythonTasks, Task
 from hesrpt.runtime.engines.error_details import Refusal, describe_pickling_problem
-from hesrpt.runtime.engines.pickling import are_numbers, load_harmless
+from hesrpt.runtime.engines.pickling import load_harmless
 from hesrpt.runtime.engines.shared_files import Pickled
 from hesrpt.runtime.identity.earlier_items import EarlierItems, Matches
 from hesrpt.runtime.identity.fingerprints import fingerprint_item
 from hesrpt.runtime.identity.item_keys import create_keys
 from hesrpt.runtime.items.source import SourceListener
-from hesrpt.runtime.items.unfinished_items import Block, UnfinishedItem, UnfinishedItems, sum_bytes
 from hesrpt.runtime.storage.logs import LogPaths
 from hesrpt.runtime.text import describe_value
 
@@ -26,11 +23,9 @@ from hesrpt.runtime.text import describe_value
 _MAX_READ_AHEAD_BYTES = 32 * 2**20
 # No more items than this are read ahead, unless they are in memory already.
 _MAX_READ_AHEAD_ITEMS = 60_000
-# Items that are in memory already are read in blocks of at most so many items, and of not much more
-# than so many bytes. Others are taken one by one, because the next one may be long in coming.
-_BLOCK_ITEMS, _BLOCK_BYTES = 256, 2**16
-# Numbers need no care, so a block may have more of them.
-_BLOCK_NUMBERS = 8192
+# Items that are in memory already are read together: at most this many, and not many more bytes
+# than this. Others are taken one by one, because the next one may be long in coming.
+_ITEMS_AT_ONCE, _BYTES_AT_ONCE = 256, 2**16
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
 
@@ -40,6 +35,18 @@ class ReadAhead(NamedTuple):
 
     minimum: int
     maximum: int  # for items that take up little memory
+
+
+class UnfinishedItem(NamedTuple):
+    """An argument as the engine needs it, and its fingerprint if there is a journal."""
+
+    packed: Any
+    fingerprint: bytes = b""
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the argument takes up, if it may take up much."""
+        return len(self.packed) if isinstance(self.packed, bytes | str) else 0
 
 
 class PythonSource:
@@ -58,20 +65,19 @@ class PythonSource:
         arguments: Iterable[Any],
         *,
         pack_argument: Callable[[Any], Any],
-        pack_numbers: Callable[[Sequence[float]], Sequence[Any]],
         read_ahead: Callable[[], ReadAhead],
         timeout: float | None = None,
         keep_results: bool = False,
         has_journal: bool = False,
     ) -> None:
         self.function, self.arguments = function, arguments
-        self.pack_argument, self.pack_numbers = pack_argument, pack_numbers
-        self.read_ahead = read_ahead
+        self.pack_argument, self.read_ahead = pack_argument, read_ahead
         self.timeout, self.keep_results = timeout, keep_results
         self.has_journal = has_journal
         self.earlier, self.run = EarlierItems(), 0
         self.done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
-        self.unfinished = UnfinishedItems()
+        self.unfinished: dict[int, UnfinishedItem] = {}
+        self.unfinished_bytes = 0  # that these take up in memory
         self.failed: dict[int, UnfinishedItem] = {}
         self.values: dict[int, str] = {}  # arguments that cannot be pickled, as short texts
         self.count = 0  # how many items were read, those done before included
@@ -126,8 +132,7 @@ class PythonSource:
                 listener.report_match(match, self.count)
             else:
                 packed = self._pack(self.count, argument)
-                add = partial(self.unfinished.add, self.count, packed, fingerprint)
-                if not self._wait_for_room(add):
+                if not self._wait_for_room({self.count: UnfinishedItem(packed, fingerprint)}):
                     return False
                 startable += 1
                 listener.report_items(startable)
@@ -139,41 +144,27 @@ class PythonSource:
         startable, arguments = 0, self.arguments
         assert isinstance(arguments, list | tuple | range)
         for done in (*self.done_before, None):
-            for block in self._read_blocks(arguments, None if done is None else done.start):
-                if not self._wait_for_room(partial(self.unfinished.add_block, block)):
+            while items := self._read_some(arguments, None if done is None else done.start):
+                if not self._wait_for_room(items):
                     return False
-                startable += len(block.packed)
+                startable += len(items)
                 listener.report_items(startable)
             self.count = self.count if done is None else done.stop
         return True
 
-    def _read_blocks(self, arguments: Sequence[Any], stop: int | None) -> Iterator[Block]:
-        """Yield the items of a list up to a position, or to its end."""
-        while True:
-            end = self.count + _BLOCK_NUMBERS
-            part = arguments[self.count : end if stop is None else min(end, stop)]
-            if not part:
-                return
-            if are_numbers(part):
-                block = Block(self.count, self.pack_numbers(part), numbers=part)
-                self.count += len(part)
-                yield block
-            else:
-                part = part[:_BLOCK_ITEMS]
-                yield self._create_block(
-                    part, map(fingerprint_item, part) if self.has_journal else ()
-                )
-
-    def _create_block(self, arguments: Sequence[Any], fingerprints: Iterable[bytes]) -> Block:
-        """Pack some of the next items, not much more than a block should have in bytes."""
-        start, packed, size = self.count, [], 0
-        for argument in arguments:
-            packed.append(self._pack(self.count, argument))
+    def _read_some(self, arguments: Sequence[Any], stop: int | None) -> dict[int, UnfinishedItem]:
+        """Return some of the next items of a list, up to a position or to its end."""
+        end = self.count + _ITEMS_AT_ONCE
+        items, size = {}, 0
+        for argument in arguments[self.count : end if stop is None else min(end, stop)]:
+            fingerprint = fingerprint_item(argument) if self.has_journal else b""
+            item = UnfinishedItem(self._pack(self.count, argument), fingerprint)
+            items[self.count] = item
+            size += item.bytes
             self.count += 1
-            size += sum_bytes(packed[-1:])
-            if size >= _BLOCK_BYTES:
+            if size >= _BYTES_AT_ONCE:
                 break
-        return Block(start, packed, fingerprints=list(islice(fingerprints, len(packed))))
+        return items
 
     def _pack(self, item: int, argument: Any) -> Any:
         try:
@@ -184,7 +175,7 @@ class PythonSource:
             self.values[item] = describe_value(argument)
             return self.pack_argument(Refusal(problem))
 
-    def _wait_for_room(self, add: Callable[[], None]) -> bool:
+    def _wait_for_room(self, items: Mapping[int, UnfinishedItem]) -> bool:
         """Add items to do as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
@@ -192,16 +183,20 @@ class PythonSource:
                 self.changed.wait(1.0)  # more servers may allow for more items
             self.is_waiting = False
             if not self.is_closed:
-                add()
+                self._add(items)
             return not self.is_closed
 
     def _has_room(self) -> bool:
         minimum, maximum = self.read_ahead()
-        if self.unfinished.bytes >= _MAX_READ_AHEAD_BYTES:
+        if self.unfinished_bytes >= _MAX_READ_AHEAD_BYTES:
             maximum = minimum
         elif not self.is_at_hand:
             maximum = min(maximum, _MAX_READ_AHEAD_ITEMS)
         return len(self.unfinished) < maximum
+
+    def _add(self, items: Mapping[int, UnfinishedItem]) -> None:
+        self.unfinished.update(items)
+        self.unfinished_bytes += sum(item.bytes for item in items.values())
 
     # --- called by the driver -------------------------------------------------------------------
 
@@ -209,7 +204,7 @@ class PythonSource:
         self, items: Sequence[int], servers: int, logs: LogPaths | None
     ) -> Mapping[int, Task]:
         with self.changed:
-            arguments = self.unfinished.get_arguments(items)
+            arguments = [self.unfinished[item].packed for item in items]
         return PythonTasks(
             items,
             arguments,
@@ -221,7 +216,7 @@ class PythonSource:
 
     def describe_value(self, item: int) -> str:
         with self.changed:
-            packed, value = self.unfinished.get(item).packed, self.values.get(item, "")
+            packed, value = self.unfinished[item].packed, self.values.get(item, "")
         if value or not isinstance(packed, bytes):
             return value or describe_value(packed)
         if len(packed) > _MAX_DESCRIBED_BYTES:
@@ -233,23 +228,21 @@ class PythonSource:
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         with self.changed:
-            fingerprints = self.unfinished.get_fingerprints(items)
+            fingerprints = [self.unfinished[item].fingerprint for item in items]
         return create_keys(fingerprints, self.run, items)
-
-    def identify(self, items: range) -> bytes | None:
-        with self.changed:
-            return self.unfinished.pack_identities(items)
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
-            self.unfinished.discard(items)
+            found = [self.unfinished.pop(item, None) for item in items]
+            self.unfinished_bytes -= sum(each.bytes for each in found if each is not None)
             for item in items if self.values else ():
                 self.values.pop(item, None)
             self._make_room()
 
     def drop_item(self, item: int, error: str) -> None:
         with self.changed:
-            self.failed[item] = self.unfinished.pop(item)
+            self.failed[item] = failed = self.unfinished.pop(item)
+            self.unfinished_bytes -= failed.bytes
             self._make_room()
 
     def _make_room(self) -> None:
@@ -259,8 +252,7 @@ class PythonSource:
 
     def retry_items(self) -> None:
         with self.changed:
-            for item, failed in self.failed.items():
-                self.unfinished.add(item, *failed)
+            self._add(self.failed)
             self.failed = {}
 
     def close(self, reason: str = "") -> None:

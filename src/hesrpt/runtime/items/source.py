@@ -60,12 +60,6 @@ class Source(Protocol):
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         """Return what identifies items in the journal, while they are not done."""
 
-    def identify(self, items: range) -> bytes | None:
-        """Return what identifies consecutive items if they are kept together in the journal.
-
-        None means that each must have an entry of its own.
-        """
-
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         """Release items that are done: no task will be created for them again."""
 

@@ -242,7 +242,8 @@ class _Replayer:
         """
         held = self._history.trace_servers(record.number)
         if not record.spec.is_bag:
-            return [float(held.integrate(np.asarray(speedup(held.servers.astype(float))))[-1])]
+            work = held.integrate(np.asarray(speedup(held.servers.astype(float))))[-1]
+            return [float(work) or record.item_seconds]
         timings, pieces = self._history.timings.get(record.number, ()), self._count_pieces(record)
         if pieces == 0:
             return []

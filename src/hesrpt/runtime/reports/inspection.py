@@ -106,15 +106,17 @@ class RunStatus:
         return self.held.get(job.number, 0) if self.is_running and not job.has_ended else 0
 
     def get_planned(self, job: JobRecord) -> int | None:
-        """Return how many servers the policy gives a job; None if nobody knows."""
-        return self.progress.planned.get(job.number) if self.is_running else None
+        """Return how many servers the policy gives a job; None if it has ended or nobody knows."""
+        # What the scheduler wrote a second ago may name jobs that have ended since.
+        if not self.is_running or job.has_ended:
+            return None
+        return 0 if self.list_unfinished(job) else self.progress.planned.get(job.number)
 
     def get_eta(self, job: JobRecord) -> float | None:
-        """Return how many seconds it takes until a job has ended; None if nobody knows."""
-        if job.has_ended:
-            return 0.0
-        end = self.progress.ends.get(job.number)
-        return None if end is None or not self.is_running else max(end - self.progress.time, 0.0)
+        """Return in how many seconds a job will have ended; None if it has or nobody knows."""
+        is_active = self.is_running and not job.has_ended
+        end = self.progress.ends.get(job.number) if is_active else None
+        return None if end is None else max(end - self.progress.time, 0.0)
 
     def describe(self) -> RunOverview:
         """Return what is shown of the run, with the jobs that were submitted to it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,21 +23,32 @@ class Output(NamedTuple):
 
 
 class LogFollower:
-    """Reads what the items of a job print, from the beginning of their logs on."""
+    """Reads what the items of a job print, from the beginning of their logs on.
 
-    def __init__(self, directory: Path, job: str, item: int | None = None) -> None:
+    Without a journal, it opens that of the directory for each look.
+    """
+
+    def __init__(
+        self, directory: Path, job: str, item: int | None = None, journal: Journal | None = None
+    ) -> None:
         self.directory, self.job, self.item = directory, job, item
+        self._journal = journal
         self._positions: dict[Path, int] = {}  # how much of each log has been read
-        with closing(Journal.read(directory)) as journal:
-            record = journal.get_record(job)
+        with self._open_journal() as opened:
+            record = opened.get_record(job)
         self._number, self.items = record.number, record.items
         self._logs: dict[Path, ItemLog] = {}
         with suppress(UnknownItemError):  # the item was not read yet
             self._logs = {log.path: log for log in list_logs(directory, job, item)}
 
+    def _open_journal(self) -> AbstractContextManager[Journal]:
+        if self._journal is not None:
+            return nullcontext(self._journal)
+        return closing(Journal.read(self.directory))
+
     def read(self) -> tuple[list[Output], bool]:
         """Return what was printed since the last call, and whether there may be more."""
-        with closing(Journal.read(self.directory)) as journal:
+        with self._open_journal() as journal:
             record = journal.read_record(self._number)
             is_running = journal.is_running
         # What was printed before the job ended is in the files now.

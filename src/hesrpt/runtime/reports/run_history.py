@@ -52,15 +52,19 @@ class RunHistory:
         return sorted(dict(changes).items()) or [(0.0, self.servers)]
 
     def trace_servers(self, number: int) -> ServersHeld:
-        """Return the servers that a job held over time, from the first start of an item on."""
+        """Return the servers that a job held over time, from the first start of an item on.
+
+        Of a job that ended in the step in which it started, the journal has none.
+        """
         changes = [(each.time, each.servers) for each in self.holdings if each.job == number]
+        changes = changes or [(self.first_start, 0)]
         times = np.array([max(time, self.first_start) for time, _ in changes])
         return ServersHeld(times, np.array([servers for _, servers in changes], dtype=np.int64))
 
 
 @dataclass(frozen=True)
 class ServersHeld:
-    """The servers that a job held: ``servers[i]`` from ``times[i]`` on, none before and after."""
+    """The servers that a job held: ``servers[i]`` from ``times[i]`` on, of at least one time."""
 
     times: FloatArray
     servers: np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -13,11 +13,10 @@ from typing import Any
 
 from hesrpt.errors import InputError, StateError
 from hesrpt.runtime.decisions.kinds import LearnedRun
-from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.identity.item_keys import KeyPlace
 from hesrpt.runtime.job_names import describe_names
-from hesrpt.runtime.storage.journal_database import Database, create_database
+from hesrpt.runtime.storage.journal_database import Database, create_database, take_over
 from hesrpt.runtime.storage.journal_entries import (
     Answer,
     Changes,
@@ -83,9 +82,16 @@ class Journal:
     @classmethod
     def resume(cls, directory: str | Path) -> Journal:
         """Open the journal of a run to continue it; no other scheduler may be running on it."""
-        journal = cls.read(directory)
+        path = Path(directory)
+        check_state_directory(path)
+        lock = lock_directory(path)
         try:
-            journal._lock = lock_directory(journal.directory)
+            take_over(path)
+            journal = cls(path, lock)
+        except BaseException:
+            lock.release()
+            raise
+        try:
             journal._prepare_to_resume()
         except BaseException:
             journal.close()
@@ -262,16 +268,6 @@ class Journal:
     ) -> Iterator[tuple[int, float, float]]:
         """Yield the positions of the finished items of a job, their seconds, and their ends."""
         return self._items.read_timings(number, positions)
-
-    def read_pickled(self, number: int, positions: range) -> Iterator[tuple[int, bytes]]:
-        """Yield the positions and the pickled results of finished items between two positions."""
-        return self._items.read_pickled(number, positions)
-
-    def read_packed(
-        self, number: int, run: int, positions: range
-    ) -> Iterator[tuple[range, PackedResults]]:
-        """Yield items at some positions that were done together in a run, and their results."""
-        return self._items.read_packed(number, run, positions)
 
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +16,10 @@ from typing import Any, TypeVar
 
 from hesrpt.errors import StateError
 from hesrpt.runtime.storage.journal_rows import Row
+from hesrpt.runtime.storage.migrations import FORMAT, OLDEST_FORMAT, can_migrate, migrate
 from hesrpt.runtime.storage.state_directory import get_database_path, open_private, sync_directory
 
-_VERSION = 8
-# Chunks of items are large, so larger pages than usual are written more quickly.
-_PAGE_SIZE = 8192
 _SCHEMA = f"""
-PRAGMA page_size = {_PAGE_SIZE};
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
@@ -33,13 +31,6 @@ CREATE TABLE items (
     ended REAL NOT NULL, digest BLOB NOT NULL, checksum BLOB NOT NULL, result BLOB,
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;
-CREATE TABLE chunks (
-    number INTEGER PRIMARY KEY, job INTEGER NOT NULL, run INTEGER NOT NULL,
-    start INTEGER NOT NULL, size INTEGER NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
-    identities BLOB NOT NULL, durations BLOB NOT NULL, digest BLOB NOT NULL,
-    checksum BLOB NOT NULL, code TEXT NOT NULL, sizes BLOB NOT NULL, results BLOB NOT NULL
-);
-CREATE UNIQUE INDEX chunks_by_start ON chunks (job, run, start);
 CREATE TABLE failures (
     number INTEGER PRIMARY KEY, job INTEGER NOT NULL, position INTEGER NOT NULL,
     time REAL NOT NULL, round INTEGER NOT NULL, is_last INTEGER NOT NULL,
@@ -68,11 +59,11 @@ CREATE TABLE learned (
     number INTEGER PRIMARY KEY, kind TEXT NOT NULL, durations TEXT NOT NULL,
     checksum BLOB NOT NULL
 );
-PRAGMA user_version = {_VERSION};
+PRAGMA user_version = {FORMAT};
 """
 
-# The most that SQLite writes to its log for a page.
-_PAGE_BYTES = _PAGE_SIZE + 24
+# The most that SQLite writes to its log for a page. Earlier formats had pages of this size.
+_PAGE_BYTES = 8192 + 24
 # How many pages are written to the log before they are moved to the database.
 _CHECKPOINT_PAGES = 4000
 # How long one attempt to get a lock on the database waits, in seconds.
@@ -95,25 +86,38 @@ class Database:
         self._waits_until = inf
         self._synchronous = ""  # how the writer was last told to reach the disk
         self._reading, self._writing = threading.RLock(), threading.Lock()
+        self._format = self._read_format()
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        path = self.path
+        if self._format != FORMAT:
+            self._copy = tempfile.TemporaryDirectory(prefix="hesrpt-")
+            path = Path(self._copy.name) / self.path.name
+            with self._raise_state_errors():
+                _copy(self.path, path)
+                with contextlib.closing(_connect(path)) as connection:
+                    migrate(connection, self._format)
         with self._raise_state_errors():
-            self._reader, self._writer = self._connect(), self._connect()
+            self._reader, self._writer = _connect(path), _connect(path)
         try:
             self.select("PRAGMA journal_mode = WAL")
             self._writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            (version,) = self.select("PRAGMA user_version")[0]
         except BaseException:
             self.close()
             raise
-        if version != _VERSION:
-            self.close()
-            raise StateError(
-                f"{directory}: was written by another version of hesrpt (format {version})"
-            )
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(
-            self.path, timeout=_ATTEMPT_SECONDS, isolation_level=None, check_same_thread=False
-        )
+    def _read_format(self) -> int:
+        """Return the format of the database; raise an error if it cannot be read."""
+        with self._raise_state_errors(), contextlib.closing(_connect(self.path)) as connection:
+            query = "PRAGMA user_version"
+            rows = self._retry_while_locked(lambda: connection.execute(query).fetchall())
+        found = int(rows[0][0])
+        if found != FORMAT and not can_migrate(found):
+            age = "a later" if found > FORMAT else "an earlier"
+            raise StateError(
+                f"{self.path.parent}: was written by {age} version of hesrpt (format {found}), and "
+                f"this one reads only formats {OLDEST_FORMAT} to {FORMAT}"
+            )
+        return found
 
     def close(self) -> None:
         """Close the connections."""
@@ -121,6 +125,8 @@ class Database:
             self._reader.close()
         with self._writing:
             self._writer.close()
+        if self._copy is not None:
+            self._copy.cleanup()
 
     def stop_waiting(self, seconds: float) -> None:
         """Wait for at most this many more seconds while another process has locked the database."""
@@ -151,6 +157,11 @@ class Database:
         If ``durable``, they and all earlier ones are on the disk when the block ends. Otherwise, a
         power failure may undo the latest transactions.
         """
+        if self._copy is not None:
+            raise StateError(
+                f"{self.path.parent}: was written by an earlier version of hesrpt (format "
+                f"{self._format}), and cannot be changed until a scheduler has been started on it"
+            )
         with self._raise_state_errors(), self._writing:
             synchronous = "FULL" if durable else "NORMAL"
             if synchronous != self._synchronous:
@@ -211,6 +222,50 @@ class Database:
         if limit != resource.RLIM_INFINITY and max(sizes, default=0) > limit - _PAGE_BYTES:
             return f": the limit on the size of files of {limit} bytes is reached (ulimit -f)"
         return f" ({error.sqlite_errorname})"
+
+
+def take_over(directory: Path) -> None:
+    """Turn the database of an earlier format into one of the present format, if it is one.
+
+    A copy of it is left beside it. The caller has locked the directory.
+    """
+    path = get_database_path(directory)
+    with contextlib.closing(_connect(path)) as connection:
+        try:
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error:
+            return  # opening it says why it cannot be read
+        if not can_migrate(found):
+            return
+        copy, draft = (path.with_name(f"{path.name}.format-{found}{end}") for end in ("", ".new"))
+        try:
+            _copy(path, draft)
+            draft.replace(copy)
+            sync_directory(directory)
+            connection.execute("PRAGMA synchronous = FULL")
+            migrate(connection, found)
+        except (sqlite3.Error, OSError) as error:
+            raise StateError(f"{path}: cannot be taken over: {error}") from None
+    _LOG.warning(
+        "hesrpt: %s: was written by an earlier version; a copy of it is in %s", path, copy.name
+    )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=_ATTEMPT_SECONDS, isolation_level=None, check_same_thread=False
+    )
+
+
+def _copy(path: Path, copy: Path) -> None:
+    """Copy a database to a new file that only its owner can read."""
+    copy.unlink(missing_ok=True)
+    os.close(open_private(copy, os.O_RDWR | os.O_EXCL))
+    with (
+        contextlib.closing(_connect(path)) as source,
+        contextlib.closing(_connect(copy)) as target,
+    ):
+        source.backup(target)
 
 
 def create_database(directory: Path, values: list[Row]) -> None:

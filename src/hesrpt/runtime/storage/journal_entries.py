@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from hesrpt.runtime.commands.hooks import HookCall
 from hesrpt.runtime.decisions.kinds import LearnedRun
-from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.failures import ItemFailure
 from hesrpt.runtime.job_spec import JobSpec
 from hesrpt.runtime.job_state import JobState, get_job_state
@@ -94,22 +93,6 @@ class FinishedItem(NamedTuple):
     seconds: float
     ended: float
     result: bytes
-
-
-#: The most items in a chunk, and the most bytes that their results may have on average.
-MAX_CHUNK_ITEMS, MAX_CHUNK_ITEM_BYTES = 2**16, 4096
-
-
-class FinishedChunk(NamedTuple):
-    """Consecutive items that are done, and ended together with small results."""
-
-    job: int  # the number of their job
-    run: int  # how often the job had been resumed
-    start: int  # the position of the first item
-    identities: bytes  # what identifies them, wherever they are in the job's items
-    seconds: Sequence[float]  # of each
-    ended: float
-    results: PackedResults
 
 
 #: The position of a finished item that is no longer one of its job's items.
@@ -207,7 +190,6 @@ class Changes:
     answers: list[Answer] = field(default_factory=list)  # whose effects are among the changes
     moved_items: list[MovedItem] = field(default_factory=list)
     finished_items: list[FinishedItem] = field(default_factory=list)
-    finished_chunks: list[FinishedChunk] = field(default_factory=list)
     failed_attempts: list[FailedAttempt] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
     learned_runs: list[LearnedRun] = field(default_factory=list)  # new ones, and changed ones
@@ -219,14 +201,13 @@ class Changes:
         return any(getattr(self, each.name) for each in fields(self))
 
     @property
-    def are_about_chunks(self) -> bool:
-        """Whether they are items that ended together, and what comes with these."""
-        return bool(self.finished_chunks) and not (
+    def are_only_finished_items(self) -> bool:
+        """Whether they are items that are done, and what comes with these."""
+        return bool(self.finished_items) and not (
             self.jobs
             or self.jobs_to_redo
             or self.answers
             or self.moved_items
-            or self.finished_items
             or self.failed_attempts
             or self.hooks
         )

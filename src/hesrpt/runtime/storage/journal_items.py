@@ -1,7 +1,4 @@
-"""The finished items in the journal and their results, which are checked when they are read.
-
-An item is a row of its own, or one of a chunk: see :mod:`~hesrpt.runtime.storage.journal_chunks`.
-"""
+"""The finished items in the journal and their results, which are checked when they are read."""
 
 from __future__ import annotations
 
@@ -9,14 +6,11 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.engines.packed_results import PackedResults
 from hesrpt.runtime.identity.item_keys import KeyPlace, parse_key
-from hesrpt.runtime.storage.journal_chunks import ChunkPlace, ChunkTable
 from hesrpt.runtime.storage.journal_database import Database
 from hesrpt.runtime.storage.journal_entries import Changes, FinishedItem, StoredResult
 from hesrpt.runtime.storage.journal_jobs import JobTable
@@ -38,8 +32,6 @@ ALL_POSITIONS = range(2**63 - 1)
 
 # Larger results are read only when they are needed, in bytes.
 _MAX_READ_BYTES = 4096
-# Removing a chunk takes as long as removing so many items.
-_ITEMS_IN_PLACE_OF_CHUNK = 25
 
 _LOG = logging.getLogger("hesrpt")
 
@@ -49,7 +41,6 @@ class ItemTable:
 
     def __init__(self, database: Database, jobs: JobTable, directory: Path) -> None:
         self._database, self._jobs, self.files = database, jobs, ResultFiles(directory)
-        self._chunks = ChunkTable(database)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -74,10 +65,8 @@ class ItemTable:
         unused = []
         for job in changes.jobs_to_redo:
             unused += _find_files(connection, "job = ?", (job,))
-            for table in ("items", "chunks"):
-                connection.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
+            connection.execute("DELETE FROM items WHERE job = ?", (job,))
         for job, key, position in changes.moved_items:
-            self._split_chunk(connection, job, key)
             for row in connection.execute(_SELECT_ITEM, (job, key)).fetchall():
                 if is_item_intact(row):
                     *_, checksum = move_item_row(row, position)
@@ -86,31 +75,12 @@ class ItemTable:
                         (position, checksum, job, key),
                     )
         connection.executemany(_WRITE_ITEM, rows)
-        self._chunks.write(connection, changes.finished_chunks)
         return unused
-
-    def _split_chunk(self, connection: sqlite3.Connection, job: int, key: bytes) -> None:
-        """Give an item a row of its own if it is one of a chunk; and so all others of the chunk."""
-        run, position = parse_key(key)
-        start = self._chunks.find(connection, job, run, position)
-        if start is None:
-            return
-        rows = []
-        for item, is_intact in self._chunks.split(connection, job, run, start):
-            # No result has an empty checksum: this one is found to be damaged when it is read.
-            digest = compute_digest(item.result) if is_intact else b""
-            rows.append((*create_item_row(item, digest), item.result))
-        connection.executemany(_WRITE_ITEM, rows)
 
     def measure_results(self) -> dict[int, int]:
         """Return how many bytes the results of each job take, by the numbers of the jobs."""
-        sizes: dict[int, int] = {}
-        for query in (
-            "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job",
-            "SELECT job, SUM(LENGTH(results)) FROM chunks GROUP BY job",
-        ):
-            for job, size in self._database.iterate(query):
-                sizes[job] = sizes.get(job, 0) + size
+        query = "SELECT job, SUM(IFNULL(LENGTH(result), 0)) FROM items GROUP BY job"
+        sizes: dict[int, int] = dict(self._database.iterate(query))
         for name, size in self.files.list_sizes():
             number, _, _ = name.partition("-")
             if number.isdecimal():
@@ -131,23 +101,17 @@ class ItemTable:
         connection.executemany(
             "DELETE FROM items WHERE job = ? AND key = ?", [(job, key) for key in keys]
         )
-        connection.execute(
-            "DELETE FROM chunks WHERE number IN (SELECT number FROM chunks WHERE job = ? LIMIT ?)",
-            (job, max(most // _ITEMS_IN_PLACE_OF_CHUNK, 1)),
-        )
         return unused
 
     def has_items(self, connection: sqlite3.Connection, job: int) -> bool:
         """Return whether there are items of a job."""
-        queries = (f"SELECT 1 FROM {table} WHERE job = ? LIMIT 1" for table in ("items", "chunks"))
-        return any(connection.execute(query, (job,)).fetchone() for query in queries)
+        query = "SELECT 1 FROM items WHERE job = ? LIMIT 1"
+        return connection.execute(query, (job,)).fetchone() is not None
 
     def remove_orphans(self) -> None:
         """Remove the items of jobs that were removed."""
         with self._database.transaction() as connection:
-            for table in ("items", "chunks"):
-                query = f"DELETE FROM {table} WHERE job NOT IN (SELECT number FROM jobs)"
-                connection.execute(query)
+            connection.execute("DELETE FROM items WHERE job NOT IN (SELECT number FROM jobs)")
 
     def remove_orphaned_files(self) -> None:
         """Remove the result files that belong to no item: their scheduler was interrupted."""
@@ -161,13 +125,7 @@ class ItemTable:
 
         Discard damaged entries, so that their items are done again.
         """
-        damaged: list[tuple[bytes | ChunkPlace, str]] = []
-        for chunk in self._chunks.read(number):
-            if chunk.is_intact:
-                yield from zip(chunk.create_keys(), chunk.items, strict=True)
-            else:
-                place = ChunkPlace(chunk.run, chunk.start)
-                damaged.append((place, f"damaged entry of items from {chunk.start}"))
+        damaged: list[tuple[bytes, str]] = []
         query = f"SELECT result IS NULL, {ITEM_COLUMNS} FROM items WHERE job = ?"
         for in_file, *row in self._database.iterate(query, number):
             job, key, position, _, _, digest, _ = row
@@ -192,9 +150,6 @@ class ItemTable:
         query = "SELECT key, position FROM items WHERE job = ? AND position >= 0"
         for key, position in self._database.iterate(query, number):
             yield position, parse_key(key)
-        for chunk in self._chunks.read(number):
-            for position in chunk.items if chunk.is_intact else ():
-                yield position, KeyPlace(chunk.run, position)
 
     def read_timings(
         self, number: int, positions: range = ALL_POSITIONS
@@ -202,46 +157,9 @@ class ItemTable:
         """Yield the positions of the finished items of a job, their seconds, and their ends."""
         query = (
             "SELECT position, seconds, ended FROM items "
-            "WHERE job = ? AND position >= ? AND position < ?"
-        )
-        timings = self._database.select(query, number, positions.start, positions.stop)
-        for chunk in self._chunks.read(number, positions):
-            if chunk.is_intact:
-                timings += [timing for timing in chunk.timings if timing[0] in positions]
-        return iter(sorted(timings))
-
-    def read_pickled(self, number: int, positions: range) -> Iterator[tuple[int, bytes]]:
-        """Yield the positions and the pickled results of finished items between two positions."""
-        query = (
-            f"SELECT {ITEM_COLUMNS}, result FROM items "
             "WHERE job = ? AND position >= ? AND position < ? ORDER BY position"
         )
-        found: list[tuple[int, bytes | StoredResult]] = []
-        for row in self._database.select(query, number, positions.start, positions.stop):
-            _, key, position, _, _, digest, _, result = row
-            found.append((position, StoredResult(position, key, digest, result, result is None)))
-        chunks = self._chunks.read(number, positions)
-        for run in sorted({chunk.run for chunk in chunks if chunk.is_intact}):
-            for items, results in self.read_packed(number, run, positions):
-                found += zip(items, results, strict=True)
-        for position, stored in sorted(found, key=itemgetter(0)):
-            yield position, stored if isinstance(stored, bytes) else self.load(number, stored)
-
-    def read_packed(
-        self, number: int, run: int, positions: range
-    ) -> Iterator[tuple[range, PackedResults]]:
-        """Yield consecutive items of a job and their results.
-
-        These are items at some positions that were done in a run, and are in chunks. Raise an error
-        if their results are damaged, and let the next resume do them again.
-        """
-        for chunk, results in self._chunks.read_results(number, run, positions):
-            if results is None:
-                place = ChunkPlace(run, chunk.start)
-                problem = "have damaged results"
-                raise self._create_error(number, [place], _describe(chunk), problem)
-            items = range(max(chunk.start, positions.start), min(chunk.stop, positions.stop))
-            yield items, results[items.start - chunk.start : items.stop - chunk.start]
+        return iter(self._database.select(query, number, positions.start, positions.stop))
 
     def read_results(
         self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
@@ -259,10 +177,10 @@ class ItemTable:
         results = []
         for position in positions:
             if (row := rows.get(position)) is None:
-                raise self._create_error(number, [], str(position), "has no result")
+                raise self._create_error(number, [], position, "has no result")
             _, key, _, _, _, digest, _, is_in_file, result = row
             if not is_item_intact(row[:-2]):
-                raise self._create_error(number, [key], str(position), "has a damaged entry")
+                raise self._create_error(number, [key], position, "has a damaged entry")
             stored = StoredResult(position, key, digest, result, bool(is_in_file))
             if result is not None:
                 self._check_result(number, stored, result)
@@ -273,7 +191,7 @@ class ItemTable:
         """Return a result that was read; raise an error if it is damaged."""
         if type(result) is bytes and compute_digest(result) == stored.digest:
             return result
-        raise self._create_error(number, [stored.key], str(stored.position), "has a damaged result")
+        raise self._create_error(number, [stored.key], stored.position, "has a damaged result")
 
     def load(self, number: int, stored: StoredResult) -> bytes:
         """Return a result, from its file if it is very large."""
@@ -283,7 +201,7 @@ class ItemTable:
             query = "SELECT result FROM items WHERE job = ? AND key = ?"
             for (result,) in self._database.select(query, number, stored.key):
                 return self._check_result(number, stored, result)
-            raise self._create_error(number, [], str(stored.position), "has no result")
+            raise self._create_error(number, [], stored.position, "has no result")
         file = get_result_name(number, stored.key, stored.digest)
         content = self.files.read(file)
         if content is not None and compute_digest(content) == stored.digest:
@@ -296,34 +214,26 @@ class ItemTable:
         )
 
     def _create_error(
-        self, number: int, entries: Sequence[bytes | ChunkPlace], items: str, problem: str
+        self, number: int, keys: Sequence[bytes], position: int, problem: str
     ) -> StateError:
         """Discard damaged entries of a job; return the error that says so."""
         name = self._jobs.read_record(number).name
-        self._discard(number, entries)
-        item, it = ("item", "the item") if items.isdecimal() else ("items", "the items")
+        self._discard(number, keys)
         return StateError(
-            f"{self._database.path}: {item} {items} of job {name!r} {problem}; resume the run to "
-            f"do {it} again"
+            f"{self._database.path}: item {position} of job {name!r} {problem}; resume the run to "
+            "do the item again"
         )
 
-    def _discard(self, number: int, entries: Sequence[bytes | ChunkPlace]) -> None:
-        """Remove chunks, and items with some keys, and let the next resume do them again."""
+    def _discard(self, number: int, keys: Sequence[bytes]) -> None:
+        """Remove items with some keys, and let the next resume do them again."""
         unused: list[str] = []
         # If this fails, the damage is what the caller has to know about.
         with suppress(StateError), self._database.transaction(durable=True) as connection:
-            for entry in entries:
-                if isinstance(entry, ChunkPlace):
-                    self._chunks.remove(connection, number, entry.run, entry.start)
-                    continue
-                unused += _find_files(connection, "job = ? AND key = ?", (number, entry))
-                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, entry))
+            for key in keys:
+                unused += _find_files(connection, "job = ? AND key = ?", (number, key))
+                connection.execute("DELETE FROM items WHERE job = ? AND key = ?", (number, key))
             self._jobs.reopen(connection, number)
         self.files.remove(unused)
-
-
-def _describe(items: range) -> str:
-    return f"{items.start} to {items.stop - 1}"
 
 
 def _find_files(

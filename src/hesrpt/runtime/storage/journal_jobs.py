@@ -20,11 +20,8 @@ _SELECT_RECORDS = f"""
 SELECT IFNULL(done.count, 0), IFNULL(done.seconds, 0.0), IFNULL(failed.count, 0), {JOB_COLUMNS}
 FROM jobs
 LEFT JOIN (
-    SELECT job, SUM(count) AS count, SUM(seconds) AS seconds FROM (
-        SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items WHERE position >= 0
-        GROUP BY job
-        UNION ALL SELECT job, SUM(size), SUM(seconds) FROM chunks GROUP BY job
-    ) GROUP BY job
+    SELECT job, COUNT(*) AS count, SUM(seconds) AS seconds FROM items WHERE position >= 0
+    GROUP BY job
 ) AS done ON done.job = number
 LEFT JOIN (SELECT job, COUNT(*) AS count FROM failures GROUP BY job) AS failed
     ON failed.job = number
@@ -102,7 +99,7 @@ class JobTable:
         with self._database.transaction(durable=True) as connection:
             for number, *_ in damaged:
                 connection.execute("DELETE FROM jobs WHERE number = ?", (number,))
-                for table in ("items", "chunks", "failures", "holdings"):
+                for table in ("items", "failures", "holdings"):
                     connection.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
         subjects = ", ".join(_describe(number, name) for number, name, *_ in damaged)
         raise StateError(

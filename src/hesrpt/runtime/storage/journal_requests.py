@@ -77,6 +77,11 @@ class RequestTable:
             self._pruned_at = time
         return numbers
 
+    def has_unanswered(self, numbers: Collection[int]) -> bool:
+        """Return whether the scheduler has not answered all of these requests yet."""
+        query = "SELECT 1 FROM requests WHERE number = ?"
+        return any(self._database.select(query, number) for number in numbers)
+
     def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:
         """Return the answers to requests, by their numbers, as far as there are any."""
         query = "SELECT request, is_refused, text, checksum FROM answers WHERE request = ?"

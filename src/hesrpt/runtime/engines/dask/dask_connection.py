@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import dask
 from distributed import Client, Future, LocalCluster
 from distributed.deploy.cluster import Cluster
 
@@ -24,6 +23,7 @@ from hesrpt.runtime.engines.dask.agent_batch import load_result, strip_results
 from hesrpt.runtime.engines.dask.batch_messages import BatchReport, BatchRequest, CallBatch
 from hesrpt.runtime.engines.dask.slots import Batch, Worker, WorkerInfo
 from hesrpt.runtime.engines.engine import Outcome
+from hesrpt.runtime.engines.unprotected_clusters import warn_of_unprotected_cluster
 
 # Seconds between two looks at the cluster; with many workers, the looks are rarer.
 _LOOK_SECONDS, _WORKERS_PER_SECOND = 0.3, 400
@@ -36,8 +36,6 @@ _LOSS_SECONDS = 2.0
 # Requests and functions up to this size, in bytes, go through Dask's scheduler. Larger ones go to
 # a worker, and from there to the others.
 _SMALL = 2**16
-# For workers of a cluster of our own. Ctrl-C in a terminal reaches them too, but we close them.
-_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class ClusterSeen(NamedTuple):
@@ -109,23 +107,33 @@ class DaskConnection:
                 raise InputError("must not be an asynchronous client: give its address instead")
             return cluster, False
         if cluster is None:
-            cluster = self.own_cluster = LocalCluster(
-                n_workers=servers or count_cores(),
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                preload=[*dask.config.get("distributed.worker.preload"), _IGNORE_INTERRUPTS],
-            )
+            cluster = self.own_cluster = _start_own_cluster(servers or count_cores())
         elif not isinstance(cluster, str | Cluster):
             raise InputError(
                 f"must be the address of a Dask scheduler, a Client or a Cluster, got {cluster!r}",
                 argument="cluster",
             )
         try:
-            return Client(cluster, set_as_default=False, timeout=_ANSWER_SECONDS), True
+            client = Client(cluster, set_as_default=False, timeout=_ANSWER_SECONDS)
         except (OSError, ValueError, TimeoutError) as error:
             raise InputError(
                 f"{cluster!r} is not a Dask scheduler: {error}", argument="cluster"
             ) from None
+        except TypeError as error:
+            if not str(cluster).startswith("tls://"):
+                raise
+            raise InputError(
+                f"{cluster!r} needs certificates: set distributed.comm.tls.ca-file, client.cert "
+                "and client.key in the configuration of Dask",
+                argument="cluster",
+            ) from error
+        if isinstance(cluster, str) and not cluster.startswith("tls://"):
+            warn_of_unprotected_cluster(
+                f"the Dask cluster at {cluster}",
+                "everybody who can connect to it",
+                "use TLS (tls://…), or let only people whom you trust reach it",
+            )
+        return client, True
 
     # --- called by the engine's thread ----------------------------------------------------------
 
@@ -373,3 +381,27 @@ class DaskConnection:
         for task in list(self._tasks.values()):
             task.cancel()
         return {number: report for each in answers.values() for number, report in each.items()}
+
+
+def _start_own_cluster(servers: int) -> LocalCluster:
+    """Start a Dask cluster inside this process, which nobody else can connect to.
+
+    Whoever connects to Dask runs code as its owner, so no part of this cluster listens. It needs no
+    processes of its own: items run in those of the agent.
+    """
+    cluster = LocalCluster(
+        n_workers=1,
+        threads_per_worker=servers,
+        processes=False,
+        protocol="inproc://",
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
+    )
+
+    async def stop_http_servers() -> None:
+        # Dask always starts them. They show tasks and call stacks to everybody.
+        for node in (cluster.scheduler, *cluster.workers.values()):
+            node.http_server.stop()
+
+    cluster.sync(stop_http_servers)
+    return cluster

@@ -58,6 +58,7 @@ class RayEngine(Engine):
     """
 
     batch_seconds = 0.1
+    max_batch = 100  # a batch is reported as a whole: if its job is cancelled, all of it is lost
     # Ray cannot change the resources of a running actor, so commands are not resized, and a
     # suspended command would hold its resources.
     can_grow = True
