@@ -44,7 +44,6 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
         "integrations.md",
         (
             "hesrpt.integrations.joblib",
-            "hesrpt.integrations.dask",
             "hesrpt.integrations.ray_tune",
         ),
     ),

@@ -10,9 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
+
+from hesrpt.runtime.pool import Pool
 
 try:
     from joblib import parallel_config
@@ -25,26 +27,14 @@ except ImportError as missing:
 __all__ = ["on_pool"]
 
 
-class HasExecutors(Protocol):
-    """What ``on_pool`` needs: a pool has it, and a shared client of a Dask cluster, too."""
-
-    @property
-    def servers(self) -> int:
-        """How many calls can run at a time."""
-
-    @property
-    def executor(self) -> Callable[..., Executor]:
-        """Creates an executor whose calls form one job, from a name and options."""
-
-
 @contextmanager
-def on_pool(pool: HasExecutors, name: str = "joblib", **options: Any) -> Iterator[None]:
+def on_pool(pool: Pool, name: str = "joblib", **options: Any) -> Iterator[None]:
     """Run all joblib calls within this context as one job of a pool.
 
     Parameters
     ----------
     pool
-        The pool whose servers to use, or a :class:`hesrpt.integrations.dask.SharedClient`.
+        The pool whose servers to use.
     name
         The name of the job.
     options
@@ -62,7 +52,7 @@ class _PoolBackend(ParallelBackendBase):  # type: ignore[misc]
     supports_retrieve_callback = True
     uses_threads = False
 
-    def __init__(self, pool: HasExecutors, submit: Callable[..., Future[Any]]) -> None:
+    def __init__(self, pool: Pool, submit: Callable[..., Future[Any]]) -> None:
         super().__init__(nesting_level=0)
         self._pool = pool
         self._submit = submit
