@@ -47,9 +47,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 # compiled, unless it is on disk already: the files that come last then find it there.
 _GROUPS = {
     "clusters": (
-        "tests/integrations/test_dask.py",
         "tests/integrations/test_joblib.py",
         "tests/runtime/engines/test_dask_items.py",
+        "tests/runtime/engines/test_dask_security.py",
         "tests/runtime/engines/test_engines.py",
         "tests/runtime/engines/test_ray",
         "tests/runtime/test_executor.py",

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from chaos.campaign import Campaign, CampaignReport
+from chaos.belonging import BelongingReport, check_belonging
+from chaos.campaign import SUBJECTS, Campaign, CampaignReport
 
 
 def main() -> None:
@@ -24,6 +25,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no trial after")
     parser.add_argument("--parallel", type=int, default=3, help="how many trials at a time")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds until it is a hang")
+    parser.add_argument(
+        "--subject", choices=["all", "run", "service"], default="all", help="what to kill"
+    )
+    parser.add_argument(
+        "--results", type=int, default=1_000_000, help="how many results must belong to their items"
+    )
     parser.add_argument("--directory", type=Path, help="where to work (default: a new directory)")
     parser.add_argument("--json", action="store_true", help="print JSON to standard output")
     options = parser.parse_args()
@@ -36,6 +43,7 @@ def main() -> None:
         seconds=options.seconds,
         parallel=options.parallel,
         patience=options.patience,
+        subjects=SUBJECTS if options.subject == "all" else (options.subject,),
     )
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(TextColumn("{task.description}"), *columns, console=console) as progress:
@@ -50,10 +58,13 @@ def main() -> None:
             report = campaign.run(show)
         except KeyboardInterrupt:
             os._exit(130)  # the trials' threads do not end by themselves, their processes do
+    belonging = check_belonging(directory / "belonging", options.results, options.seed)
     if options.json:
-        print(json.dumps(report.to_json(), indent=2))
+        values = {"results": belonging.results, "results of other items": belonging.wrong}
+        print(json.dumps(report.to_json() | values, indent=2))
     _print_report(console, report)
-    if not report.is_clean:
+    _print_belonging(console, belonging)
+    if not report.is_clean or belonging.wrong:
         console.print(f"evidence: {directory}")
         sys.exit(1)
 
@@ -75,6 +86,7 @@ def _print_report(console: Console, report: CampaignReport) -> None:
     }
     for name, count in rows.items():
         table.add_row(name, f"{count:,}")
+    table.add_row("longest answer of the API", f"{report.longest_answer:.2f} s")
     table.add_section()
     for name, count in report.kills.most_common():
         table.add_row(f"killed: {name}", f"{count:,}")
@@ -85,6 +97,19 @@ def _print_report(console: Console, report: CampaignReport) -> None:
     table.add_section()
     for kind, lines in report.faults.items():
         table.add_row(kind, f"{len(lines):,}")
+    console.print(table)
+
+
+def _print_belonging(console: Console, report: BelongingReport) -> None:
+    for line in report.wrong[:20]:
+        console.print(line, markup=False)
+    table = Table(title="Results and their items", min_width=50)
+    table.add_column("")
+    table.add_column("count", justify="right")
+    for name, count in report.others.most_common():
+        table.add_row(name, f"{count:,}")
+    table.add_row("results", f"{report.results:,}")
+    table.add_row("results of other items", f"{len(report.wrong):,}")
     console.print(table)
 
 

@@ -6,14 +6,19 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from chaos.evidence import FAULTS
+from chaos.run_trial import RunTrial
+from chaos.service_trial import MAX_ANSWER, ServiceTrial
 from chaos.trial import Trial, TrialReport
+
+#: What a campaign kills: a pool's script or ``hesrpt run``, or ``hesrpt serve``. Trials take turns.
+SUBJECTS = ("run", "run", "service")
 
 
 @dataclass
@@ -25,6 +30,7 @@ class CampaignReport:
     lives: int = 0
     items: int = 0
     seconds: float = 0.0
+    longest_answer: float = 0.0
     kills: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
     faults: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in FAULTS})
@@ -40,6 +46,7 @@ class CampaignReport:
         self.items += trial.items
         self.kills += trial.kills
         self.others += trial.others
+        self.longest_answer = max(self.longest_answer, trial.longest_answer)
         for kind, lines in trial.findings.lines.items():
             self.faults[kind] += [f"seed {trial.seed}, {trial.directory}: {line}" for line in lines]
 
@@ -50,6 +57,7 @@ class CampaignReport:
             "trials": self.trials,
             "scheduler starts": self.lives,
             "items": self.items,
+            "longest answer": round(self.longest_answer, 3),
             "kills": dict(self.kills),
             "other faults": dict(self.others),
             "faults": {kind: len(lines) for kind, lines in self.faults.items()},
@@ -70,6 +78,8 @@ class Campaign:
     kills_per_trial: int = 20
     max_items: int = 1000  # of a job
     patience: float = 60.0
+    subjects: Sequence[str] = SUBJECTS
+    max_answer: float = MAX_ANSWER  # seconds that an answer of the API may take
 
     def run(self, show: Callable[[CampaignReport], None] = lambda report: None) -> CampaignReport:
         """Run trials until there were enough kills, or no time is left for another trial."""
@@ -104,11 +114,24 @@ class Campaign:
 
     def _run_trial(self, seed: int, kills: int) -> TrialReport:
         threading.current_thread().name = f"trial-{seed}"
-        trial = Trial(
-            self.directory / str(seed),
-            seed,
-            max_kills=kills,
-            max_items=self.max_items,
-            patience=self.patience,
-        )
+        subject = self.subjects[seed % len(self.subjects)]
+        directory = self.directory / str(seed)
+        trial: Trial
+        if subject == "service":
+            trial = ServiceTrial(
+                directory,
+                seed,
+                max_kills=kills,
+                max_items=self.max_items,
+                patience=self.patience,
+                max_answer=self.max_answer,
+            )
+        else:
+            trial = RunTrial(
+                directory,
+                seed,
+                max_kills=kills,
+                max_items=self.max_items,
+                patience=self.patience,
+            )
         return trial.run()

@@ -20,6 +20,8 @@ FAULTS = (
     "hangs",
     "refused resumes",
     "failed runs",
+    "wrong statuses",
+    "slow answers",
 )
 
 

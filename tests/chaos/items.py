@@ -20,6 +20,10 @@ from typing import NamedTuple
 _LEFT_BEHIND_SECONDS = "900"
 
 
+#: The kind of items that fail until the trial lets them pass.
+BARRED = "barred"
+
+
 class Item(NamedTuple):
     """An item of a job. Keys are unique within a trial, except those of repeated items."""
 
@@ -35,6 +39,8 @@ def run_item(item: Item) -> tuple[str, bytes]:
     with _leave_evidence(item) as attempt:
         if attempt == 1 and item.kind in MISBEHAVIOURS:
             MISBEHAVIOURS[item.kind](item)
+        if item.kind == BARRED and not get_permit_path(item.directory).exists():
+            raise PermissionError(f"{item.key} may not pass yet")
         time.sleep(item.seconds)
     return item.key, create_payload(item)
 
@@ -55,6 +61,11 @@ def append_line(path: Path, *words: object) -> None:
         os.write(handle, (" ".join(map(str, words)) + "\n").encode())
     finally:
         os.close(handle)
+
+
+def get_permit_path(directory: str | Path) -> Path:
+    """Return the file that lets barred items pass, once it exists."""
+    return Path(directory) / "permit"
 
 
 def get_events_path(directory: str | Path) -> Path:

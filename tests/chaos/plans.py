@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos import items as items_module
-from chaos.items import Item
+from chaos.items import BARRED, Item
 from chaos.script import RETRIES
 
 # How items of Python jobs and of commands may misbehave. A command that exits with code 0 is done.
@@ -31,6 +31,8 @@ class PlannedJob:
     is_streamed: bool = False
     resize: str | None = None  # for a command on several servers
     in_shell: bool = False
+    is_barred: bool = False  # whether its items fail until the trial lets them pass
+    options: dict[str, Any] = field(default_factory=dict)  # other keys of the API
     on_error: str | None = None  # if set, failed items are retried by hand, not by the scheduler
 
     @property
@@ -72,9 +74,7 @@ def create_plan(rng: random.Random, directory: Path) -> Plan:
         )
     jobs = [_create_command_job(rng, directory, f"job{n}") for n in range(rng.randint(1, 3))]
     if rng.random() < 0.6:
-        resize = rng.choice(["restart", "restart", "affinity", "never"])
-        wide = Item(str(directory), "wide", rng.choice(["plain", "child"]), rng.uniform(0.5, 2))
-        jobs.append(PlannedJob("wide", [wide], resize=resize, in_shell=rng.random() < 0.5))
+        jobs.append(_create_wide_job(rng, directory, "wide", rng.uniform(0.5, 2)))
     return Plan(uses_pool=False, servers=servers, jobs=jobs)
 
 
@@ -104,6 +104,25 @@ def _create_command_job(rng: random.Random, directory: Path, name: str) -> Plann
         kind = rng.choice(_COMMAND_KINDS) if rng.random() < 0.15 else "plain"
         items.append(_create_item(directory, f"{prefix}-{n}", rng, kind))
     return PlannedJob(name, items, in_shell=rng.random() < 0.6)
+
+
+def _create_wide_job(rng: random.Random, directory: Path, key: str, seconds: float) -> PlannedJob:
+    resize = rng.choice(["restart", "restart", "affinity", "never"])
+    item = Item(str(directory), key, rng.choice(["plain", "child"]), seconds)
+    return PlannedJob("wide", [item], resize=resize, in_shell=rng.random() < 0.5)
+
+
+def create_served_job(rng: random.Random, directory: Path) -> PlannedJob:
+    """Create a job for a service: of commands, a command on several servers, or one that fails."""
+    if rng.random() < 0.15:
+        key = f"wide-{rng.randrange(10**9)}"
+        return _create_wide_job(rng, directory, key, round(rng.uniform(0.2, 1.0), 3))
+    job = _create_command_job(rng, directory, rng.choice(["twin", "job0", "job1", "job2"]))
+    del job.items[rng.randint(1, 10) :]
+    if rng.random() < 0.2:
+        job.is_barred, job.options = True, {"retries": 0}
+        job.items = [item._replace(kind=BARRED) for item in job.items]
+    return job
 
 
 def _create_item(
@@ -144,23 +163,27 @@ def describe_for_script(jobs: list[PlannedJob]) -> list[dict[str, Any]]:
     ]
 
 
+def describe_for_service(job: PlannedJob) -> dict[str, Any]:
+    """Return a job of commands as the HTTP API takes it; a jobs file has the same keys."""
+    program = [sys.executable, "-S", "-E", str(Path(items_module.__file__).resolve())]
+    program.append(job.items[0].directory)
+    arguments = [f"{item.key}/{item.kind}/{item.seconds}" for item in job.items]
+    argument = "{item}" if job.resize is None else arguments[0]
+    command: str | list[str] = [*program, argument]
+    if job.in_shell:  # the shell stays, as the parent of the program
+        quoted = argument if job.resize is None else shlex.quote(argument)
+        command = f"{shlex.join(program)} {quoted}; exit $?"
+    values: dict[str, Any] = {"name": job.name, "command": command}
+    values |= {"retries": RETRIES, "timeout": _TIMEOUT, "p": 0.8}
+    if job.resize is None:
+        return values | {"items": arguments} | job.options
+    return values | {"resize": job.resize, "restart_cost": 0.01} | job.options
+
+
 def write_jobs_file(jobs: list[PlannedJob], path: Path) -> None:
     """Write commands to a jobs file."""
     tables = []
     for job in jobs:
-        program = [sys.executable, "-S", "-E", str(Path(items_module.__file__).resolve())]
-        program.append(job.items[0].directory)
-        arguments = [f"{item.key}/{item.kind}/{item.seconds}" for item in job.items]
-        argument = "{item}" if job.resize is None else shlex.quote(arguments[0])
-        if job.in_shell:  # the shell stays, as the parent of the program
-            command = repr(f"{shlex.join(program)} {argument}; exit $?")
-        else:
-            command = repr([*program, argument if job.resize is None else arguments[0]])
-        lines = ["[[job]]", f"name = {job.name!r}", f"command = {command}"]
-        lines += [f"retries = {RETRIES}", f"timeout = {_TIMEOUT}", "p = 0.8"]
-        if job.resize is None:
-            lines.append(f"items = {arguments}")
-        else:
-            lines += [f"resize = {job.resize!r}", "restart_cost = 0.01"]
-        tables.append("\n".join(lines))
+        keys = describe_for_service(job).items()
+        tables.append("\n".join(["[[job]]", *(f"{key} = {value!r}" for key, value in keys)]))
     path.write_text("\n\n".join(tables) + "\n")

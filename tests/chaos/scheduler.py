@@ -40,14 +40,17 @@ _FILE_SIZE_LIMIT = 2_000_000
 class Scheduler:
     """A running scheduler."""
 
-    def __init__(self, command: list[str], *, mark: str, directory: Path, output: Path) -> None:
+    def __init__(
+        self, command: list[str], *, mark: str, directory: Path, output: Path, role: str
+    ) -> None:
         self.mark, self.directory = mark, directory
+        self.role = role  # what it is called in counts of kills
         self.output, self.errors = output, output.with_suffix(".err")
         self.has_size_limit = False
         self.was_killed = False
         paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._command = command
-        self._environment = {
+        self.environment = {
             **os.environ,
             VARIABLE: mark,
             "PYTHONPATH": os.pathsep.join(paths),
@@ -62,7 +65,7 @@ class Scheduler:
                 self._command,
                 stdout=output,
                 stderr=errors,
-                env=self._environment,
+                env=self.environment,
                 preexec_fn=partial(_prepare, limit),
                 start_new_session=True,
             )
@@ -99,7 +102,7 @@ class Scheduler:
         for role, victim in zip(chosen, victims, strict=True):
             self.was_killed |= role == "scheduler"
             if victim.kill():
-                kills[" + ".join(chosen)] += 1
+                kills[" + ".join(chosen).replace("scheduler", self.role)] += 1
         return True
 
     def pause_something(self, rng: random.Random) -> None:
