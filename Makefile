@@ -32,13 +32,9 @@ run-tests: cpython-tests $(VENV)/.collected
 test-all: setup lint cpython-tests $(VENV)/.docs
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m ''
 
-# The slow tests that CI runs too: the paper at full size, the website and the guide to the service,
-# reports in a browser, nodes of a Ray cluster, and workers of Dask that are killed.
-MORE := tests/paper tests/test_site.py tests/service/test_service_documents.py \
-	tests/whatif/test_report_in_browser.py tests/runtime/engines/test_ray_cluster.py \
-	tests/runtime/engines/test_dask_cluster.py
+# The slow tests, which CI runs too, one after another: some need much memory.
 test-more: $(VENV)/.test $(VENV)/.docs
-	$(BIN)/pytest --quiet -m slow $(MORE)
+	$(BIN)/pytest --quiet $(LIMIT:300=1200) -m slow
 
 # The tests that need a real Slurm; installs Debian's packages of it if necessary, as root.
 test-slurm: $(VENV)/.test

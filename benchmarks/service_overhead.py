@@ -41,6 +41,7 @@ _LOAD_SECONDS, _IDLE_SECONDS = 20.0, 5.0
 _START_SECONDS = 3.0
 # How long the items take whose delay is measured, in seconds.
 _PROBE_SECONDS = 0.05
+_PROBE = f"date +%s.%N && sleep {_PROBE_SECONDS} && date +%s.%N && : {{item}}"
 
 
 def measure_overhead(console: Console) -> list[Ratio]:
@@ -153,12 +154,13 @@ def _measure_phase(url: str, process: psutil.Process) -> _Phase:
         time.sleep(2.0)
         began, used = time.monotonic(), _read_cpu_time(process)
         before = _count_jobs(client)
-        probe = client.map(_probe, range(int(_LOAD_SECONDS / _PROBE_SECONDS)), servers=1)
-        spans = probe.results()
+        items = list(range(int(_LOAD_SECONDS / _PROBE_SECONDS)))
+        probe = client.add(_PROBE, items=items, name="probe", servers=1)
+        probe.wait()
         seconds = time.monotonic() - began
         share = (_read_cpu_time(process) - used) / seconds
         rate = 60 * (_count_jobs(client) - before) / seconds
-    spans.sort()
+        spans = sorted(_read_span(each.text) for each in client.read_logs(probe.name))
     gaps = sorted(later[0] - earlier[1] for earlier, later in pairwise(spans))
     middle, usual = gaps[len(gaps) // 2], gaps[int(0.99 * len(gaps))]
     return _Phase(share, middle, usual, gaps[-1], rate)
@@ -169,10 +171,10 @@ def _count_jobs(client: Client) -> int:
     return next((int(each["jobs"]) for each in client.groups() if each["name"] == "load"), 0)
 
 
-def _probe(item: int) -> tuple[float, float]:
-    started = time.time()
-    time.sleep(_PROBE_SECONDS)
-    return started, time.time()
+def _read_span(text: str) -> tuple[float, float]:
+    """Return when an item of the probe began and ended."""
+    began, ended = map(float, text.split())
+    return began, ended
 
 
 # --- the service and its clients ----------------------------------------------------------------
