@@ -19,7 +19,7 @@ import pytest
 
 from hesrpt import Job, JobError, Pool
 from hesrpt.runtime.engines.shared_objects import pickle_for_one
-from hesrpt.runtime.items.python_source import PythonSource, ReadAhead, UnfinishedItem
+from hesrpt.runtime.items.python_source import PythonSource, ReadAhead
 from hesrpt.runtime.text import add_source_lines
 
 
@@ -196,7 +196,7 @@ def test_items_are_described_without_running_code_of_others() -> None:
         read_ahead=lambda: ReadAhead(9, 9),
     )
     for number, (item, text) in enumerate(described.items()):
-        source.unfinished[number] = UnfinishedItem(pickle_for_one(item))
+        source.unfinished[number] = pickle_for_one(item)
         assert source.describe_value(number).startswith(text)
         assert len(source.describe_value(number)) < 110
     assert source.describe_value(3) == ""

@@ -53,7 +53,7 @@ class Batch:
     @property
     def is_stopping(self) -> bool:
         """Whether items were stopped that have not been answered for."""
-        return not self.stopped.isdisjoint(self.unanswered)
+        return bool(self.stopped) and not self.stopped.isdisjoint(self.unanswered)
 
     def stop(self, items: Collection[int]) -> bool:
         """Stop items that have not been answered for; return whether there are any."""
@@ -78,7 +78,7 @@ class Batch:
 
     def remove(self, items: Collection[int]) -> Batch | None:
         """Return the batch without some items, given that no worker has it; None if it is empty."""
-        removed = set(items).intersection(self.tasks.numbers)
+        removed = set(items).intersection(self.tasks.numbers) if items else items
         if not removed:
             return self
         if len(removed) == len(self):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, report_exception
-from hesrpt.runtime.engines.output import flush_output, redirect_output
+from hesrpt.runtime.engines.output import redirect_output
 
 T = TypeVar("T")
 
@@ -30,32 +30,25 @@ class CallReport(NamedTuple, Generic[T]):
     details: ErrorDetails = NO_DETAILS
 
 
-def run_and_report(
-    work: Callable[[], T],
-    log: str | Path | None,
-    describe_item: Callable[[], str],
-    *,
-    is_captured: bool = False,
+def call_with_log(
+    work: Callable[[], T], describe_item: Callable[[], str], log: str | Path
 ) -> CallReport[T]:
-    """Call ``work`` with its output redirected to a log, and time it.
-
-    If it fails, the report says which item it was. If there is a log, or the output ``is_captured``
-    in another way, the traceback is part of the output.
-    """
-    if log is None:
-        report = _time(work, describe_item, is_logged=is_captured)
-        flush_output()
-        return report
+    """Call ``work`` like :func:`time_call`, with its output redirected to a log."""
     try:
         with redirect_output(log):
-            return _time(work, describe_item, is_logged=True)
+            return time_call(work, describe_item, is_logged=True)
     except OSError as error:
         return report_unwritable_output(error)
 
 
-def _time(
+def time_call(
     work: Callable[[], T], describe_item: Callable[[], str], *, is_logged: bool
 ) -> CallReport[T]:
+    """Call ``work``, and time it. What it prints may still be buffered afterwards.
+
+    If it fails, the report says which item it was. If its output ``is_logged``, the traceback is
+    part of the output.
+    """
     started = read_clock()
     try:
         result = work()

@@ -218,6 +218,7 @@ class LocalEngine(Engine):
         return any(
             each.job == batch.job and not each.stopped.isdisjoint(batch.tasks.numbers)
             for each in given
+            if each.stopped
         )
 
     # --- resizing and stopping ------------------------------------------------------------------

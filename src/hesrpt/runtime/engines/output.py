@@ -64,11 +64,11 @@ class OutputCapture:
 
     def save(self, place: int) -> None:
         """Append what was printed since the last call to the log of the item at a place."""
+        flush_output()
         if os.fstat(self._fd).st_size > 0:
             move_output(self._fd, self._logs.get(self._items[place]))
 
     def __exit__(self, *_: object) -> None:
-        flush_output()
         with contextlib.suppress(OSError):
             self.save(-1)
         for original, standard in zip(self._saved, (1, 2), strict=True):

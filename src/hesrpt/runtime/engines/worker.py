@@ -36,13 +36,14 @@ import cloudpickle
 
 from hesrpt.runtime.engines.call_reports import (
     CallReport,
+    call_with_log,
     read_clock,
     report_unwritable_output,
-    run_and_report,
+    time_call,
 )
 from hesrpt.runtime.engines.channel import Channel, close_all
 from hesrpt.runtime.engines.error_details import dump_result_pieces
-from hesrpt.runtime.engines.output import OutputCapture
+from hesrpt.runtime.engines.output import OutputCapture, flush_output
 from hesrpt.runtime.engines.processes import list_children, set_process_name
 from hesrpt.runtime.engines.shared_files import (
     LARGE_BYTES,
@@ -146,30 +147,37 @@ class Worker:
         number: int,
         token: bytes,
         function: int,
-        items: Sequence[int],
-        logs: tuple[str, str | None] | None,
+        is_single: bool,
+        logs: tuple[tuple[str, str | None], Sequence[int]] | None,
     ) -> None:
         """Run the items of a batch, with the output of each in its log, if they have logs.
 
         The body is the pickled argument of a single item, or the pickled list of all arguments. In
-        the list, bytes are pickled arguments, and everything else is an argument itself.
+        the list, bytes are pickled arguments, and everything else is an argument itself. The items
+        come with their numbers only if they have logs.
         """
-        arguments = [body] if len(items) == 1 else pickle.loads(body)
-        paths = None if logs is None else LogPaths(*logs)
+        arguments = [body] if is_single else pickle.loads(body)
         # The output of a single item goes directly to its log, where others can follow it.
-        log = paths.get(items[0]) if paths is not None and len(items) == 1 else None
-        capture = None
-        if paths is not None and log is None:
-            capture = OutputCapture(self._capture, paths, items)
+        log = capture = None
+        if logs is not None:
+            paths, items = LogPaths(*logs[0]), logs[1]
+            if is_single:
+                log = paths.get(items[0])
+            else:
+                capture = OutputCapture(self._capture, paths, items)
         answers = _Answers(self, number)
         with capture or contextlib.nullcontext():
             for place, argument in enumerate(arguments):
                 if not self._take_token(token):
                     break  # the scheduler has withdrawn the item, and those after it
-                work = partial(self._call, function, argument)
-                report = run_and_report(
-                    work, log, partial(_describe, argument), is_captured=capture is not None
+                work, describe = (
+                    partial(self._call, function, argument),
+                    partial(_describe, argument),
                 )
+                if log is not None:
+                    report = call_with_log(work, describe, log)
+                else:
+                    report = time_call(work, describe, is_logged=capture is not None)
                 if capture is not None:
                     try:
                         capture.save(place)
@@ -265,7 +273,8 @@ class _Answers:
             self._worker.wait_for_end()
 
     def send(self, *, is_last: bool = False) -> None:
-        """Send the results that were gathered."""
+        """Send the results that were gathered, after what their items have printed."""
+        flush_output()
         self._worker.check_files()
         if self._results:
             answer = (self._batch, self._place, self._seconds, self._results, is_last)

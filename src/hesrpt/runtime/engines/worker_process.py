@@ -155,8 +155,8 @@ class WorkerProcess:
         self._given = (self._given + 1) % 256
         batch.token, tasks = bytes((self._given,)), batch.tasks
         os.write(self._tokens[1], batch.token * len(batch))
-        logs = None if tasks.logs is None else tuple(tasks.logs)
-        values = (batch.number, batch.token, function.number, list(tasks.numbers), logs)
+        logs = None if tasks.logs is None else (tuple(tasks.logs), list(tasks.numbers))
+        values = (batch.number, batch.token, function.number, batch.is_single, logs)
         self.channel.add(("batch", *values), dump_arguments(tasks.arguments))
         self.batches.append(batch)
         self.channel.flush()

@@ -26,6 +26,7 @@ _MAX_READ_AHEAD_ITEMS = 60_000
 # Items that are in memory already are read together: at most this many, and not many more bytes
 # than this. Others are taken one by one, because the next one may be long in coming.
 _ITEMS_AT_ONCE, _BYTES_AT_ONCE = 256, 2**16
+_SIZED = (bytes, str)
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
 
@@ -35,18 +36,6 @@ class ReadAhead(NamedTuple):
 
     minimum: int
     maximum: int  # for items that take up little memory
-
-
-class UnfinishedItem(NamedTuple):
-    """An argument as the engine needs it, and its fingerprint if there is a journal."""
-
-    packed: Any
-    fingerprint: bytes = b""
-
-    @property
-    def bytes(self) -> int:
-        """How much memory the argument takes up, if it may take up much."""
-        return len(self.packed) if isinstance(self.packed, bytes | str) else 0
 
 
 class PythonSource:
@@ -76,9 +65,10 @@ class PythonSource:
         self.has_journal = has_journal
         self.earlier, self.run = EarlierItems(), 0
         self.done_before: Sequence[range] = ()  # items of a list that were done in earlier runs
-        self.unfinished: dict[int, UnfinishedItem] = {}
+        self.unfinished: dict[int, Any] = {}  # arguments as the engine needs them
         self.unfinished_bytes = 0  # that these take up in memory
-        self.failed: dict[int, UnfinishedItem] = {}
+        self.failed: dict[int, Any] = {}  # likewise
+        self.fingerprints: dict[int, bytes] = {}  # of both, if there is a journal
         self.values: dict[int, str] = {}  # arguments that cannot be pickled, as short texts
         self.count = 0  # how many items were read, those done before included
         self.is_waiting = False  # whether the thread waits for room
@@ -131,8 +121,9 @@ class PythonSource:
             if (match := self.earlier.match(fingerprint, self.count)) is not None:
                 listener.report_match(match, self.count)
             else:
-                packed = self._pack(self.count, argument)
-                if not self._wait_for_room({self.count: UnfinishedItem(packed, fingerprint)}):
+                if self.has_journal:
+                    self.fingerprints[self.count] = fingerprint
+                if not self._wait_for_room({self.count: self._pack(self.count, argument)}):
                     return False
                 startable += 1
                 listener.report_items(startable)
@@ -152,15 +143,16 @@ class PythonSource:
             self.count = self.count if done is None else done.stop
         return True
 
-    def _read_some(self, arguments: Sequence[Any], stop: int | None) -> dict[int, UnfinishedItem]:
+    def _read_some(self, arguments: Sequence[Any], stop: int | None) -> dict[int, Any]:
         """Return some of the next items of a list, up to a position or to its end."""
         end = self.count + _ITEMS_AT_ONCE
-        items, size = {}, 0
+        items: dict[int, Any] = {}
+        size = 0
         for argument in arguments[self.count : end if stop is None else min(end, stop)]:
-            fingerprint = fingerprint_item(argument) if self.has_journal else b""
-            item = UnfinishedItem(self._pack(self.count, argument), fingerprint)
-            items[self.count] = item
-            size += item.bytes
+            if self.has_journal:
+                self.fingerprints[self.count] = fingerprint_item(argument)
+            items[self.count] = packed = self._pack(self.count, argument)
+            size += _count_bytes(packed)
             self.count += 1
             if size >= _BYTES_AT_ONCE:
                 break
@@ -175,7 +167,7 @@ class PythonSource:
             self.values[item] = describe_value(argument)
             return self.pack_argument(Refusal(problem))
 
-    def _wait_for_room(self, items: Mapping[int, UnfinishedItem]) -> bool:
+    def _wait_for_room(self, items: Mapping[int, Any]) -> bool:
         """Add items to do as soon as there is room for them; return False if that is never."""
         with self.changed:
             while not self.is_closed and not self._has_room():
@@ -194,9 +186,9 @@ class PythonSource:
             maximum = min(maximum, _MAX_READ_AHEAD_ITEMS)
         return len(self.unfinished) < maximum
 
-    def _add(self, items: Mapping[int, UnfinishedItem]) -> None:
+    def _add(self, items: Mapping[int, Any]) -> None:
         self.unfinished.update(items)
-        self.unfinished_bytes += sum(item.bytes for item in items.values())
+        self.unfinished_bytes += sum(map(_count_bytes, items.values()))
 
     # --- called by the driver -------------------------------------------------------------------
 
@@ -204,7 +196,7 @@ class PythonSource:
         self, items: Sequence[int], servers: int, logs: LogPaths | None
     ) -> Mapping[int, Task]:
         with self.changed:
-            arguments = [self.unfinished[item].packed for item in items]
+            arguments = [self.unfinished[item] for item in items]
         return PythonTasks(
             items,
             arguments,
@@ -216,7 +208,7 @@ class PythonSource:
 
     def describe_value(self, item: int) -> str:
         with self.changed:
-            packed, value = self.unfinished[item].packed, self.values.get(item, "")
+            packed, value = self.unfinished[item], self.values.get(item, "")
         if value or not isinstance(packed, bytes):
             return value or describe_value(packed)
         if len(packed) > _MAX_DESCRIBED_BYTES:
@@ -228,21 +220,22 @@ class PythonSource:
 
     def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
         with self.changed:
-            fingerprints = [self.unfinished[item].fingerprint for item in items]
+            fingerprints = [self.fingerprints[item] for item in items]
         return create_keys(fingerprints, self.run, items)
 
     def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
         with self.changed:
-            found = [self.unfinished.pop(item, None) for item in items]
-            self.unfinished_bytes -= sum(each.bytes for each in found if each is not None)
-            for item in items if self.values else ():
+            finished = [self.unfinished.pop(item, None) for item in items]
+            self.unfinished_bytes -= sum(map(_count_bytes, finished))
+            for item in items if self.values or self.fingerprints else ():
                 self.values.pop(item, None)
+                self.fingerprints.pop(item, None)
             self._make_room()
 
     def drop_item(self, item: int, error: str) -> None:
         with self.changed:
             self.failed[item] = failed = self.unfinished.pop(item)
-            self.unfinished_bytes -= failed.bytes
+            self.unfinished_bytes -= _count_bytes(failed)
             self._make_room()
 
     def _make_room(self) -> None:
@@ -258,10 +251,15 @@ class PythonSource:
     def close(self, reason: str = "") -> None:
         with self.changed:
             self.is_closed = True
-            for table in (self.unfinished, self.failed, self.values):
+            for table in (self.unfinished, self.failed, self.values, self.fingerprints):
                 table.clear()
             self.function, self.arguments = None, ()  # they may hold large data
             self.changed.notify()
+
+
+def _count_bytes(packed: Any) -> int:
+    """Return how much memory an argument takes up, if it may take up much."""
+    return len(packed) if type(packed) in _SIZED else 0
 
 
 def _skip_own_frames(error: BaseException) -> TracebackType | None:

@@ -17,11 +17,11 @@ import cloudpickle
 import ray
 
 from hesrpt.runtime.engines.attempts import Attempt
-from hesrpt.runtime.engines.call_reports import CallReport, run_and_report
+from hesrpt.runtime.engines.call_reports import CallReport, call_with_log, time_call
 from hesrpt.runtime.engines.command_process import CommandProcess, CommandStartError
 from hesrpt.runtime.engines.engine import CommandTask
 from hesrpt.runtime.engines.error_details import NO_DETAILS, ErrorDetails, dump_result
-from hesrpt.runtime.engines.output import read_end
+from hesrpt.runtime.engines.output import flush_output, read_end
 from hesrpt.runtime.engines.processes import build_environment, create_mark
 from hesrpt.runtime.engines.supervision import Supervision
 from hesrpt.runtime.engines.supervisor import GoneReport
@@ -154,10 +154,12 @@ def _run_with_output(
 ) -> tuple[CallReport[Any], bytes]:
     """Call ``work``; return a report and, if ``with_output``, what it printed."""
     if not with_output:
-        return run_and_report(work, None, describe_item), b""
+        report = time_call(work, describe_item, is_logged=False)
+        flush_output()
+        return report, b""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        report = run_and_report(work, log, describe_item)
+        report = call_with_log(work, describe_item, log)
         if not log.exists():
             return report, b""
         with log.open("rb") as file:
