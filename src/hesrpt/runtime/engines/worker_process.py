@@ -217,7 +217,7 @@ class WorkerProcess:
     @property
     def patience_end(self) -> float:
         """When to withdraw what waits behind the running item."""
-        has_one_item = sum(len(batch.unanswered) for batch in self.batches) <= 1
+        has_one_item = sum(len(batch) - batch.answered for batch in self.batches) <= 1
         if has_one_item or not self.is_ready or self._is_slow or self.is_ending:
             return inf
         return self.busy_since + _PATIENCE_SECONDS

@@ -25,7 +25,7 @@ _MAX_READ_AHEAD_BYTES = 32 * 2**20
 _MAX_READ_AHEAD_ITEMS = 60_000
 # Items that are in memory already are read together: at most this many, and not many more bytes
 # than this. Others are taken one by one, because the next one may be long in coming.
-_ITEMS_AT_ONCE, _BYTES_AT_ONCE = 256, 2**16
+_ITEMS_AT_ONCE, _BYTES_AT_ONCE = 1024, 2**16
 _SIZED = (bytes, str)
 # Larger arguments are not unpickled to describe them.
 _MAX_DESCRIBED_BYTES = 2**20
