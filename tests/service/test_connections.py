@@ -170,3 +170,13 @@ def test_refused_jobs_leave_nothing_behind(tmp_path: Path) -> None:
             assert served.client.jobs() == []
             assert served.queue.list_groups() == {}
             wait_until(lambda: served.queue.journal.requests.read() == [], 30)
+
+
+def test_nobody_tries_more_tokens_by_claiming_other_addresses(service: ServiceProcess) -> None:
+    statuses = set()
+    for number in range(250):
+        claim = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"10.0.0.{number}"}
+        statuses.add(httpx.get(f"{service.url}api/jobs", headers=claim).status_code)
+        if 429 in statuses:
+            break
+    assert statuses == {401, 429}
