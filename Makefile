@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --editable
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test setup run-tests test-all test-more test-slurm cpython-tests chaos lint docs docs-serve
+.PHONY: demo test setup test-all test-more test-slurm cpython-tests chaos lint docs docs-serve
 .PHONY: paper bench clean
 
 demo: $(VENV)/.installed
@@ -15,18 +15,14 @@ demo: $(VENV)/.installed
 # Four processes for two cores, because many tests only wait. tests/conftest.py groups the tests.
 PYTEST := $(BIN)/pytest --quiet --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
-# The linter and the type checker run beside the tests.
-test: setup
-	@$(MAKE) --no-print-directory --jobs=2 lint run-tests
+# A test that hangs ends its process after five minutes, which shows where it was.
+LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+test: setup cpython-tests $(VENV)/.collected
+	$(PYTEST) $(LIMIT)
 
 # On a new machine, what uses one core only runs beside something else.
 setup: $(VENV)/.installed
 	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.compiled $(VENV)/.test
-
-# A test that hangs ends its process after five minutes, which shows where it was.
-LIMIT := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
-run-tests: cpython-tests $(VENV)/.collected
-	$(PYTEST) $(LIMIT)
 
 # Slow tests as well, and more examples of the property tests, which differ from run to run.
 test-all: setup lint cpython-tests $(VENV)/.docs

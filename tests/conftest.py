@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,14 +37,19 @@ for _variable in (
 ):
     os.environ.pop(_variable, None)
 
+# A shell starts what runs in the background with Ctrl-C ignored, and whatever the tests start would
+# inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # `make test` is reproducible; `make test-all` tries more examples, and new ones every time.
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
-# Each of these groups runs in one process, and they come first. The first two share clusters of Ray
-# and Dask, and a browser, and take the longest. The third compiles nearly all code that is ever
+# Each of these groups runs in one process, and they come first. The first two share clusters of Dask
+# and Ray, and a browser, and take the longest. The third compiles nearly all code that is ever
 # compiled, unless it is on disk already: the files that come last then find it there.
 _GROUPS = {
     "clusters": (
@@ -108,11 +114,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _NEEDS_SLURM = "needs a real Slurm"
+# Their examples start Ray, which takes long.
+_SLOW_DOCUMENTS = ("docs/how-to/use-a-cluster.md",)
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests into order, and skip those that need Slurm, unless they are selected."""
     items.sort(key=_find_place)
+    for item in items:
+        if item.nodeid.startswith(_SLOW_DOCUMENTS):
+            item.add_marker(pytest.mark.slow)
     if "slurm" not in config.getoption("markexpr"):
         for item in items:
             if item.get_closest_marker("slurm"):

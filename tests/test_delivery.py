@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import runpy
 
+import pytest
 from support.paths import EXAMPLES
 
 
+@pytest.mark.slow
 def test_no_run_is_faster_than_the_plan() -> None:
     example = runpy.run_path(str(EXAMPLES / "predicted_and_measured.py"))
     items = {"large": 40, "medium": 20, "small": 8}

@@ -23,6 +23,7 @@ from chaos.processes import find_recorded
 from chaos.service_trial import ServiceTrial
 
 
+@pytest.mark.slow
 def test_short_campaign_finds_nothing(tmp_path: Path) -> None:
     """``make chaos`` is the long one."""
     campaign = Campaign(
@@ -55,6 +56,7 @@ def kill_service(directory: Path, kills: int, **options: Any) -> None:
     assert report.faults == {kind: [] for kind in report.faults}
 
 
+@pytest.mark.slow
 def test_short_campaign_against_a_service_finds_nothing(tmp_path: Path) -> None:
     # Other tests keep the machine busy, so answers may take long.
     kill_service(tmp_path, 3, seed=2, kills_per_trial=3, max_items=60, max_answer=60.0)

@@ -72,6 +72,7 @@ def test_jobs_are_completed_once_even_if_they_were_only_submitted(tmp_path: Path
     assert complete("") == []
 
 
+@pytest.mark.slow
 def test_names_of_jobs_and_groups_to_add_to_are_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_submitted_names_are_shown_escaped(folder: Path) -> None:
     assert not CONTROL.search(done.stdout)
 
 
+@pytest.mark.slow
 def test_live_table_and_logs_escape_on_a_terminal(folder: Path) -> None:
     shown = run_on_terminal("run", "jobs.toml", cwd=folder)
     assert r"a\x1b[31m\n[red]b\r\u202ec\x07\x9b[/red]" in shown

@@ -423,6 +423,7 @@ def test_all_jobs_are_recorded_before_any_starts(folder: Path) -> None:
     assert len(status["jobs"]) in (0, 100)
 
 
+@pytest.mark.slow
 def test_nested_run_leaves_no_process(folder: Path) -> None:
     (folder / "inner.toml").write_text('[[job]]\nname = "i"\nitems = [1]\ncommand = "sleep 99"\n')
     (folder / "jobs.toml").write_text(

@@ -74,6 +74,7 @@ def test_strict_stops_at_the_first_unusable_job(tmp_path: Path) -> None:
     assert done.stderr.startswith("hesrpt: standard input:4: ")
 
 
+@pytest.mark.slow
 def test_links_are_followed_and_devices_are_written_directly(tmp_path: Path) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")

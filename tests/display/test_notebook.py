@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 CELLS = [
@@ -39,6 +40,7 @@ print(bad.failures[0].traceback, error.__cause__)
 ]
 
 
+@pytest.mark.slow
 def test_notebook_shows_progress_as_html() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()

@@ -134,6 +134,7 @@ def test_single_job_gets_all_servers_it_can_use() -> None:
         assert best.makespan == pytest.approx(8 / held**0.5)
 
 
+@pytest.mark.slow
 def test_many_more_jobs_than_servers() -> None:
     sizes = np.random.default_rng(1).pareto(1.5, 2000) + 1
     best = plan(Workload(sizes, PowerLaw(0.7)), servers=8, whole=True)

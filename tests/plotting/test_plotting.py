@@ -128,6 +128,7 @@ def test_comparison_with_a_bound_shows_what_is_out_of_reach(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_legend_of_many_policies_reads_line_by_line() -> None:
     policies = ["hesrpt", "optimal", "equi", "srpt", "hell", "knee", "fifo"]
     comparison = compare(Workload([9, 4, 1], PowerLaw(0.5)), 64, policies)

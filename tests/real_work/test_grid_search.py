@@ -5,12 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.integrations.joblib import on_pool
 
 
+@pytest.mark.slow
 def test_grid_search_beside_another_job_finds_the_same_model() -> None:
     # Every process that collects tests imports this module, and scikit-learn takes long.
     from sklearn.datasets import make_classification

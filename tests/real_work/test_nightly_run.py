@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from support.shell import call, run
 
 JOBS = """
@@ -25,6 +26,7 @@ items = {lines = "nights.txt"}
 COMMAND = ("run", "nightly.toml", "--state", "nightly", "--json")
 
 
+@pytest.mark.slow
 def test_second_night_does_only_what_is_new(tmp_path: Path) -> None:
     (tmp_path / "nightly.toml").write_text(JOBS)
     for folder in ("inbox", "archive"):

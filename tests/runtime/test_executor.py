@@ -35,7 +35,6 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
         yield created
 
 
-@pytest.mark.parametrize("pool", ["local", "ray"], indirect=True)
 def test_standard_executor_interface(pool: Pool) -> None:
     with pool.executor(name="calls") as executor:
         assert executor.submit(pow, 2, 10).result() == 1024
@@ -234,6 +233,7 @@ def test_worker_is_replaced_after_so_many_calls(tmp_path: Path) -> None:
         assert pool.map(str, range(20)).results() == [str(k) for k in range(20)]
 
 
+@pytest.mark.slow
 def test_worker_is_replaced_even_if_its_exit_functions_hang() -> None:
     def leave_trap() -> int:
         atexit.register(time.sleep, 600)
@@ -330,6 +330,7 @@ def test_invalid_options_are_refused(options: dict[str, Any], problem: str) -> N
         pool.executor(**options)
 
 
+@pytest.mark.slow
 def test_cluster_refuses_to_replace_workers(ray_address: str) -> None:
     with (
         Pool(1, engine="ray", address=ray_address) as pool,

@@ -54,6 +54,7 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
         pool.map(abs, [1], after="nobody")
 
 
+@pytest.mark.slow
 def test_workers_have_gpus_of_their_own() -> None:
     with Pool(4, resources={"gpu": 2}) as pool:
         jobs = [pool.map(see_gpus, [0.2] * 2, name=str(n), resources={"gpu": 1}) for n in range(2)]

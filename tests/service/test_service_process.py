@@ -146,6 +146,7 @@ def test_a_service_drains_stops_and_is_used_from_the_shell(
         assert served.client.info("long").state in ("running", "waiting")
 
 
+@pytest.mark.slow
 def test_a_service_says_why_it_cannot_start(tmp_path: Path) -> None:
     refused = call("serve", "--state", "s", "--host", "0.0.0.0", cwd=tmp_path)
     assert_refused(refused, "--host 0.0.0.0 would send the token over the network in clear")

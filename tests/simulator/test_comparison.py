@@ -201,6 +201,7 @@ def test_one_warning_names_all_overloaded_policies() -> None:
     assert len(caught) == 1
 
 
+@pytest.mark.slow
 def test_python_policies_run_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hesrpt.simulator.replications._MIN_JOBS_FOR_PROCESSES", 0)
     stream = Workload.poisson(0.5, 40, seed=1, speedup=lambda k: np.log1p(k))

@@ -83,6 +83,7 @@ def test_report_has_the_results(page: str) -> None:
     assert "Where does it stop paying?" not in page
 
 
+@pytest.mark.slow
 def test_report_has_the_variations_that_were_asked_for(example_trace: Trace) -> None:
     first_day = select_jobs(example_trace, 64, window="0d..1d")
     study = run_study(first_day, policies=["easy", "equi", "adaptive"], other_limits=False)

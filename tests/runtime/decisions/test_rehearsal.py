@@ -27,6 +27,7 @@ print(sorted(set(sys.modules) - known))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [pytest.param(2, marks=pytest.mark.slow), 64])
 def test_nothing_is_loaded_while_jobs_wait(servers: int) -> None:
     program = _PROGRAM.format(servers=servers)

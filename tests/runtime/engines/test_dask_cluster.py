@@ -85,6 +85,7 @@ def test_many_kills(processes: DaskProcesses, tmp_path: Path, seed: int) -> None
     run_with_kills(processes, tmp_path, kills=15, items=400, seed=seed)
 
 
+@pytest.mark.slow
 def test_capacity_follows_workers_that_join_and_retire(processes: DaskProcesses) -> None:
     with closing(DaskEngine(cluster=processes.address)) as engine:
         run_until(engine, lambda: engine.capacity() > 0)  # the first worker may have just started

@@ -167,6 +167,7 @@ def test_large_arguments_and_results_arrive(engine: DaskEngine) -> None:
     assert len(outcome.result) > 4_000_000
 
 
+@pytest.mark.slow
 def test_output_and_results_of_a_jobs_file_come_home(dask_address: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(
         '[[job]]\nname = "wide"\ncommand = "echo I have {servers}"\nservers = 2\n'
@@ -203,6 +204,7 @@ pool.wait()
 """
 
 
+@pytest.mark.slow
 def test_items_end_when_their_scheduler_is_killed(dask_address: str, tmp_path: Path) -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, dask_address, str(tmp_path)])
     try:

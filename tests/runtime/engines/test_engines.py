@@ -43,27 +43,21 @@ def start_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         engine.close()
 
 
+# Processes of Ray start slowly.
+ON_RAY = pytest.param("ray", marks=pytest.mark.slow)
 ON_SLURM = pytest.param("slurm", marks=pytest.mark.slurm)
 
 
-@pytest.fixture(params=["fake", "local", "ray", "dask", ON_SLURM])
+@pytest.fixture(params=["fake", "local", ON_RAY, "dask", ON_SLURM])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine."""
     yield from start_engine(request)
 
 
-@pytest.fixture(params=["local", "ray", "dask", ON_SLURM])
+@pytest.fixture(params=["local", ON_RAY, "dask", ON_SLURM])
 def real_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Every engine with real processes."""
     yield from start_engine(request)
-
-
-# Engines differ little in this, and processes of Ray start slowly.
-RARELY_ON_RAY = pytest.mark.parametrize(
-    "real_engine",
-    ["local", pytest.param("ray", marks=pytest.mark.slow), "dask", ON_SLURM],
-    indirect=True,
-)
 
 
 # --- every engine -----------------------------------------------------------------------------
@@ -163,7 +157,6 @@ def test_commands_run_with_and_without_a_shell(real_engine: Engine, tmp_path: Pa
     assert error.startswith(f"cannot be started: {tmp_path / 'none'}: No such file or directory")
 
 
-@RARELY_ON_RAY
 def test_error_of_a_retried_command_shows_only_its_own_output(
     real_engine: Engine, tmp_path: Path
 ) -> None:
@@ -174,7 +167,6 @@ def test_error_of_a_retried_command_shows_only_its_own_output(
     assert (tmp_path / "log").read_text() == "oops\noops\n"
 
 
-@RARELY_ON_RAY
 def test_output_of_an_item_goes_to_its_log(real_engine: Engine, tmp_path: Path) -> None:
     def print_something(x: int) -> None:
         print("hello", x)

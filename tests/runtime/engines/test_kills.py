@@ -309,6 +309,7 @@ def can_unshare() -> bool:
     )
 
 
+@pytest.mark.slow
 def test_crash_of_one_worker_costs_only_its_item_as_process_1() -> None:
     if not can_unshare():
         pytest.skip("needs the right to create process namespaces")
@@ -345,6 +346,7 @@ with Pool(servers=100) as pool:
 """
 
 
+@pytest.mark.slow
 def test_more_servers_than_files_slow_a_run_down_and_nothing_else() -> None:
     command = [sys.executable, "-W", "error", "-c", FEW_FILES]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)

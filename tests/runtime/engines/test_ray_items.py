@@ -56,6 +56,7 @@ class CountedData:
         (self.directory / f"received-{os.getpid()}-{time.monotonic_ns()}").touch()
 
 
+@pytest.mark.slow
 def test_data_of_a_function_is_sent_to_each_server_once(pool: Pool, tmp_path: Path) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     large = CountedData(tmp_path)
@@ -70,6 +71,7 @@ async def wait_for(job: Job[T]) -> list[T]:
     return await job
 
 
+@pytest.mark.slow
 def test_item_that_ended_before_it_was_stopped_is_done(ray_address: str) -> None:
     engine = RayEngine(2, address=ray_address)
     try:
@@ -206,6 +208,7 @@ def test_pools_of_one_process_share_the_connection(ray_address: str) -> None:
     assert not ray.is_initialized()
 
 
+@pytest.mark.slow
 def test_closing_the_connection_fails_all_jobs(ray_address: str) -> None:
     ray.init(address=ray_address, log_to_driver=False)
     with Pool(1, engine="ray") as pool:
@@ -246,6 +249,7 @@ def test_runtime_environment_is_set_up_or_its_error_reported(ray_address: str) -
         pool.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -92,6 +92,7 @@ def test_after_a_crash_only_results_that_were_not_sent_are_computed_again(
     assert len(again) < 2500
 
 
+@pytest.mark.slow
 def test_timeout_in_the_middle_of_a_batch(state: Path) -> None:
     def hang(item: int) -> int:
         if item == 3777:

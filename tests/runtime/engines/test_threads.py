@@ -35,6 +35,7 @@ def multiply(path: str) -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+@pytest.mark.slow
 def test_numpy_in_four_workers_starts_one_thread_each(tmp_path: Path) -> None:
     with Pool(4) as pool:
         assert pool.map(multiply, [str(tmp_path)] * 4).results() == [1, 1, 1, 1]

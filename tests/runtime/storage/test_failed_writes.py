@@ -133,6 +133,7 @@ def test_last_outcome_of_a_job_that_cannot_be_written(tmp_path: Path) -> None:
     assert [(job.state, job.done) for job in read_status(tmp_path / "s").jobs] == [("waiting", 0)]
 
 
+@pytest.mark.slow
 def test_limit_on_file_sizes_and_a_large_result(tmp_path: Path) -> None:
     state = tmp_path / "s"
     *failures, _ = run_script(str(state), "3000000", "2000000")

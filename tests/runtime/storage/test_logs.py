@@ -188,6 +188,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_large_logs_are_printed_with_little_memory(folder: Path) -> None:
     (log,) = (folder / "s" / "logs").iterdir()
     size = 300_000_000
