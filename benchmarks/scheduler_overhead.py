@@ -13,9 +13,9 @@ from rich.table import Table
 
 from benchmarks.ratios import Ratio, at_most
 from hesrpt import Pool
-from hesrpt.runtime.decisions.core import Core
-from hesrpt.runtime.decisions.events import Event, Finish, ItemFinished, JobArrived, Start
-from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.events import Event, Finish, ItemFinished, JobArrived, Start
+from hesrpt.jobs.job_spec import JobSpec
 
 _SERVERS = 8
 _ITEMS_ENDED = 1000

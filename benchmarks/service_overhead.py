@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.ratios import Ratio, at_most
 from hesrpt import Client
-from hesrpt.runtime.requests import submit_jobs
+from hesrpt.scheduler.requests import submit_jobs
 from hesrpt.service.job_requests import read_jobs
 
 _HESRPT = [sys.executable, "-m", "hesrpt"]

@@ -48,17 +48,17 @@ settings.register_profile("thorough", deadline=None, max_examples=300, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "reproducible"))
 
 
-# Each of these groups runs in one process, and they come first. The first two share clusters of Dask
-# and Ray, and a browser, and take the longest. The third compiles nearly all code that is ever
+# Each of these groups runs in one process, and they come first. The first two share clusters of
+# Dask and Ray, and a browser, and take the longest. The third compiles nearly all code that is ever
 # compiled, unless it is on disk already: the files that come last then find it there.
 _GROUPS = {
     "clusters": (
         "tests/integrations/test_joblib.py",
-        "tests/runtime/engines/test_dask_items.py",
-        "tests/runtime/engines/test_dask_security.py",
-        "tests/runtime/engines/test_engines.py",
-        "tests/runtime/engines/test_ray",
-        "tests/runtime/test_executor.py",
+        "tests/engines/test_dask_items.py",
+        "tests/engines/test_dask_security.py",
+        "tests/engines/test_engines.py",
+        "tests/engines/test_ray",
+        "tests/pool/test_executor.py",
     ),
     "page": ("tests/service/page/",),
     "compiling": (

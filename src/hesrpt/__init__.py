@@ -34,8 +34,8 @@ from hesrpt.workload import Workload
 
 if TYPE_CHECKING:
     from hesrpt import engines, paper, plotting, traces, whatif
-    from hesrpt.runtime.decisions.retention import Retention
-    from hesrpt.runtime.pool import ItemFailure, Job, Pool
+    from hesrpt.decisions.retention import Retention
+    from hesrpt.pool.pool import ItemFailure, Job, Pool
     from hesrpt.service.client import Client
 
 __all__ = [
@@ -89,11 +89,11 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in ("ItemFailure", "Job", "Pool"):
-        return getattr(import_module("hesrpt.runtime.pool"), name)
+        return getattr(import_module("hesrpt.pool.pool"), name)
     if name == "Client":
         return import_module("hesrpt.service.client").Client
     if name == "Retention":
-        return import_module("hesrpt.runtime.decisions.retention").Retention
+        return import_module("hesrpt.decisions.retention").Retention
     if name in ("engines", "paper", "plotting", "traces", "whatif"):
         return import_module(f"hesrpt.{name}")
     raise AttributeError(f"module 'hesrpt' has no attribute {name!r}")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hesrpt import Job, JobError, Pool
-from hesrpt.runtime.engines.local import LocalEngine
+from hesrpt.engines.local.local_engine import LocalEngine
 
 _SERVERS = 3
 # How long a worker stays suspended at most, and how long nothing happens at most, in seconds.

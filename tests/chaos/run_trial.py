@@ -25,11 +25,11 @@ from chaos.scheduler import Scheduler, hold_database_lock
 from chaos.small_disk import SmallDisk
 from chaos.trial import Trial
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.commands.jobs_file import read_jobs_file
-from hesrpt.runtime.reports.inspection import read_status
-from hesrpt.runtime.requests import submit_jobs
-from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import Request, RequestKind
+from hesrpt.jobs.jobs_file import read_jobs_file
+from hesrpt.reports.inspection import read_status
+from hesrpt.scheduler.requests import submit_jobs
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import Request, RequestKind
 
 # A trial in which the scheduler ends by itself this often, with an error, is given up.
 _MAX_FAILED_RUNS = 4

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chaos.items import append_line, read_start_time
 from chaos.processes import VARIABLE, Process, find_forks_of_script, find_marked
-from hesrpt.runtime.engines.processes import die_with_parent
+from hesrpt.engines.local.processes import die_with_parent
 
 #: What may be killed, with how often; two names are killed at the same instant.
 KILLS: dict[tuple[str, ...], int] = {

@@ -16,8 +16,8 @@ from support.shell import assert_refused, call
 from hesrpt import Client, InputError, Pool
 from hesrpt.cli.add_words import parse_words
 from hesrpt.cli.completion import complete_group, complete_job
-from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.engines.fake import FakeEngine
+from hesrpt.reports.inspection import read_status
 
 
 @pytest.fixture

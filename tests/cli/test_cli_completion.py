@@ -15,9 +15,9 @@ from support.shell import call
 from hesrpt import Pool
 from hesrpt.cli.completion import complete_job
 from hesrpt.cli.main import app
+from hesrpt.engines.fake import FakeEngine
+from hesrpt.engines.registry import ENGINES
 from hesrpt.policies import POLICIES, list_malleable_policies
-from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.engines.registry import ENGINES
 from hesrpt.traces.formats import FORMATS
 
 

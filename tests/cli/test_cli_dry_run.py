@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.shell import call
 
-from hesrpt.runtime.batch_run import RunOptions, run_jobs
-from hesrpt.runtime.commands.jobs_file import read_jobs_file
+from hesrpt.jobs.jobs_file import read_jobs_file
+from hesrpt.pool.batch_run import RunOptions, run_jobs
 
 JOBS = """
 servers = 4

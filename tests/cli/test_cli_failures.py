@@ -9,9 +9,9 @@ from rich.console import Console
 from support.shell import call
 
 from hesrpt.cli.failed_items import print_failures
-from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.storage.journal_entries import JobRecord
 
 JOBS = """
 servers = 2

@@ -17,7 +17,7 @@ from support.shell import call
 from support.waiting import wait_until
 
 from hesrpt import Client, Pool
-from hesrpt.runtime.reports.inspection import read_report
+from hesrpt.reports.inspection import read_report
 from hesrpt.service.http_connection import ServiceError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -12,11 +12,11 @@ from support.waiting import wait_until
 
 from hesrpt import Pool
 from hesrpt.cli.log_printers import ItemOutput, JobOutput, print_json_lines
-from hesrpt.runtime.commands.jobs_file import parse_jobs_file
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.reports.inspection import read_status
-from hesrpt.runtime.reports.log_following import LogFollower
-from hesrpt.runtime.storage.logs import mark_attempt
+from hesrpt.jobs.jobs_file import parse_jobs_file
+from hesrpt.reports.inspection import read_status
+from hesrpt.reports.log_following import LogFollower
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.storage.logs import mark_attempt
 
 
 def add_job(pool: Pool, folder: Path, command: str, **options: object) -> None:

@@ -18,8 +18,8 @@ from support.shell import assert_refused, call, run
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.runtime.engines.processes import MARKS_VARIABLE
-from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.engines.local.processes import MARKS_VARIABLE
+from hesrpt.reports.inspection import read_status
 
 JOBS = """
 servers = 2
@@ -364,7 +364,7 @@ def test_python_job_waits_for_its_script(tmp_path: Path) -> None:
 
 
 def test_edited_jobs_file_is_matched_with_the_run(folder: Path) -> None:
-    """The rest is in tests/runtime/test_batch_run.py."""
+    """The rest is in tests/pool/test_batch_run.py."""
 
     def write(command: str, items: str) -> None:
         (folder / "jobs.toml").write_text(

@@ -16,7 +16,7 @@ from support.shell import assert_refused, call
 from support.waiting import wait_until
 
 from hesrpt import Client, Pool
-from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.engines.fake import FakeEngine
 from hesrpt.service.http_connection import ServiceError, UnreachableError
 from hesrpt.units import format_duration
 

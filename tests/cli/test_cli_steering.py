@@ -15,8 +15,8 @@ from support.waiting import wait_until
 
 from hesrpt import Client, Pool
 from hesrpt.cli.service_run import ServiceRun
-from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.engines.fake import FakeEngine
+from hesrpt.reports.inspection import read_status
 from hesrpt.service.http_connection import ServiceError
 
 

@@ -8,9 +8,9 @@ from rich.table import Table
 from hesrpt.cli.run_tables import print_outcome
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.reports.counterfactuals import RunComparison
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.reports.counterfactuals import RunComparison
+from hesrpt.storage.journal_entries import JobRecord
 
 
 @pytest.mark.parametrize(("soft_wrap", "lines"), [(True, 2), (False, 3)])

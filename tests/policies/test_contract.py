@@ -12,6 +12,11 @@ from typer.testing import CliRunner
 
 from hesrpt import Amdahl, InputError, Pool, PowerLaw, Workload, compare, simulate
 from hesrpt.cli.main import app
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
+from hesrpt.decisions.forecast import estimate_remaining_work, predict_ends
+from hesrpt.engines.fake import FakeEngine
+from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import (
     POLICIES,
     RigidDiscipline,
@@ -19,12 +24,7 @@ from hesrpt.policies import (
     list_malleable_policies,
 )
 from hesrpt.policies.registry import get_title
-from hesrpt.runtime import driver_setup
-from hesrpt.runtime.decisions.core import Core
-from hesrpt.runtime.decisions.events import Finish, ItemFinished, JobArrived, Start, Tick
-from hesrpt.runtime.decisions.forecast import estimate_remaining_work, predict_ends
-from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.pool import driver_setup
 from hesrpt.traces import Trace
 from hesrpt.whatif import run_study
 

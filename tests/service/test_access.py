@@ -16,7 +16,7 @@ from support.served_queue import OWNER, READER, ServedQueue
 from support.waiting import wait_until
 
 from hesrpt import InputError, StateError, service
-from hesrpt.runtime.batch_run import RunOptions
+from hesrpt.pool.batch_run import RunOptions
 from hesrpt.service.app import create_routes
 from hesrpt.service.auth import COOKIE, AccessRules, read_or_create_token
 from hesrpt.service.comparison_cache import ComparisonCache

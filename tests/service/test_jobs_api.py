@@ -14,9 +14,9 @@ from support.waiting import wait_until
 
 from hesrpt import Pool, Retention
 from hesrpt.cli.add_words import parse_words
-from hesrpt.runtime import pruning
-from hesrpt.runtime.reports.inspection import read_status
-from hesrpt.runtime.requests import submit_jobs
+from hesrpt.reports.inspection import read_status
+from hesrpt.scheduler import pruning
+from hesrpt.scheduler.requests import submit_jobs
 from hesrpt.service.http_connection import ServiceError
 from hesrpt.service.job_info import JobInfo
 from hesrpt.service.job_queue import ANSWER_SECONDS

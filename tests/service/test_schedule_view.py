@@ -10,15 +10,15 @@ from support.json_shapes import find_difference
 from support.waiting import wait_until
 
 from hesrpt import Pool
-from hesrpt.runtime.commands.jobs_file import parse_jobs_file
-from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.reports.recent_history import read_recent_history, subtract_others
-from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding
+from hesrpt.engines.fake import FakeEngine
+from hesrpt.jobs.jobs_file import parse_jobs_file
+from hesrpt.reports.recent_history import read_recent_history, subtract_others
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.analysis import analyse
 from hesrpt.service.api_examples import COMPARISON
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.schedule_view import sample_holdings
+from hesrpt.storage.journal_entries import WHOLE_POOL, Holding
 
 
 def test_samples_lose_no_server_seconds() -> None:

@@ -20,7 +20,7 @@ from support.waiting import wait_until
 
 from hesrpt import Client
 from hesrpt.errors import InputError
-from hesrpt.runtime.reports.inspection import read_status
+from hesrpt.reports.inspection import read_status
 from hesrpt.service.http_connection import ServiceError
 
 # Items append their name to a file: evidence that does not come from the scheduler.

@@ -11,13 +11,13 @@ import pytest
 from support.served_queue import ServedQueue
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.storage.journal_requests import KeyedRequests
+from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.service import submissions as submissions_module
 from hesrpt.service.job_queue import ANSWER_SECONDS, JobQueue, KnownJob, RefusedError, StoppingError
 from hesrpt.service.job_requests import read_jobs
 from hesrpt.service.job_views import get_spec
 from hesrpt.service.submissions import Submissions
+from hesrpt.storage.journal_requests import KeyedRequests
 
 
 def create_spec(name: str) -> JobSpec:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hesrpt import PowerLaw
-from hesrpt.runtime.decisions.core import Core
-from hesrpt.runtime.decisions.events import Command, Start
-from hesrpt.runtime.job_spec import JobSpec
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.events import Command, Start
+from hesrpt.jobs.job_spec import JobSpec
 
 HALF = PowerLaw(0.5)
 

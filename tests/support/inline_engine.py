@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import cloudpickle
 
-from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
-from hesrpt.runtime.engines.error_details import report_exception
-from hesrpt.runtime.engines.fake import FakeEngine
+from hesrpt.engines.engine import Outcome, PythonTask, Task
+from hesrpt.engines.error_details import report_exception
+from hesrpt.engines.fake import FakeEngine
 
 
 class InlineEngine(FakeEngine):

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hesrpt.runtime.engines.engine import Engine, FinishedItems, Outcome, PythonTask
-from hesrpt.runtime.engines.local import LocalEngine
+from hesrpt.engines.engine import Engine, FinishedItems, Outcome, PythonTask
+from hesrpt.engines.local.local_engine import LocalEngine
 
 
 @contextlib.contextmanager

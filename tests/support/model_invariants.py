@@ -11,7 +11,7 @@ from hypothesis.stateful import (
 )
 
 from hesrpt import JobError
-from hesrpt.runtime.storage.journal import Journal
+from hesrpt.storage.journal import Journal
 from support.modelled_run import ModelledRun
 from support.runtime_model import ModelJob
 from support.stepping import drain

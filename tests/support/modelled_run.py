@@ -19,13 +19,13 @@ from hypothesis.stateful import (
 )
 
 from hesrpt import Pool
+from hesrpt.engines.engine import Outcome
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.handles.job_handle import Job
-from hesrpt.runtime.job_registry import OnChange
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import CANCELLED_ON_REQUEST, JobRecord
+from hesrpt.pool.job_handle import Job
+from hesrpt.scheduler.job_registry import OnChange
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import CANCELLED_ON_REQUEST, JobRecord
 from support.runtime_model import (
     FUNCTIONS,
     ModelExecutor,

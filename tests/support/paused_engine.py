@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from hesrpt import Job
-from hesrpt.runtime.engines.engine import Outcome
-from hesrpt.runtime.engines.fake import Duration, FakeEngine
-from hesrpt.runtime.items.python_source import PythonSource
+from hesrpt.engines.engine import Outcome
+from hesrpt.engines.fake import Duration, FakeEngine
+from hesrpt.scheduler.python_source import PythonSource
 from support.waiting import wait_until
 
 

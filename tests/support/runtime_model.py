@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from hesrpt.runtime.commands.command_template import CommandTemplate
-from hesrpt.runtime.executor import PoolExecutor
-from hesrpt.runtime.failures import OnError
-from hesrpt.runtime.handles.job_handle import Job
-from hesrpt.runtime.job_spec import JobSpec, Resizing
+from hesrpt.jobs.command_template import CommandTemplate
+from hesrpt.jobs.failures import OnError
+from hesrpt.jobs.job_spec import JobSpec, Resizing
+from hesrpt.pool.executor import PoolExecutor
+from hesrpt.pool.job_handle import Job
 from support.stepping import GuidedItems
 
 

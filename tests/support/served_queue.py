@@ -13,7 +13,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from hesrpt import Client, Retention
-from hesrpt.runtime.batch_run import RunOptions
+from hesrpt.pool.batch_run import RunOptions
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules
 from hesrpt.service.job_queue import JobQueue

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from hesrpt.runtime.engines.processes import die_with_parent
+from hesrpt.engines.local.processes import die_with_parent
 from support.waiting import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import cloudpickle
 import pytest
 
-from hesrpt.runtime.engines.engine import Outcome, PythonTask, Task
-from hesrpt.runtime.engines.fake import FakeEngine
-from hesrpt.runtime.items.calls import Caller
+from hesrpt.engines.engine import Outcome, PythonTask, Task
+from hesrpt.engines.fake import FakeEngine
+from hesrpt.scheduler.calls import Caller
 from support.waiting import wait_until
 
 # How long to wait for another thread, in seconds: if it takes longer, it is stuck.

@@ -134,7 +134,7 @@ def add(
     """
     from hesrpt.cli.add_words import parse_words
     from hesrpt.cli.wait import wait_for_jobs
-    from hesrpt.runtime.decisions.item_resources import parse_resources
+    from hesrpt.jobs.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 
     if after_failure is not None and not after:

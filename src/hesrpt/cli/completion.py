@@ -42,21 +42,21 @@ def complete_sizes(incomplete: str) -> list[str]:
 
 def complete_engine(incomplete: str) -> list[str]:
     """Return the engines whose names start with ``incomplete``."""
-    from hesrpt.runtime.engines.registry import list_engines
+    from hesrpt.engines.registry import list_engines
 
     return [name for name in list_engines() if name.startswith(incomplete)]
 
 
 def complete_change(incomplete: str) -> list[str]:
     """Return the choices for jobs that have changed which start with ``incomplete``."""
-    from hesrpt.runtime.job_registry import OnChange
+    from hesrpt.scheduler.job_registry import OnChange
 
     return [choice for choice in get_args(OnChange) if choice.startswith(incomplete)]
 
 
 def complete_after_failure(incomplete: str) -> list[str]:
     """Return what can be done if a job fails that another waits for; ``incomplete`` begins it."""
-    from hesrpt.runtime.job_spec import AfterFailure
+    from hesrpt.jobs.job_spec import AfterFailure
 
     return [choice for choice in get_args(AfterFailure) if choice.startswith(incomplete)]
 

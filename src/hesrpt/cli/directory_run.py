@@ -15,24 +15,24 @@ from hesrpt.cli.run_tables import describe_continuation, get_resume_command
 from hesrpt.cli.run_view import AddedJobs, EndedJob, PendingChange, RunView, list_failed_hooks
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
-from hesrpt.runtime.job_names import describe_names
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.reports.inspection import (
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.reports.inspection import (
     ItemLog,
     RunStatus,
     list_logs,
     read_job_names,
     read_status,
 )
-from hesrpt.runtime.reports.job_values import create_job_values
-from hesrpt.runtime.reports.log_following import LogFollower
-from hesrpt.runtime.requests import (
+from hesrpt.reports.job_values import create_job_values
+from hesrpt.reports.log_following import LogFollower
+from hesrpt.scheduler.requests import (
     RequestResult,
     find_names,
     request_change,
     submit_jobs,
 )
-from hesrpt.runtime.storage.journal_entries import JobRecord, RequestKind
+from hesrpt.storage.job_names import describe_names
+from hesrpt.storage.journal_entries import JobRecord, RequestKind
 
 # How often to look whether jobs have ended, in seconds.
 _POLL_SECONDS = 0.25
@@ -118,7 +118,7 @@ class DirectoryRun:
 
     def submit(self, path: Path) -> AddedJobs:
         """Add the jobs in a file."""
-        from hesrpt.runtime.commands.jobs_file import read_jobs_file
+        from hesrpt.jobs.jobs_file import read_jobs_file
 
         file = read_jobs_file(path, read_job_names(self.directory))
         return self._submit(file.jobs, file.group_weights)

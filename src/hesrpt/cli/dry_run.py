@@ -14,8 +14,8 @@ from rich.table import Table
 from hesrpt._version import __version__
 from hesrpt.cli.terminal import print_table
 from hesrpt.display.console import create_console, literal
-from hesrpt.runtime.batch_run import RunOptions
-from hesrpt.runtime.reports.run_preview import PreviewedCommand, PreviewedJob, RunPreview
+from hesrpt.pool.batch_run import RunOptions
+from hesrpt.pool.run_preview import PreviewedCommand, PreviewedJob, RunPreview
 from hesrpt.units import format_count, format_duration
 
 # How many commands of a job to print.

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from hesrpt.display.console import literal, print_error_text
-from hesrpt.runtime.failures import ItemFailure
+from hesrpt.jobs.failures import ItemFailure
 
 # How many failed items of a job to list, and how many lines of a traceback to show.
 _MAX_ITEMS = 10

@@ -15,7 +15,7 @@ from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.runtime.storage.journal_entries import RequestKind
+    from hesrpt.storage.journal_entries import RequestKind
 
 AllJobs = Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")]
 GroupName = Annotated[
@@ -55,7 +55,7 @@ def change_jobs(
     if group is not None and (names or all_jobs):
         raise InputError("--group means the jobs of a group: leave out --all and names of jobs")
     if not names and not all_jobs and group is None:
-        from hesrpt.runtime.job_names import describe_names
+        from hesrpt.storage.job_names import describe_names
 
         known = describe_names(run.list_names())
         raise InputError(f"JOB is missing; name jobs, or use --all; {known}")

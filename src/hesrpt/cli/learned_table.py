@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from hesrpt.cli.terminal import print_table
+from hesrpt.decisions.kinds import LearnedKind
 from hesrpt.display.console import create_console, literal
-from hesrpt.runtime.decisions.kinds import LearnedKind
 from hesrpt.units import format_duration_with_margin
 
 _TEXT_COLUMNS = ("kind", "of", "p from")

@@ -41,7 +41,7 @@ def logs(
     A line such as "── item 3, attempt 2, 14:03:11 ──" tells the attempts of an item apart.
     """
     from hesrpt.cli.log_printers import print_json_lines, print_text
-    from hesrpt.runtime.job_names import describe_names
+    from hesrpt.storage.job_names import describe_names
 
     target, words = run.find(jobs)
     if not words:

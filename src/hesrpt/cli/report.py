@@ -19,8 +19,8 @@ from hesrpt.files import write_csv
 
 if TYPE_CHECKING:
     from hesrpt.cli.service_run import ServiceRun
-    from hesrpt.runtime.reports.counterfactuals import RunComparison
-    from hesrpt.runtime.storage.journal_entries import JobRecord
+    from hesrpt.reports.counterfactuals import RunComparison
+    from hesrpt.storage.journal_entries import JobRecord
 
 # How many of the latest jobs to compare policies on, as a service does, and how few say too little.
 _RECENT_JOBS, _FEWEST_JOBS = 40, 2
@@ -48,8 +48,8 @@ def report(
     from hesrpt.cli.directory_run import DirectoryRun
     from hesrpt.cli.failed_items import failures_as_json, print_failures
     from hesrpt.cli.run_tables import print_outcome
-    from hesrpt.runtime.reports.counterfactuals import compare_policies
-    from hesrpt.runtime.reports.inspection import NOTHING_ENDED, NothingEndedError, read_report
+    from hesrpt.reports.counterfactuals import compare_policies
+    from hesrpt.reports.inspection import NOTHING_ENDED, NothingEndedError, read_report
 
     check_output_files(figures=[plot], others=[csv])
     target, others = run.find(arguments)
@@ -123,8 +123,8 @@ def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
 
 def _compare_recent(directory: Path) -> RunComparison | None:
     """Compare policies on the latest jobs that can be simulated, if there are several."""
-    from hesrpt.runtime.reports.counterfactuals import compare_policies
-    from hesrpt.runtime.reports.recent_history import read_recent_history
+    from hesrpt.reports.counterfactuals import compare_policies
+    from hesrpt.reports.recent_history import read_recent_history
 
     history = read_recent_history(directory, _RECENT_JOBS)
     if history is None or len(history.records) < _FEWEST_JOBS:
@@ -136,7 +136,7 @@ def _compare_recent(directory: Path) -> RunComparison | None:
 def _report_on_service(target: ServiceRun, as_json: bool) -> None:
     """Print the flow times of a service so far, and of other policies by simulation."""
     from hesrpt.cli.run_tables import explain_missing_comparison, print_service_report
-    from hesrpt.runtime.reports.inspection import NOTHING_ENDED
+    from hesrpt.reports.inspection import NOTHING_ENDED
 
     schedule, jobs = target.client.schedule(points=2), target.client.jobs()
     ended = [job for job in jobs if job.has_ended]

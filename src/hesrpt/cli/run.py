@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hesrpt.display.overview import RunOverview
-    from hesrpt.runtime.job_registry import OnChange
-    from hesrpt.runtime.pool import Pool
+    from hesrpt.pool.pool import Pool
+    from hesrpt.scheduler.job_registry import OnChange
 
 
 def run(
@@ -107,16 +107,16 @@ def run(
     """
     from hesrpt.cli.failed_items import print_failures
     from hesrpt.cli.run_tables import SCRIPT_HINT, get_resume_command, print_outcome
-    from hesrpt.runtime.batch_run import RunOptions, run_jobs
-    from hesrpt.runtime.commands.jobs_file import JobsFile, read_jobs_file
-    from hesrpt.runtime.reports.counterfactuals import MAX_JOBS_AT_ONCE
-    from hesrpt.runtime.reports.inspection import (
+    from hesrpt.jobs.jobs_file import JobsFile, read_jobs_file
+    from hesrpt.pool.batch_run import RunOptions, run_jobs
+    from hesrpt.reports.counterfactuals import MAX_JOBS_AT_ONCE
+    from hesrpt.reports.inspection import (
         read_job_names,
         read_policy,
         read_report,
         read_status,
     )
-    from hesrpt.runtime.storage.state_directory import holds_run
+    from hesrpt.storage.state_directory import holds_run
 
     if jobs is None and state is None:
         raise InputError("JOBS.TOML is missing; to continue a run, use --state DIR")
@@ -146,7 +146,7 @@ def run(
     )
     if dry_run:
         from hesrpt.cli.dry_run import print_preview
-        from hesrpt.runtime.reports.run_preview import preview_run
+        from hesrpt.pool.run_preview import preview_run
 
         print_preview(preview_run(file.jobs, options), options, as_json=as_json)
         return
@@ -249,7 +249,7 @@ def _log_to_file(path: Path) -> None:
 def _jobs_as_json(pool: Pool, state: Path | None) -> list[dict[str, Any]]:
     """Return all jobs, including those that ended before the run was resumed."""
     from hesrpt.cli.failed_items import failures_as_json
-    from hesrpt.runtime.reports.inspection import read_status
+    from hesrpt.reports.inspection import read_status
 
     keys = ("name", "state", "items", "done", "flow_time", "error")
     if state is None:

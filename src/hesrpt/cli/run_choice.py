@@ -65,7 +65,7 @@ class RunChoice:
         """Return the run, and the arguments that are no state directory."""
         from hesrpt.cli.directory_run import DirectoryRun
         from hesrpt.cli.service_run import ServiceRun
-        from hesrpt.runtime.storage.state_directory import holds_run
+        from hesrpt.storage.state_directory import holds_run
 
         rest = list(arguments or ())
         if self.url is not None and self.state is not None:

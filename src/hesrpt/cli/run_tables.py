@@ -17,10 +17,10 @@ from hesrpt.display.console import create_console, literal
 from hesrpt.display.overview import RunOverview
 from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
-from hesrpt.runtime.reports.counterfactuals import RunComparison
-from hesrpt.runtime.reports.inspection import RunStatus
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.reports.counterfactuals import RunComparison
+from hesrpt.reports.inspection import RunStatus
 from hesrpt.service.job_info import JobInfo
+from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.units import format_count, format_duration, format_duration_with_margin
 
 # Mention how long the first server took to start if it was longer than this, in seconds.

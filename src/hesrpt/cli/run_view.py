@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from hesrpt.cli.failed_items import ShownJob
 from hesrpt.display.overview import RunOverview
 from hesrpt.errors import InputError
-from hesrpt.runtime.commands.hooks import HookCall
-from hesrpt.runtime.job_names import describe_names
+from hesrpt.jobs.hooks import HookCall
+from hesrpt.storage.job_names import describe_names
 from hesrpt.units import format_count
 
 

@@ -22,7 +22,7 @@ from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
 
 if TYPE_CHECKING:
-    from hesrpt.runtime.decisions.retention import Retention
+    from hesrpt.decisions.retention import Retention
     from hesrpt.service.web_service import OnStop, WebService
 
 _ACCESS_PANEL = "Access"
@@ -140,11 +140,11 @@ def serve(
         import uvicorn  # noqa: F401 (an optional dependency)
     except ModuleNotFoundError:
         raise InputError("hesrpt serve needs: pip install 'hesrpt[serve]'") from None
-    from hesrpt.runtime.batch_run import RunOptions
-    from hesrpt.runtime.reports.inspection import read_policy
-    from hesrpt.runtime.storage.state_directory import holds_run
+    from hesrpt.pool.batch_run import RunOptions
+    from hesrpt.reports.inspection import read_policy
     from hesrpt.service.systemd_unit import write_unit
     from hesrpt.service.web_service import ServiceOptions, WebService
+    from hesrpt.storage.state_directory import holds_run
 
     earlier_policy = read_policy(state) if holds_run(state) else None
     if on_stop not in ("drain", "stop"):
@@ -196,7 +196,7 @@ def _print_addresses(service: WebService) -> None:
 
 
 def _create_retention(age: str | None, size: str | None, jobs: int | None) -> Retention:
-    from hesrpt.runtime.decisions.retention import Retention
+    from hesrpt.decisions.retention import Retention
     from hesrpt.units import parse_bytes, parse_duration
 
     try:

@@ -12,13 +12,13 @@ from hesrpt.cli.log_printers import ItemOutput, JobOutput
 from hesrpt.cli.run_view import AddedJobs, EndedJob, FailedHook, RunView
 from hesrpt.display.overview import JobOverview, RunOverview
 from hesrpt.errors import InputError
-from hesrpt.runtime.decisions.job_order import sort_by_order
-from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.requests import RequestResult
-from hesrpt.runtime.storage.journal_entries import RequestKind
+from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_order import sort_by_order
+from hesrpt.scheduler.requests import RequestResult
 from hesrpt.service.client import Client
 from hesrpt.service.http_connection import ServiceError, UnreachableError
 from hesrpt.service.job_info import ItemText, JobInfo
+from hesrpt.storage.journal_entries import RequestKind
 
 # The states of the jobs that a request about all jobs applies to.
 _ACTIVE, _RETRIABLE = "running,waiting,paused", "failed,cancelled"

@@ -90,8 +90,8 @@ def _watch(target: DirectoryRun | ServiceRun, names: Collection[str]) -> None:
 
 def _show_learned(state: Path, as_json: bool) -> None:
     from hesrpt.cli.learned_table import print_learned
-    from hesrpt.runtime.decisions.kinds import KindMemory
-    from hesrpt.runtime.reports.inspection import read_learned_runs
+    from hesrpt.decisions.kinds import KindMemory
+    from hesrpt.reports.inspection import read_learned_runs
 
     kinds = KindMemory(read_learned_runs(state)).summarise()
     if as_json:

@@ -32,7 +32,7 @@ def submit(
 
     If one of them can never start, because it needs more than there is, none is added.
     """
-    from hesrpt.runtime.commands.jobs_file import list_run_settings
+    from hesrpt.jobs.jobs_file import list_run_settings
 
     target, files = run.find(jobs)
     if len(files) != 1:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from hesrpt.runtime.pool import Pool
+from hesrpt.pool.pool import Pool
 
 try:
     from joblib import parallel_config

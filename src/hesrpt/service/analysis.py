@@ -14,13 +14,13 @@ from typing import Any
 
 from hesrpt.errors import InputError
 from hesrpt.optimal.bounds import lower_bound
-from hesrpt.runtime.reports.counterfactuals import compare_policies
-from hesrpt.runtime.reports.recent_history import read_recent_history
-from hesrpt.runtime.reports.run_history import RunHistory
-from hesrpt.runtime.reports.run_schedule import get_measured_size, get_measured_speedup
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.reports.counterfactuals import compare_policies
+from hesrpt.reports.recent_history import read_recent_history
+from hesrpt.reports.run_schedule import get_measured_size, get_measured_speedup
+from hesrpt.scheduler.run_history import RunHistory
 from hesrpt.speedups import Speedup
 from hesrpt.speedups.limits import Limited
+from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.workload import Workload
 
 #: How many of the latest jobs are looked at.

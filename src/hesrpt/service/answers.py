@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from hesrpt.errors import InputError, StateError
-from hesrpt.runtime.reports.inspection import UnknownItemError
-from hesrpt.runtime.text import describe_value
+from hesrpt.jobs.text import describe_value
+from hesrpt.reports.inspection import UnknownItemError
 from hesrpt.service.job_queue import (
     RefusedError,
     RemovedError,

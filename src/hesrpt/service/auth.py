@@ -28,8 +28,8 @@ from starlette.responses import (
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hesrpt.errors import StateError
-from hesrpt.runtime.storage.state_directory import open_private
 from hesrpt.service.rate_limits import RateLimits
+from hesrpt.storage.state_directory import open_private
 
 Access = Literal["owner", "read"]
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from hesrpt.runtime.commands.jobs_file import read_portable_jobs
+from hesrpt.jobs.jobs_file import read_portable_jobs
 from hesrpt.service.http_connection import Connection, UnreachableError
 from hesrpt.service.job_info import ItemText, JobInfo
 

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from hesrpt.runtime.live_job import LiveJob
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.auth import Access
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.service.job_views import STATES, JobDescriber

@@ -10,15 +10,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.decisions.groups import Group
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal_entries import JobRecord
-from hesrpt.runtime.text import describe_value
+from hesrpt.jobs.groups import Group
+from hesrpt.jobs.text import describe_value
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.job_queue import JobQueue, UnknownJobError
 from hesrpt.service.job_requests import read_object
 from hesrpt.service.path_names import Name
+from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.units import format_count
 from hesrpt.validation import check_positive
 

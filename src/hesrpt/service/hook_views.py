@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from hesrpt.runtime.commands.hooks import HookCall
+from hesrpt.jobs.hooks import HookCall
 from hesrpt.service.auth import Access
 
 # How the error of a hook may begin for readers: what follows may quote its command or address.

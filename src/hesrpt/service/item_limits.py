@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from hesrpt.errors import InputError
 from hesrpt.files import Block, open_regular, read_blocks
-from hesrpt.runtime.commands.job_items import MAX_ITEMS, MAX_LENGTH, ItemReader
-from hesrpt.runtime.text import describe_value
+from hesrpt.jobs.job_items import MAX_ITEMS, MAX_LENGTH, ItemReader
+from hesrpt.jobs.text import describe_value
 
 #: How long the items of a request may take to be read, in seconds.
 READ_SECONDS = 10.0

@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.reports.inspection import ItemLog, list_logs
-from hesrpt.runtime.reports.log_following import LogFollower, Output
-from hesrpt.runtime.text import describe_value
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.text import describe_value
+from hesrpt.reports.inspection import ItemLog, list_logs
+from hesrpt.reports.log_following import LogFollower, Output
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.answers import encode
 from hesrpt.service.event_stream import ALIVE, ALIVE_SECONDS
 from hesrpt.service.job_queue import JobQueue, KnownJob

@@ -13,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.batch_run import RunOptions, create_pool
-from hesrpt.runtime.decisions.groups import PLAIN_GROUP, Group
-from hesrpt.runtime.driver import Driver
-from hesrpt.runtime.job_names import describe_names
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.job_state import ENDED
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.storage.journal import Journal
-from hesrpt.runtime.storage.journal_entries import Answer, JobRecord, Request, RequestKind
-from hesrpt.runtime.storage.journal_requests import KeyedRequests
+from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_state import ENDED
+from hesrpt.pool.batch_run import RunOptions, create_pool
+from hesrpt.scheduler.driver import Driver
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.storage.job_names import describe_names
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import Answer, JobRecord, Request, RequestKind
+from hesrpt.storage.journal_requests import KeyedRequests
 
 #: How long to wait until the scheduler has taken a job or answered a request, in seconds.
 ANSWER_SECONDS = 5.0

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.commands.jobs_file import parse_jobs
-from hesrpt.runtime.commands.toml_tables import TomlLines
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.text import describe_value
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.jobs_file import parse_jobs
+from hesrpt.jobs.text import describe_value
+from hesrpt.jobs.toml_tables import TomlLines
 from hesrpt.service.item_limits import LimitedItemReader
 
 # The longest name that is made from a command.

@@ -10,9 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.storage.journal_entries import RequestKind
-from hesrpt.runtime.text import describe_value
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.text import describe_value
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
 from hesrpt.service.event_stream import StreamLimit
@@ -38,6 +37,7 @@ from hesrpt.service.job_views import (
 )
 from hesrpt.service.path_names import Name
 from hesrpt.service.submissions import Submissions
+from hesrpt.storage.journal_entries import RequestKind
 from hesrpt.validation import check_positive
 
 #: The longest key that keeps a request from being obeyed twice.

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.commands.hooks import HookCall
-from hesrpt.runtime.commands.placeholders import write_braces_once
-from hesrpt.runtime.decisions.item_resources import describe_shortage
-from hesrpt.runtime.decisions.learning import PRIOR_P
-from hesrpt.runtime.failures import ItemFailure
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.live_job import LiveJob
-from hesrpt.runtime.reports.job_values import create_job_values, write_command
-from hesrpt.runtime.storage.journal_entries import JobRecord
+from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.hooks import HookCall
+from hesrpt.jobs.item_resources import describe_shortage
+from hesrpt.jobs.job_spec import PRIOR_P, JobSpec
+from hesrpt.jobs.placeholders import write_braces_once
+from hesrpt.reports.job_values import create_job_values, write_command
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.auth import Access
 from hesrpt.service.hook_views import describe_hook
 from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.speedups import PowerLaw
+from hesrpt.storage.journal_entries import JobRecord
 
 #: The states of jobs, in the order in which they are listed.
 STATES = ("running", "waiting", "paused", "submitted", "done", "failed", "cancelled")

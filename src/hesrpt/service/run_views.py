@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hesrpt._version import __version__
-from hesrpt.runtime.driver import Driver
+from hesrpt.scheduler.driver import Driver
 from hesrpt.service.auth import Access
 from hesrpt.service.hook_views import describe_failed_hooks
 from hesrpt.service.job_queue import JobQueue

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hesrpt.runtime.storage.journal_entries import WHOLE_POOL, Holding
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.job_queue import JobQueue
+from hesrpt.storage.journal_entries import WHOLE_POOL, Holding
 
 # How many of the latest changes are drawn.
 _MAX_CHANGES = 20_000

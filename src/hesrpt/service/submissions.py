@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from starlette.concurrency import run_in_threadpool
 
 from hesrpt.errors import InputError
-from hesrpt.runtime.feasibility import explain_impossible
-from hesrpt.runtime.job_spec import JobSpec
-from hesrpt.runtime.storage.journal_entries import Request
-from hesrpt.runtime.storage.journal_requests import KeyedRequests
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.scheduler.feasibility import explain_impossible
 from hesrpt.service.job_queue import (
     ANSWER_SECONDS,
     JobQueue,
@@ -27,6 +25,8 @@ from hesrpt.service.job_queue import (
     RefusedError,
     StoppingError,
 )
+from hesrpt.storage.journal_entries import Request
+from hesrpt.storage.journal_requests import KeyedRequests
 
 
 @dataclass(eq=False)

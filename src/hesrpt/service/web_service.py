@@ -13,10 +13,10 @@ from typing import Literal
 
 import uvicorn
 
+from hesrpt.decisions.rehearsal import rehearse
 from hesrpt.errors import InputError
 from hesrpt.files import write_text
-from hesrpt.runtime.batch_run import RunOptions
-from hesrpt.runtime.decisions.rehearsal import rehearse
+from hesrpt.pool.batch_run import RunOptions
 from hesrpt.service.app import create_app
 from hesrpt.service.auth import AccessRules, read_or_create_token
 from hesrpt.service.comparison_cache import ComparisonCache

@@ -1,0 +1,339 @@
+"""A job as the core sees it: what it has started, what is done of it, and what it may have."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+
+from hesrpt.decisions.learning import ItemDurations
+from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.item_resources import ResourceStock, to_parts
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.speedups import PowerLaw, Speedup
+
+
+@dataclass
+class Tally:
+    """What the jobs of a run hold together, and which of them have changed."""
+
+    observed: int = 0  # servers that all jobs hold
+    changed: set[ActiveJob] = field(default_factory=set)  # hold or are planned other servers
+
+
+@dataclass(eq=False)
+class BatchInFlight:
+    """An item that was given to the engine and has not ended, or several, one after another."""
+
+    started: float  # when the item started that runs now
+    width: int  # how many servers its job held when it started, including its own
+    servers: int  # 0 while it waits in the engine for a server, or is suspended
+    items_left: int = 1  # how many of its items have not ended
+    suspended_at: float | None = None  # None: it is not suspended
+    suspended_servers: int = 0  # how many servers it had before
+    gpus: tuple[int, ...] = ()  # the indices of those that it holds
+
+    @property
+    def last_servers(self) -> int:
+        """How many servers it has; if it is suspended, how many it had before."""
+        return self.servers if self.suspended_at is None else self.suspended_servers
+
+    def measure_seconds(self, time: float) -> float:
+        """Return how long it has run, not counting the time during which it was suspended."""
+        return (time if self.suspended_at is None else self.suspended_at) - self.started
+
+
+@dataclass(eq=False, kw_only=True)
+class ActiveJob:
+    """A job that has not ended, as the core sees it."""
+
+    spec: JobSpec
+    number: int  # in order of arrival
+    arrived: float
+    items: int | None  # None: unknown until they run out
+    group: Group = PLAIN_GROUP
+    items_read: int | None = None  # announced so far by ItemsRead; None: all are known
+    is_exhausted: bool = True  # whether there are no further items to read
+    items_taken: int = 0  # how many have been started, not counting retries
+    next_item: int = 0
+    done_before: deque[range] = field(default_factory=deque)  # done in an earlier run; skipped
+    earlier_count: int = 0  # how many were done in an earlier run
+    done_count: int = 0  # includes the failed items
+    failed_items: dict[int, str] = field(default_factory=dict)  # given up, with their errors
+    stopped_by: str | None = None  # why it cannot go on, if that was found after it had failed
+    retry_queue: deque[int] = field(default_factory=deque)  # items that run again alone
+    returned: deque[int] = field(default_factory=deque)  # that were given back before they ran
+    failures: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, int] = field(default_factory=dict)
+    in_flight: dict[int, BatchInFlight] = field(default_factory=dict)  # by item
+    batches: set[BatchInFlight] = field(default_factory=set)  # in flight
+    durations: ItemDurations = field(init=False)
+    name: str = field(init=False)
+    is_bag: bool = field(init=False)  # a bag of items, rather than one command on several servers
+    planned: int = 0  # servers that the policy gives it
+    denied: int = 0  # servers that the policy would give it, but that are too few for it
+    waited_work: float = 0.0  # what it would have done on them, in seconds on one server
+    observed: int = 0  # servers that it holds
+    tally: Tally = field(default_factory=Tally)  # of all jobs
+    max_width: int = 0  # the most servers that one command can have
+    stock: ResourceStock = field(default_factory=ResourceStock)  # what all jobs share
+    need: dict[str, int] = field(init=False)  # of each kind, for an item or its command
+    granted: int = 0  # how many items the resources allow; no limit for a job that needs none
+    # For a command that is resized by restarting it:
+    work_done: float = 0.0  # before the last restart, in seconds on one server
+    resized_at: float = -inf
+    previous_width: int = 0
+
+    def __post_init__(self) -> None:
+        self.durations = ItemDurations(prior=self.spec.prior)
+        self.name, self.is_bag = self.spec.name, self.spec.resize is None
+        self.need = to_parts(self.spec.resources)
+        self.forget_grant()
+
+    def forget_grant(self) -> None:
+        """Forget which resources others have: assume that all are free."""
+        if self.need:
+            self.granted = self.stock.count_fitting(self.need)
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether an item, or its command, can start with the resources that are free now."""
+        return not self.need or self.stock.can_take(self.need)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the job starts nothing until it is resumed."""
+        return self.spec.is_paused or self.group.is_paused
+
+    @property
+    def weight(self) -> float:
+        """What a second of its flow time costs."""
+        return self.spec.weight * self.group.weight
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all items are done, or have failed."""
+        return self.is_exhausted and self.items is not None and self.remaining_items <= 0
+
+    @property
+    def remaining_items(self) -> int:
+        """How many items are not done.
+
+        If the total is unknown, assume that as many items are still to come as are done already. An
+        executor has only the calls submitted so far.
+        """
+        if self.items is None:
+            unstarted = self.unstarted_items if self.spec.is_executor else max(self.done_count, 1)
+            return unstarted + len(self.in_flight)
+        return self.items - self.done_count
+
+    @property
+    def is_size_known(self) -> bool:
+        """Whether the size of the job, or of its items, is given or learned, not assumed."""
+        spec = self.spec
+        return spec.size is not None or self.durations.is_anything_known
+
+    @property
+    def waiting_items(self) -> int:
+        """How many known items are waiting to be started."""
+        if self.items is None:
+            return self.unstarted_items
+        return self.items - self.done_count - len(self.in_flight)
+
+    @property
+    def unstarted_items(self) -> int:
+        """How many items that have been read are waiting to be started."""
+        if self.items_read is None:
+            return self.waiting_items
+        available = len(self.retry_queue) + self.items_read - self.items_taken
+        return available if self.items is None else min(available, self.waiting_items)
+
+    @property
+    def startable_items(self) -> int:
+        """How many items can be started now."""
+        return 0 if self.is_paused else self.unstarted_items
+
+    @property
+    def usable_items(self) -> int:
+        """How many items are in flight or can be started now."""
+        return len(self.in_flight) + self.startable_items
+
+    @property
+    def max_servers(self) -> int:
+        """The most servers that the job can use now."""
+        if self.is_bag:
+            return self._limit(self.usable_items)
+        if self.is_paused or not self.can_ever_run or self._lacks_resources:
+            return 0
+        return self._limit(self.max_width)
+
+    @property
+    def can_ever_run(self) -> bool:
+        """Whether a command can have as many servers as it needs."""
+        return self.min_servers <= self.max_width
+
+    @property
+    def _lacks_resources(self) -> bool:
+        """Whether a command that has not started gets no resources."""
+        return bool(self.need) and not self.granted and not self.in_flight
+
+    @property
+    def max_servers_later(self) -> int:
+        """The most servers that the job can use once all its known items have been read."""
+        if self.is_paused:
+            return self.max_servers
+        if self.is_bag:
+            return self._limit(len(self.in_flight) + self.waiting_items)
+        if self._lacks_resources:
+            return 0
+        return max(self._limit(self.max_width), self.min_servers)
+
+    @property
+    def min_servers(self) -> int:
+        """The fewest servers with which the job can start or go on.
+
+        A bag can use any number, but should get at least so many while it has items.
+        """
+        if self.is_bag:
+            return min(self.spec.min_servers, self.max_servers)
+        return max(self.spec.min_servers, 1)
+
+    @property
+    def fewest_to_start(self) -> int:
+        """How many servers have to be free before a command starts or goes on."""
+        return self.min_servers if self.spec.resize == "affinity" else self.planned
+
+    @property
+    def server_limit(self) -> int | None:
+        """The most servers that it may have, by its limit and its resources; None: no limit."""
+        if not self.need or not self.is_bag:
+            return self.spec.max_servers
+        return (
+            self.granted
+            if self.spec.max_servers is None
+            else min(self.granted, self.spec.max_servers)
+        )
+
+    def _limit(self, servers: int) -> int:
+        limit = self.server_limit
+        return servers if limit is None else min(servers, limit)
+
+    @property
+    def requested(self) -> int:
+        """How many servers to request for the job: as planned, but no more than it can use."""
+        # Of many jobs, most are given none: do not count their items.
+        return min(self.planned, self.max_servers) if self.planned else 0
+
+    @property
+    def speedup(self) -> Speedup:
+        """The speedup that was given, or the one learned so far."""
+        return self.spec.speedup or _get_power_law(self.durations.p)
+
+    def add_in_flight(self, items: Sequence[int], batch: BatchInFlight) -> None:
+        """Record that items were given to the engine together."""
+        batch.items_left = len(items)
+        if self.need:
+            batch.gpus = self.stock.take(self.need)
+            self.waited_work, self.denied = 0.0, 0
+        self.in_flight.update(dict.fromkeys(items, batch))
+        self.batches.add(batch)
+        self._add_observed(batch.servers)
+
+    def set_servers(self, in_flight: BatchInFlight, servers: int) -> None:
+        """Record that what is in flight now has this many servers."""
+        self._add_observed(servers - in_flight.servers)
+        in_flight.servers = servers
+
+    def suspend(self, in_flight: BatchInFlight, time: float) -> None:
+        """Record that an item in flight is suspended, and holds no servers."""
+        in_flight.suspended_at, in_flight.suspended_servers = time, in_flight.servers
+        self.set_servers(in_flight, 0)
+
+    def go_on(self, in_flight: BatchInFlight, servers: int, time: float) -> None:
+        """Record that a suspended item goes on."""
+        in_flight.started += time - (in_flight.suspended_at or 0.0)
+        in_flight.suspended_at = None
+        self.set_servers(in_flight, servers)
+
+    def remove_in_flight(self, items: Sequence[int]) -> Mapping[BatchInFlight, int]:
+        """Record that items are no longer in flight.
+
+        Returns how many items of each batch were.
+        """
+        found = (self.in_flight.pop(item, None) for item in items)
+        removed = Counter(batch for batch in found if batch is not None)
+        for batch, count in removed.items():
+            batch.items_left -= count
+            if batch.items_left == 0:
+                self._end_batch(batch)
+        return removed
+
+    def list_batches(self) -> list[tuple[int, ...]]:
+        """Return the items in flight, those of each batch together."""
+        batches: dict[BatchInFlight, list[int]] = {}
+        for item, batch in self.in_flight.items():
+            batches.setdefault(batch, []).append(item)
+        return [tuple(items) for items in batches.values()]
+
+    def clear_in_flight(self) -> None:
+        """Record that nothing is in flight any more."""
+        self.in_flight.clear()
+        for batch in list(self.batches):
+            self._end_batch(batch)
+
+    def _end_batch(self, batch: BatchInFlight) -> None:
+        self.batches.discard(batch)
+        self._add_observed(-batch.servers)
+        if self.need:
+            self.stock.give_back(self.need, batch.gpus)
+
+    def _add_observed(self, servers: int) -> None:
+        if servers:
+            self.observed += servers
+            self.tally.observed += servers
+            self.tally.changed.add(self)
+
+    def set_planned(self, servers: int) -> None:
+        """Plan this many servers for the job."""
+        if servers != self.planned:
+            self.planned = servers
+            self.tally.changed.add(self)
+
+    def add_done(self, done: Iterable[range]) -> None:
+        """Record items that were done in an earlier run, and come after those known so far."""
+        for items in done:
+            self.earlier_count += len(items)
+            self.done_count += len(items)
+            if self.done_before and self.done_before[-1].stop == items.start:
+                items = range(self.done_before.pop().start, items.stop)
+            self.done_before.append(items)
+
+    def return_item(self, item: int) -> None:
+        """Take back an item that was given to the engine, and certainly never ran."""
+        self.items_taken -= 1
+        self.returned.append(item)
+
+    def take_items(self, count: int) -> tuple[int, ...]:
+        """Return the next items to start.
+
+        An item that failed or lost its server comes alone: it may have caused that.
+        """
+        if self.retry_queue:
+            return (self.retry_queue.popleft(),)
+        self.items_taken += count
+        items = [self.returned.popleft() for _ in range(min(count, len(self.returned)))]
+        while len(items) < count:
+            while self.done_before and self.done_before[0].start == self.next_item:
+                self.next_item = self.done_before.popleft().stop
+            start, stop = self.next_item, self.next_item + count - len(items)
+            self.next_item = min(stop, self.done_before[0].start) if self.done_before else stop
+            items += range(start, self.next_item)
+        return tuple(items)
+
+
+@cache
+def _get_power_law(p: float) -> PowerLaw:
+    """Return the speedup of jobs whose fitted p is this; there are at most 99 different ones."""
+    return PowerLaw(p)

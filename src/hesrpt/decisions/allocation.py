@@ -1,0 +1,435 @@
+"""How many servers each job should have: estimate the remaining work, and ask the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from hesrpt.arrays import FloatArray, IntArray
+from hesrpt.decisions.active_job import ActiveJob
+from hesrpt.decisions.calibrator import Calibrator
+from hesrpt.decisions.learning import ItemDurations
+from hesrpt.decisions.limited_sharing import Need, Shares, share_servers
+from hesrpt.decisions.resource_sharing import Want, grant_items
+from hesrpt.objectives import FlowObjective, weight_of_each_job
+from hesrpt.policies import (
+    Adaptive,
+    HeSrpt,
+    Policy,
+    PolicyBinder,
+    PolicyLike,
+    Rounded,
+    State,
+    WorkloadFacts,
+    approximate_exponent,
+    get_malleable_policy,
+    respect_weights,
+    round_fairly,
+)
+from hesrpt.speedups import PowerLaw, Speedup, SpeedupVector
+
+# The assumed duration of an item, in seconds, before any item has finished.
+_DEFAULT_ITEM_SECONDS = 1.0
+# At least this fraction of an item in flight is assumed to remain.
+_MIN_REMAINING = 0.05
+# The assumed size of a command, in seconds on one server, before that of any command is known.
+_DEFAULT_COMMAND_SECONDS = 600.0
+# How long a job of unknown size waits for resources that others take, in seconds on one server.
+_PATIENCE_SECONDS = 10.0
+# With more jobs than this, heSRPT's whole servers are rounded rather than computed exactly, and
+# policies, for which limited speedups are slow, do not know the most servers of a job: it gives up
+# those that it cannot use.
+_MAX_EXACT_JOBS = 100
+# The speedup of jobs that can use one server each, whatever they could do with more.
+_ON_ONE_SERVER = PowerLaw(0.5).limited(1.0)
+
+
+class Allocator:
+    """Decides how many servers are planned for each job."""
+
+    def __init__(self, policy: PolicyLike) -> None:
+        self.policy = get_malleable_policy(policy)
+        self._binder = PolicyBinder(self.policy)
+        self._weighted_binder = PolicyBinder(respect_weights(self.policy, np.array([1.0, 2.0])))
+        self.calibrator = Calibrator(self.policy)
+        self.all_durations = ItemDurations()  # of all bags, for jobs without a finished item
+        self._command_sizes, self._commands = 0.0, 0  # of known size: their sum and number
+        self._allocated_at = 0.0
+        self._others = 0  # how many jobs wait that are not in the present plan
+        self._mean_weight = 1.0  # of jobs, as the policy counts them
+
+    def add_command_size(self, size: float) -> None:
+        """Learn that a command has this size, in seconds on one server."""
+        self._command_sizes += size
+        self._commands += 1
+
+    def estimate_remaining(self, job: ActiveJob, time: float) -> float:
+        """Estimate the remaining work of a job, in seconds on one server."""
+        return (self._estimate_bag if job.is_bag else self._estimate_command)(job, time)
+
+    def _estimate_bag(self, job: ActiveJob, time: float) -> float:
+        item_seconds = self._estimate_item_seconds(job)
+        items = float(job.remaining_items)
+        for batch in job.batches:
+            if batch.servers > 0:
+                rate = float(job.speedup(batch.width)) / batch.width
+                finished = (time - batch.started) * rate / item_seconds
+                items -= min(finished, 1 - _MIN_REMAINING)
+        remaining = items * item_seconds
+        if job.spec.size is not None and job.items is None:
+            return max(job.spec.size - job.done_count * item_seconds, remaining)
+        return remaining
+
+    def _estimate_command(self, job: ActiveJob, time: float) -> float:
+        work_done = _measure_work_done(job, time)
+        size = job.spec.size or job.spec.prior.item_seconds
+        if size is None:
+            # Like the usual command; but if it has done more, it may well need as much again.
+            usual = self._command_sizes / self._commands if self._commands else None
+            return max(work_done, usual or _DEFAULT_COMMAND_SECONDS)
+        # The same if it is past its size.
+        return max(size - work_done, _MIN_REMAINING * size, work_done - size)
+
+    def _estimate_item_seconds(self, job: ActiveJob) -> float:
+        if job.spec.size is not None and job.items is not None:
+            return job.spec.size / max(job.items, 1)
+        item_seconds = None
+        if job.durations.is_anything_known:  # of most jobs that wait, nothing is
+            item_seconds = job.durations.estimate_item_seconds(job.speedup.closest_exponent)
+        if item_seconds is None:
+            item_seconds = self.all_durations.estimate_item_seconds(self.all_durations.p)
+        return item_seconds or _DEFAULT_ITEM_SECONDS
+
+    def _estimate_done(self, job: ActiveJob, time: float) -> float:
+        """Estimate the work that was done of a job, in seconds on one server."""
+        if job.is_bag:
+            return job.done_count and job.done_count * self._estimate_item_seconds(job)
+        return _measure_work_done(job, time)
+
+    def calibrate(self, jobs: Iterable[ActiveJob], servers: int, time: float) -> None:
+        """Let the policy learn from all jobs, if some have come or gone."""
+        told = [job for job in jobs if has_estimate(job)]
+        if self.calibrator.has_to_learn(job.number for job in told):
+            works = [self.estimate_remaining(job, time) for job in told]
+            remaining = np.maximum(works, 1e-9)
+            state = _describe_jobs(told, remaining, max(servers, 1), time)
+            state.sizes = remaining + [self._estimate_done(job, time) for job in told]
+            self.calibrator.advance(state)
+
+    def order(
+        self, jobs: Collection[ActiveJob], servers: int, time: float
+    ) -> list[ActiveJob] | None:
+        """Return jobs in the order in which the policy serves them; None if it has no order."""
+        if type(self.policy).order is Policy.order:
+            return None
+        listed = list(jobs)
+        if len(listed) <= 1:
+            return listed
+        works = [self.estimate_remaining(job, time) - job.waited_work for job in listed]
+        state = _describe_jobs(listed, np.maximum(works, 1e-9), max(servers, 1), time)
+        state.calibration = self.calibrator.calibration
+        policy = self._bind_policy(state)
+        order = policy.order(state)
+        if order is None:
+            return None
+        objective: FlowObjective = getattr(policy, "objective", "flow")
+        self._mean_weight = float(weight_of_each_job(objective, state.sizes, state.weights).mean())
+        return [listed[place] for place in order.tolist()]
+
+    def allocate(self, jobs: list[ActiveJob], servers: int, time: float, others: int = 0) -> None:
+        """Set the planned servers of each job; ``others`` are next in the order, and get none."""
+        planned = [job.planned for job in jobs]
+        self._others = others
+        self._apply_policy(jobs, servers, time)
+        _let_unknown_jobs_start(jobs, servers)
+        self._allocated_at = time
+        for job, before in zip(jobs, planned, strict=True):
+            if job.planned != before:
+                job.tally.changed.add(job)
+
+    def _apply_policy(self, active: list[ActiveJob], servers: int, time: float) -> None:
+        """Share servers between jobs."""
+        for job in active:
+            job.planned, job.denied = 0, 0 if job.is_paused else job.denied
+        running = [job for job in active if not job.is_paused]
+        fixed = [job for job in running if keeps_width(job, time)]
+        for job in fixed:
+            job.planned, job.denied = job.observed, 0
+        free = servers - sum(job.planned for job in fixed)
+        for job in fixed:
+            (in_flight,) = job.in_flight.values()
+            needed = min(in_flight.last_servers, servers)
+            if in_flight.suspended_at is not None and needed <= free:
+                job.planned = needed
+                free -= needed
+        jobs = [job for job in running if job not in fixed]
+        remaining, needs = np.empty(len(jobs)), []
+        for place, job in enumerate(jobs):
+            job.forget_grant()
+            if job.denied:
+                job.waited_work += (time - self._allocated_at) * float(job.speedup(job.denied))
+            work = self.estimate_remaining(job, time) - job.waited_work
+            remaining[place] = max(work, 1e-9)
+            is_overdue = work <= 0 or (
+                bool(job.need) and not job.is_size_known and job.waited_work > _PATIENCE_SECONDS
+            )
+            needs.append(_describe_need(job, is_overdue=is_overdue))
+
+        def share() -> None:
+            _set_planned(jobs, self._share(jobs, needs, remaining, max(free, 0), time))
+
+        share()
+        if any(job.need for job in jobs):
+            wanted = [job.planned for job in jobs]
+            ranks = self._rank(jobs, servers, time)
+            while _limit_to_resources(jobs, needs, active, ranks):
+                needs = [
+                    _describe_need(job, is_overdue=need.is_overdue)
+                    for job, need in zip(jobs, needs, strict=True)
+                ]
+                share()
+            for job, first in zip(jobs, wanted, strict=True):
+                if job.need and job.planned == 0:
+                    job.denied = max(job.denied, first)  # it becomes overdue some time
+
+    def _share(
+        self,
+        jobs: list[ActiveJob],
+        needs: Sequence[Need],
+        remaining: FloatArray,
+        servers: int,
+        time: float,
+    ) -> Shares:
+        """Share servers between jobs by the policy."""
+        most = [need.most for need in needs]
+        # By a power law, a job is faster on all servers that it can use.
+        if self.policy.uses_all_servers and all(isinstance(job.speedup, PowerLaw) for job in jobs):
+            if sum(most) <= servers:
+                return _create_shares(most)
+            is_any_promised = any(need.fewest for need in needs)
+            are_equal = max(most) == 1 and len({job.weight for job in jobs}) == 1
+            if servers > 0 and are_equal and not is_any_promised:
+                return self._serve_in_order(jobs, most, remaining, servers, time)
+
+        def ask(places: IntArray, servers: int) -> IntArray:
+            asked = [jobs[place] for place in places.tolist()]
+            return self._ask_policy(asked, remaining[places], servers, time)
+
+        return share_servers(ask, needs, servers)
+
+    def _serve_in_order(
+        self,
+        jobs: list[ActiveJob],
+        most: Sequence[int],
+        remaining: FloatArray,
+        servers: int,
+        time: float,
+    ) -> Shares:
+        """Share servers between jobs of equal weights that can use one each, or none.
+
+        Then all that matters of a policy is the order in which it serves them.
+        """
+        usable = [place for place, one in enumerate(most) if one]
+        asked = [jobs[place] for place in usable]
+        state = _describe_jobs(asked, remaining[usable], servers, time, _ON_ONE_SERVER)
+        state.calibration = self.calibrator.calibration
+        order = self._bind_policy(state).order(state)
+        assert order is not None, "ranked policies have an order if jobs share a speedup"
+        served = [0] * len(jobs)
+        for place in order[:servers].tolist():
+            served[usable[place]] = 1
+        return _create_shares(served)
+
+    def _rank(self, jobs: list[ActiveJob], servers: int, time: float) -> dict[ActiveJob, int]:
+        """Return the places of jobs in the order in which the policy serves them, or of arrival."""
+        mean_weight = self._mean_weight  # of all jobs
+        ordered = self.order(jobs, servers, time) or jobs
+        self._mean_weight = mean_weight
+        return {job: place for place, job in enumerate(ordered)}
+
+    def _ask_policy(
+        self, jobs: list[ActiveJob], remaining: FloatArray, servers: int, time: float
+    ) -> IntArray:
+        """Return the whole servers that the policy gives each job."""
+        if servers == 0:
+            return np.zeros(len(jobs), dtype=np.int64)
+        state = _describe_jobs(jobs, remaining, servers, time)
+        state.others = self._others * self._mean_weight
+        return self.decide(state, knows_sizes=any(map(has_estimate, jobs)))
+
+    def decide(self, state: State, *, knows_sizes: bool = True) -> IntArray:
+        """Return the whole servers that the policy gives each job of a state.
+
+        If no size is known, a policy that calibrates itself by sizes gives way to equal shares, or
+        to shares in proportion to weights.
+        """
+        state.calibration = self.calibrator.calibration
+        policy = self._bind_policy(state)
+        if not knows_sizes and isinstance(policy, Adaptive) and policy.is_calibrated:
+            policy = replace(policy, sizes="unknown")
+        decision = policy(state)
+        rounded = round_fairly(np.asarray(decision, dtype=np.float64), state.servers)
+        return rounded.astype(np.int64)
+
+    def _bind_policy(self, state: State) -> Policy:
+        """Return the policy bound to the jobs that share servers now.
+
+        If their weights differ, they count.
+        """
+        is_weighted = bool(np.any(state.weights != state.weights[0]))
+        policy = (self._weighted_binder if is_weighted else self._binder).bind(
+            WorkloadFacts(
+                sizes=state.remaining,
+                speedups=state.speedups,
+                servers=state.servers,
+                whole=state.whole,
+                # Rounded, so that small changes of p do not discard what the policy has computed.
+                approximate_p=round(approximate_exponent(state.speedups, state.remaining), 2),
+            )
+        )
+        # The exact optimum in whole servers is slow for many jobs, and rounding is as good.
+        if isinstance(policy, HeSrpt) and len(state) > _MAX_EXACT_JOBS:
+            return Rounded(policy)
+        return policy
+
+
+def has_estimate(job: ActiveJob) -> bool:
+    """Return whether anything is known of a job's size: of a bag, at least its items are."""
+    return job.is_bag or job.is_size_known
+
+
+def _describe_jobs(
+    jobs: list[ActiveJob],
+    remaining: FloatArray,
+    servers: int,
+    time: float,
+    shared: Speedup | None = None,
+) -> State:
+    """Return the state of these jobs as policies see it, if need be with one speedup for all."""
+    if shared is not None:
+        speedups = [shared] * len(jobs)
+    elif len(jobs) <= _MAX_EXACT_JOBS:
+        speedups = [limit_speedup(job.speedup, job.server_limit, servers) for job in jobs]
+    else:
+        speedups = [job.speedup for job in jobs]
+    return State(
+        time=time,
+        servers=float(servers),
+        whole=True,
+        jobs=np.array([job.number for job in jobs], dtype=np.int64),
+        remaining=remaining.copy(),
+        sizes=remaining.copy(),
+        arrivals=np.array([job.arrived for job in jobs]),
+        weights=np.array([job.weight for job in jobs]),
+        speedups=SpeedupVector.create(speedups),
+    )
+
+
+def limit_speedup(speedup: Speedup, max_servers: int | None, servers: int) -> Speedup:
+    """Return the speedup of a job that cannot use more than ``max_servers`` of the servers."""
+    if max_servers is None or max_servers >= servers:
+        return speedup
+    return speedup.limited(float(max(max_servers, 1)))
+
+
+def _describe_need(job: ActiveJob, *, is_overdue: bool) -> Need:
+    promise, fewest = 0, job.min_servers
+    if job.is_bag:
+        promise = 1
+        if job.need and is_overdue:
+            fewest = max(fewest, min(1, job.max_servers))
+    elif job.observed > 0 and job.spec.resize == "affinity":
+        promise = 2  # a running command cannot do without
+    return Need(fewest=fewest, most=job.max_servers, promise=promise, is_overdue=is_overdue)
+
+
+def _create_shares(servers: Sequence[int]) -> Shares:
+    """Return the shares of jobs of which none was denied servers."""
+    return Shares(np.array(servers, dtype=np.int64), np.zeros(len(servers), dtype=np.int64))
+
+
+def _set_planned(jobs: Sequence[ActiveJob], shares: Shares) -> None:
+    for job, planned, denied in zip(jobs, shares.servers, shares.denied, strict=True):
+        job.planned, job.denied = int(planned), int(denied)
+
+
+def _limit_to_resources(
+    jobs: Sequence[ActiveJob],
+    needs: Sequence[Need],
+    active: Iterable[ActiveJob],
+    ranks: Mapping[ActiveJob, int],
+) -> bool:
+    """Limit jobs to what the resources allow of their plans; return whether some have too much."""
+    stock = next(job.stock for job in jobs if job.need)
+    available = dict(stock.totals)
+    for job in active:
+        if not job.is_bag and job.in_flight:  # it keeps what it has, also while it is suspended
+            for kind, amount in job.need.items():
+                available[kind] -= amount
+    wanting = [
+        (job, need)
+        for job, need in zip(jobs, needs, strict=True)
+        if job.need and (job.is_bag or not job.in_flight)
+    ]
+    wanting.sort(key=lambda pair: ranks[pair[0]])
+    wants = [
+        Want(
+            items=job.planned if job.is_bag else min(job.planned, 1),
+            need=job.need,
+            is_overdue=need.is_overdue,
+        )
+        for job, need in wanting
+    ]
+    is_limited = False
+    for (job, _), want, items in zip(wanting, wants, grant_items(wants, available), strict=True):
+        if items < want.items:
+            job.granted, is_limited = items, True
+    return is_limited
+
+
+def _measure_work_done(job: ActiveJob, time: float) -> float:
+    """Return the work that a command has done, in seconds on one server."""
+    return job.work_done + sum(
+        in_flight.measure_seconds(time) * float(job.speedup(in_flight.last_servers))
+        for in_flight in job.in_flight.values()
+    )
+
+
+def _let_unknown_jobs_start(jobs: list[ActiveJob], servers: int) -> None:
+    """Give jobs of unknown size one server each, so that their size can be learned."""
+    unknown = (
+        job
+        for job in jobs
+        if job.planned == 0
+        and job.is_bag
+        and not job.is_size_known
+        and job.max_servers > 0
+        and job.has_resources
+        and not job.is_paused
+    )
+    for job in islice(unknown, servers // 2):
+        richest = max(jobs, key=lambda other: other.planned * other.is_bag)
+        if richest.planned <= max(richest.min_servers, 1) or not richest.is_bag:
+            return
+        richest.planned -= 1
+        job.planned = 1
+
+
+def keeps_width(job: ActiveJob, time: float) -> bool:
+    """Return whether a running command must keep its servers, forever or for the time being.
+
+    A command that resizes by restarting keeps them until its last restart has paid off.
+    """
+    if job.is_bag or not job.in_flight or job.spec.resize == "affinity":
+        return False
+    if job.spec.resize == "never":
+        return True
+    (in_flight,) = job.in_flight.values()
+    gain = 1.0
+    if job.previous_width:
+        speeds = float(job.speedup(job.previous_width)), float(job.speedup(in_flight.servers))
+        gain = abs(1 - min(speeds) / max(speeds))
+    return (time - job.resized_at) * gain < job.spec.restart_cost

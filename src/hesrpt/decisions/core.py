@@ -1,0 +1,414 @@
+"""The scheduler's decisions. No clock, no process, no file: events in, commands out.
+
+Each job has three numbers of servers: those the policy has *planned* for it, those *requested* for
+it (the planned ones, but no more than it can use), and those it is *observed* to hold (items in
+flight, or the width of its command). A bag that holds too many servers starts no further items, and
+servers that become free go to jobs that hold too few. So shrinks always come before grows, and no
+running item of a bag is interrupted.
+
+A job that waits for others to end is no part of this: see
+:mod:`~hesrpt.decisions.predecessors`. For the policy, it arrives when it need not wait.
+
+A *paused* job is given no servers. A bag keeps those of its items in flight until they end. A
+command is stopped if it resizes by restarting; otherwise it is *suspended*: it stays in flight
+without servers, and goes on when the job has been resumed and there are servers for it.
+
+Events are handled here. Which items start and stop then is in
+:mod:`~hesrpt.decisions.dispatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from hesrpt.decisions.active_job import ActiveJob, BatchInFlight
+from hesrpt.decisions.allocation import Allocator
+from hesrpt.decisions.dispatch import MAX_BATCH, Dispatcher
+from hesrpt.decisions.events import (
+    CapacityChanged,
+    Command,
+    Drop,
+    Event,
+    GroupChanged,
+    ItemFailed,
+    ItemFinished,
+    ItemLost,
+    ItemsExhausted,
+    ItemsFinished,
+    ItemsRead,
+    ItemsRetried,
+    JobArrived,
+    JobCancelled,
+    JobContinued,
+    JobEnded,
+    JobEvent,
+    JobPaused,
+    Reopen,
+    Stop,
+    Tick,
+    WeightChanged,
+    finish,
+)
+from hesrpt.decisions.learning import sum_durations
+from hesrpt.decisions.predecessors import Predecessors
+from hesrpt.decisions.retries import (
+    describe_failed_items,
+    remove_queued_items,
+    requeue_failed_items,
+    set_aside,
+    try_again,
+)
+from hesrpt.decisions.waiting_line import WaitingLine
+from hesrpt.errors import InputError
+from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.item_resources import ResourceStock
+from hesrpt.jobs.job_state import get_job_state
+from hesrpt.policies import PolicyLike
+
+
+class Core:
+    """The state of the scheduler, advanced by :meth:`handle`."""
+
+    def __init__(
+        self,
+        servers: int,
+        policy: PolicyLike = "hesrpt",
+        batch_seconds: float = 0.0,
+        resources: Mapping[str, float] | None = None,
+        max_batch: int = MAX_BATCH,
+    ) -> None:
+        if servers < 0:
+            raise InputError(f"servers must be at least 0, got {servers}")
+        self.servers = self.max_width = servers
+        self.replan_seconds = 1.0  # replan at least this often, because more has been learned
+        self.allocator = Allocator(policy)
+        self.jobs: dict[str, ActiveJob] = {}
+        self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
+        self.stock = ResourceStock(resources)  # what items need besides servers
+        self.groups: dict[str, Group] = {}  # of which something was said
+        self.predecessors = Predecessors()
+        self.planned_at = -inf
+        self.arrivals = 0  # how many jobs have arrived
+        self._needs_plan = self._has_news = False  # because of events applied since the last plan
+        self._line = WaitingLine(self.jobs)
+        self._dispatcher = Dispatcher(
+            self.jobs, self._line, self.allocator, batch_seconds, max_batch
+        )
+
+    def handle(self, *events: Event) -> list[Command]:
+        """Apply events to the state; return the commands to carry out, in this order."""
+        return self.apply(*events) + self.decide(events[-1].time)
+
+    def apply(self, *events: Event) -> list[Command]:
+        """Apply events to the state; return what follows at once. :meth:`decide` must be next."""
+        commands: list[Command] = []
+        needs_plan = [self._apply(event, commands) for event in events]
+        self._needs_plan = self._needs_plan or any(needs_plan)
+        self._has_news = self._has_news or not all(isinstance(event, Tick) for event in events)
+        return commands
+
+    def decide(self, time: float) -> list[Command]:
+        """Decide what starts and stops after the events that were applied."""
+        needs_plan, has_news = self._needs_plan, self._has_news
+        self._needs_plan = self._has_news = False
+        commands: list[Command] = []
+        if needs_plan or (time - self.planned_at >= self.replan_seconds and self.jobs):
+            self.planned_at = time
+            self._plan(time)
+            commands += self._dispatcher.shrink(time)
+        elif not has_news:
+            return commands
+        commands += self._dispatcher.grow(self.servers, time)
+        return commands
+
+    def _plan(self, time: float) -> None:
+        """Plan servers for the jobs that run and those that are next."""
+        servers = self.servers
+        chosen = self._line.choose(
+            lambda jobs: self.allocator.order(jobs, servers, time), servers, time
+        )
+        if chosen.is_drawn:
+            self.allocator.calibrate(self.jobs.values(), servers, time)
+        self.allocator.allocate(chosen.jobs, servers, time, chosen.others)
+
+    def take_changed(self) -> set[ActiveJob]:
+        """Return the jobs whose servers have changed since the last call, planned or held.
+
+        Some of them may have ended.
+        """
+        tally = self._dispatcher.tally
+        changed, tally.changed = tally.changed, set()
+        return changed
+
+    def count_usable_servers(self) -> int:
+        """Return how many servers the jobs could use, or some number that is far too high."""
+        total, enough = 0, 10 * (self.servers + 1)
+        for job in self.jobs.values():
+            total += job.max_servers_later
+            if total > enough:
+                break
+        return total
+
+    def list_first(self, count: int = 0) -> list[ActiveJob]:
+        """Return the jobs that may hold servers, and those that are next, at least ``count``."""
+        return self._line.list_first(count)
+
+    @property
+    def observed(self) -> int:
+        """How many servers all jobs hold."""
+        return self._dispatcher.observed
+
+    def can_retry(self, job: str) -> bool:
+        """Return whether a job can go on after its end, or has not ended."""
+        return job in self.jobs or job in self.retriable_jobs or job in self.predecessors
+
+    def has_job(self, job: str) -> bool:
+        """Return whether a job has arrived and has not ended."""
+        return job in self.jobs or job in self.predecessors.waiting
+
+    def forget(self, job: str) -> None:
+        """Forget a job that has ended, and will not be retried."""
+        self.retriable_jobs.pop(job, None)
+        self.predecessors.forget(job)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _apply(self, event: Event, commands: list[Command]) -> bool:
+        """Update the state; return whether a new plan is needed at once."""
+        needs_plan = self._apply_alone(event, commands)
+        for arrival in self.predecessors.release(commands):
+            self._add_job(replace(arrival, time=event.time), commands)
+            needs_plan = True
+        return needs_plan
+
+    def _apply_alone(self, event: Event, commands: list[Command]) -> bool:
+        """Update the state, except for jobs that have waited for others to end."""
+        match event:
+            case JobArrived():
+                if self.has_job(event.spec.name):
+                    raise InputError(f"there is already a job named {event.spec.name!r}")
+                arrival = self.predecessors.add(event, commands) if event.spec.after else event
+                if arrival is not None:
+                    self._add_job(arrival, commands)
+                return arrival is not None
+            case JobEnded():
+                if not self.has_job(event.name):
+                    self.predecessors.learn(event.name, event.outcome)
+                return False
+            case CapacityChanged():
+                self.servers = event.servers
+                self.max_width = event.servers if event.max_width is None else event.max_width
+                for job in self.jobs.values():
+                    job.max_width = self.max_width
+                self._line.dissolve()
+                return True
+            case GroupChanged():
+                self._change_group(event)
+                return True
+            case Tick():
+                return False
+            case ItemsRetried():
+                return self._retry_failed_items(event, commands)
+            case _:
+                active = self.jobs.get(event.job)
+                if event.job in self.predecessors.waiting:
+                    self.predecessors.apply(event, commands)
+                    return False
+                if active is None:  # the job ended while the event was on its way
+                    self._apply_to_ended_job(event)
+                    return False
+                needs_plan = self._apply_to_job(event, active, commands)
+                if needs_plan and active.name in self.jobs:
+                    self._line.add(active)
+                return needs_plan
+
+    def _add_job(self, event: JobArrived, commands: list[Command]) -> None:
+        spec = event.spec
+        self.arrivals += 1
+        is_read_later = spec.is_streamed or spec.items is None
+        job = self.jobs[spec.name] = ActiveJob(
+            spec=spec,
+            number=self.arrivals,
+            arrived=event.time,
+            items=spec.items,
+            group=self.groups.get(spec.group, PLAIN_GROUP),
+            items_read=0 if is_read_later else None,
+            is_exhausted=not is_read_later,
+            max_width=self.max_width,
+            stock=self.stock,
+            tally=self._dispatcher.tally,
+        )
+        if not job.is_bag and (size := spec.size or spec.prior.item_seconds) is not None:
+            self.allocator.add_command_size(size)
+        self._line.add(job)
+        job.add_done(event.done)
+        if job.is_done:
+            self._end_job(job, commands)
+
+    def _change_group(self, event: GroupChanged) -> None:
+        self.groups[event.name] = event.group
+        for job in self.jobs.values():
+            if job.spec.group == event.name:
+                job.group = event.group
+        self._line.dissolve()
+
+    def _retry_failed_items(self, event: ItemsRetried, commands: list[Command]) -> bool:
+        """Let the failed items of a job run again, or a job that was cancelled go on.
+
+        Return whether there is anything to do.
+        """
+        job = self.retriable_jobs.pop(event.job, None) or self.jobs.get(event.job)
+        if job is None and not self.predecessors.was_cancelled(event.job):
+            return False
+        if job is not None and job.name in self.jobs and not job.failed_items:
+            return False
+        successors = self.predecessors.take_back(event.job)
+        if job is not None:
+            self._reopen(job, commands)
+        for arrival in self.predecessors.wait_again(successors, commands):
+            self._add_job(replace(arrival, time=event.time), commands)
+        return True
+
+    def _reopen(self, job: ActiveJob, commands: list[Command]) -> None:
+        requeue_failed_items(job)
+        job.max_width, job.group = self.max_width, self.groups.get(job.spec.group, PLAIN_GROUP)
+        self.jobs[job.name] = job
+        self._line.add(job)
+        commands.append(Reopen(job.name))
+        if job.stopped_by is not None or job.is_done:
+            self._end_job(job, commands, job.stopped_by)
+
+    def _apply_to_ended_job(self, event: JobEvent) -> None:
+        """Update a job that has ended, in case that it is retried."""
+        if (job := self.retriable_jobs.get(event.job)) is None:
+            return
+        match event:
+            case ItemsRead() | ItemsExhausted():
+                self._apply_to_job(event, job, [])
+            case ItemFinished():
+                job.done_count += remove_queued_items(job, (event.item,))
+            case ItemsFinished():
+                job.done_count += remove_queued_items(job, event.items)
+            case JobCancelled() if job.spec.command is None:
+                job.stopped_by = event.error
+
+    def _apply_to_job(self, event: JobEvent, job: ActiveJob, commands: list[Command]) -> bool:
+        match event:
+            case ItemsRead():
+                had_too_few_items = job.usable_items <= job.planned
+                job.items_read = event.items
+                job.add_done(event.done)
+                if job.items is not None and not job.is_exhausted:
+                    # Some iterables have more items than they say.
+                    job.items = max(job.items, job.items_read + job.earlier_count)
+                return job.items is None or had_too_few_items
+            case ItemsExhausted():
+                job.items, job.is_exhausted = event.items, True
+                if job.is_done:
+                    self._end_job(job, commands)
+                return True
+            case JobCancelled():
+                self._end_job(job, commands, event.error)
+                return True
+            case JobPaused() | JobContinued():
+                job.spec = replace(job.spec, is_paused=isinstance(event, JobPaused))
+                return True
+            case WeightChanged():
+                job.spec = replace(job.spec, weight=event.weight)
+                return True
+            case ItemFinished():
+                return self._finish_items(
+                    job, (event.item,), (event.seconds,), event.time, commands
+                )
+            case ItemsFinished():
+                return self._finish_items(job, event.items, event.seconds, event.time, commands)
+            case ItemFailed() | ItemLost():
+                if self._end_items(job, (event.item,), event.time) is None:
+                    return False
+                return self._retry_or_give_up(event, job, commands)
+
+    def _end_items(self, job: ActiveJob, items: Sequence[int], time: float) -> BatchInFlight | None:
+        """Record that items of one batch have ended; None if they were not in flight."""
+        batch = next(iter(job.remove_in_flight(items)), None)
+        if batch is None:
+            return None
+        batch.started = time  # then the next one started
+        if batch.items_left == 0 and batch.servers > 0:
+            self._dispatcher.pass_on_server(time)
+        return batch
+
+    def _finish_items(
+        self,
+        job: ActiveJob,
+        items: Sequence[int],
+        seconds: Sequence[float],
+        time: float,
+        commands: list[Command],
+    ) -> bool:
+        """Learn from items of one batch that are done; return whether a new plan is needed."""
+        width_at_end, is_first = job.observed, not job.durations.counts
+        batch = self._end_items(job, items, time)
+        if batch is None:  # they were done before they could be stopped, and the job goes on
+            return self._complete_items(job, remove_queued_items(job, items), commands)
+        if job.is_bag:
+            width = max(round((batch.width + width_at_end) / 2), 1)
+            sums = sum_durations(seconds)
+            job.durations.add_sums(width, sums)
+            self.allocator.all_durations.add_sums(width, sums)
+        else:
+            self._learn_from_command(job, batch, seconds[0])
+        return self._complete_items(job, len(items), commands) or is_first
+
+    def _learn_from_command(self, job: ActiveJob, batch: BatchInFlight, seconds: float) -> None:
+        width = batch.last_servers
+        work = job.work_done + seconds * float(job.speedup(width))
+        if not job.is_size_known:
+            self.allocator.add_command_size(work)
+        had_one_width = job.work_done == 0 and batch.width == width
+        if job.spec.speedup is None and had_one_width:
+            job.durations.add(width, width * seconds)
+        else:
+            job.durations.add(1, work)
+
+    def _complete_items(self, job: ActiveJob, count: int, commands: list[Command]) -> bool:
+        """Count items as done or failed; return whether a new plan is needed."""
+        job.done_count += count
+        if job.is_done:
+            self._end_job(job, commands)
+            return True
+        # A job that holds what is planned can use it: only others have to count their items.
+        return job.observed < job.planned and job.max_servers < job.planned
+
+    def _retry_or_give_up(
+        self, event: ItemFailed | ItemLost, job: ActiveJob, commands: list[Command]
+    ) -> bool:
+        """Run an item again, unless it has failed too often; return whether to replan."""
+        error = try_again(event, job)
+        if error is None:
+            return False
+        commands.append(Drop(job.name, event.item, error))
+        if not job.spec.is_executor:
+            job.failed_items[event.item] = error
+        if job.spec.is_executor or job.spec.on_error == "keep":
+            return self._complete_items(job, 1, commands)
+        job.done_count += 1
+        self._end_job(job, commands)
+        return True
+
+    def _end_job(self, job: ActiveJob, commands: list[Command], error: str | None = None) -> None:
+        """End a job: with an error if it is cancelled, otherwise as its items have ended."""
+        commands += [Stop(job.name, items[0], items[1:]) for items in job.list_batches()]
+        error_at_end = error or describe_failed_items(job)
+        commands += finish(job.spec, error_at_end)
+        self.predecessors.end(job.name, get_job_state(0.0, error_at_end))
+        del self.jobs[job.name]
+        self._line.remove(job)
+        self._dispatcher.forget(job)
+        # The items of a command are known for ever; a function and its items are let go.
+        if job.failed_items if error is None else job.spec.command is not None:
+            set_aside(job)
+            self.retriable_jobs[job.name] = job
+        else:
+            job.clear_in_flight()

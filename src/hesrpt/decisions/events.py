@@ -1,0 +1,290 @@
+"""The events that the core handles, and the commands it returns. Plain values, no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hesrpt.jobs.groups import Group
+from hesrpt.jobs.hooks import Hook
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_state import JobState
+
+# --- events -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobArrived:
+    """A job has been submitted; the items in ``done`` were finished in an earlier run."""
+
+    time: float
+    spec: JobSpec
+    done: tuple[range, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A job for which others may wait has ended in an earlier run."""
+
+    time: float
+    name: str
+    outcome: JobState
+
+
+@dataclass(frozen=True)
+class ItemsRead:
+    """So far, ``items`` items of a job were read, not counting those done in an earlier run.
+
+    Of the items read since the last such event, those in ``done`` were done in an earlier run.
+    """
+
+    time: float
+    job: str
+    items: int
+    done: tuple[range, ...] = ()
+
+
+@dataclass(frozen=True)
+class ItemsExhausted:
+    """All items of a job were read, and there are ``items`` of them."""
+
+    time: float
+    job: str
+    items: int
+
+
+@dataclass(frozen=True)
+class ItemFinished:
+    """An item finished after ``seconds`` seconds."""
+
+    time: float
+    job: str
+    item: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ItemsFinished:
+    """Several items of a batch finished, after ``seconds`` seconds each."""
+
+    time: float
+    job: str
+    items: Sequence[int]
+    seconds: Sequence[float]
+
+
+@dataclass(frozen=True)
+class ItemFailed:
+    """An item raised an error, crashed or exceeded its time limit."""
+
+    time: float
+    job: str
+    item: int
+    error: str
+
+
+@dataclass(frozen=True)
+class ItemLost:
+    """The server of an item was lost; the item must run again, and is probably not to blame."""
+
+    time: float
+    job: str
+    item: int
+    was_started: bool = True
+
+
+@dataclass(frozen=True)
+class JobCancelled:
+    """A job was cancelled, or its items can no longer be read."""
+
+    time: float
+    job: str
+    error: str = "cancelled"
+
+
+@dataclass(frozen=True)
+class ItemsRetried:
+    """The failed items of a job are to run again.
+
+    If the job has ended because of them, it continues, with those that never ran.
+    """
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
+class JobPaused:
+    """A job is to start no items, and its running command is to be suspended or stopped."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
+class JobContinued:
+    """A job that was paused is to go on."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True)
+class WeightChanged:
+    """A job has another weight."""
+
+    time: float
+    job: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class GroupChanged:
+    """A group was paused or resumed, or has another weight."""
+
+    time: float
+    name: str
+    group: Group
+
+
+@dataclass(frozen=True)
+class CapacityChanged:
+    """The number of servers has changed, or the number that one command can have."""
+
+    time: float
+    servers: int
+    max_width: int | None = None  # None: a command can have all servers
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+    time: float
+
+
+#: Events about a job that has already arrived.
+JobEvent: TypeAlias = (
+    ItemsRead
+    | ItemsExhausted
+    | ItemFinished
+    | ItemsFinished
+    | ItemFailed
+    | ItemLost
+    | JobCancelled
+    | JobPaused
+    | JobContinued
+    | WeightChanged
+)
+Event: TypeAlias = (
+    JobArrived | JobEnded | JobEvent | ItemsRetried | GroupChanged | CapacityChanged | Tick
+)
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start an item; its server then runs the ``next_items``, one after another."""
+
+    job: str
+    item: int
+    servers: int = 1
+    next_items: Sequence[int] = ()
+    gpus: tuple[int, ...] = ()  # the indices of the GPUs that it may use
+
+    @property
+    def items(self) -> Sequence[int]:
+        """All items of this start."""
+        return (self.item, *self.next_items)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a running item, and the ``next_items`` of its batch, unless they are done already."""
+
+    job: str
+    item: int
+    next_items: Sequence[int] = ()
+
+    @property
+    def items(self) -> Sequence[int]:
+        """All items to stop."""
+        return (self.item, *self.next_items)
+
+
+@dataclass(frozen=True)
+class Resize:
+    """Change the number of servers of a running command."""
+
+    job: str
+    item: int
+    servers: int
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Suspend a running command, which then holds no servers."""
+
+    job: str
+    item: int
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Let a suspended command go on, with this many servers."""
+
+    job: str
+    item: int
+    servers: int
+
+
+@dataclass(frozen=True)
+class Admit:
+    """Read the items of a job: it need not wait for others, or does so no more."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """End a job; with an error if it failed or was cancelled."""
+
+    job: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class CallHook:
+    """Do what is to be done when a job has ended."""
+
+    job: str
+    hook: Hook
+    error: str | None = None  # with which the job has ended
+
+
+@dataclass(frozen=True)
+class Reopen:
+    """Continue a job whose failed items run again, even if it has ended."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Give up on an item that failed; if its job continues, it does so without the item."""
+
+    job: str
+    item: int
+    error: str
+
+
+Command: TypeAlias = (
+    Start | Stop | Resize | Suspend | Continue | Admit | Finish | CallHook | Reopen | Drop
+)
+
+
+def finish(spec: JobSpec, error: str | None = None) -> list[Command]:
+    """Return the commands that end a job."""
+    return [Finish(spec.name, error), *(CallHook(spec.name, hook, error) for hook in spec.on_end)]

@@ -1,0 +1,185 @@
+"""When active jobs will end, if nothing unexpected happens.
+
+The remaining work of each job is what the scheduler plans with: learned, or as given. The policy
+shares the servers, each job goes on at the rate of its share until the first of them ends, and so
+on. This takes one decision of the policy for each end, and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from hesrpt.arrays import IntArray
+from hesrpt.decisions.active_job import ActiveJob
+from hesrpt.decisions.allocation import Allocator, limit_speedup
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.limited_sharing import Need, share_servers
+from hesrpt.policies import Calibration, Policy, State
+from hesrpt.speedups import Speedup, SpeedupVector
+
+# Only the first ends are predicted: those of a hundred jobs may take a policy a second.
+_MAX_ENDS = 50
+# How long a forecast holds, in seconds; and at least so many times as long as it took.
+_HOLDS_SECONDS, _HOLDS_FACTOR = 0.5, 200.0
+# How long to wait for a forecast that is being made, in seconds.
+_PATIENCE = 0.003
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemainingWork:
+    """The active jobs at one moment, and the work that remains of each."""
+
+    time: float
+    servers: int
+    policy: Policy
+    calibration: Calibration | None  # what the policy has learned so far
+    names: list[str]
+    sizes: list[float]
+    are_known: list[bool]  # whether the sizes are given or learned, rather than assumed
+    speedups: list[Speedup]
+    weights: list[float]
+    needs: list[Need]
+    others: int  # how many more jobs wait, until some of these have ended
+
+
+def estimate_remaining_work(core: Core, time: float) -> RemainingWork:
+    """Return the remaining work of the jobs that can run; fast, unlike :func:`predict_ends`."""
+    first = core.list_first(_MAX_ENDS + core.servers)
+    jobs = [job for job in first if not job.is_paused and job.max_servers_later > 0]
+    jobs = [job for job in jobs if job.is_bag or job.max_servers > 0]
+    needs = [_describe_need(job) for job in jobs]
+    return RemainingWork(
+        time=time,
+        servers=core.servers,
+        policy=core.allocator.policy,
+        calibration=core.allocator.calibrator.calibration,
+        names=[job.name for job in jobs],
+        sizes=[max(core.allocator.estimate_remaining(job, time), 1e-6) for job in jobs],
+        are_known=[job.is_size_known and job.items is not None for job in jobs],
+        speedups=[
+            limit_speedup(job.speedup, need.most, core.servers)
+            for job, need in zip(jobs, needs, strict=True)
+        ],
+        weights=[job.weight for job in jobs],
+        needs=needs,
+        others=len(core.jobs) - len(first),
+    )
+
+
+def _describe_need(job: ActiveJob) -> Need:
+    """Return how many servers an active job will have, once its known items have been read."""
+    if job.is_bag:
+        most = max(job.max_servers_later, 1)
+        return Need(fewest=min(job.spec.min_servers, most), most=most, promise=1)
+    if job.spec.resize == "never" and job.observed > 0:
+        return Need(fewest=job.observed, most=job.observed, promise=2)
+    return Need(fewest=job.min_servers, most=job.max_servers)
+
+
+def predict_ends(work: RemainingWork) -> dict[str, float]:
+    """Return when the active jobs will end, without jobs of unknown size.
+
+    Only the first ends are predicted. The result is empty if there are no servers.
+    """
+    if work.servers < 1 or not any(work.are_known):
+        return {}
+    allocator = Allocator(work.policy)
+    if work.calibration is not None:
+        allocator.calibrator.resume(work.calibration)
+    speedups = SpeedupVector.create(work.speedups)
+    remaining, weights = np.array(work.sizes), np.array(work.weights)
+    ends: dict[str, float] = {}
+    present, now = np.arange(len(remaining)), 0.0
+
+    def ask(places: IntArray, servers: int) -> IntArray:
+        jobs = present[places]
+        if servers == 0:
+            return np.zeros(len(jobs), dtype=np.int64)
+        state = State(
+            time=now,
+            servers=float(servers),
+            whole=True,
+            jobs=jobs,
+            remaining=remaining[jobs],
+            sizes=remaining[jobs],
+            arrivals=np.zeros(len(jobs)),
+            weights=weights[jobs],
+            speedups=speedups.take(jobs),
+            others=float(work.others),
+        )
+        return allocator.decide(state)
+
+    # When more jobs have ended, others take their places.
+    most = min(_MAX_ENDS, len(present) - work.servers) if work.others else _MAX_ENDS
+    while len(present) and len(ends) < most:
+        needs = [work.needs[job] for job in present.tolist()]
+        held = share_servers(ask, needs, work.servers).servers
+        rates = speedups.take(present).rate(held.astype(np.float64))
+        with np.errstate(divide="ignore"):
+            seconds = remaining[present] / rates
+        step = float(seconds.min())
+        if step == inf:
+            break  # the policy serves none of them
+        now += step
+        remaining[present] -= rates * step
+        has_ended = seconds <= step * (1 + 1e-9)
+        ends |= {work.names[job]: work.time + now for job in present[has_ended].tolist()}
+        present = present[~has_ended]
+    is_known = dict(zip(work.names, work.are_known, strict=True))
+    return {name: end for name, end in ends.items() if is_known[name]}
+
+
+class Forecaster:
+    """Keeps the latest forecast of a run, and makes another one when it is asked for.
+
+    A policy may take long for it. So neither the scheduler nor a ``repr`` waits: they recall the
+    latest one, while another is made in a thread of its own.
+    """
+
+    def __init__(self, core: Core, estimate: Callable[[], RemainingWork]) -> None:
+        self.ends: Mapping[str, float] = {}
+        self._core, self._estimate = core, estimate
+        self._holds_until, self._rests_until, self._arrivals = -inf, -inf, 0
+        self._thread: threading.Thread | None = None
+
+    def predict(self) -> Mapping[str, float]:
+        """Return when jobs will end."""
+        if not self._holds():
+            arrivals, started = self._core.arrivals, time.monotonic()
+            self.ends = predict_ends(self._estimate())
+            ended = time.monotonic()
+            self._rests_until = ended + _HOLDS_FACTOR * (ended - started)
+            self._holds_until = max(self._rests_until, ended + _HOLDS_SECONDS)
+            self._arrivals = arrivals
+        return self.ends
+
+    def recall(self, patience: float = _PATIENCE) -> Mapping[str, float]:
+        """Return when jobs will end, as was known some moments ago.
+
+        If another forecast is made, wait for it, but no longer than ``patience`` seconds. Jobs that
+        keep arriving do not make one each: forecasts take a small part of the time only.
+        """
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if not is_busy and not self._holds() and time.monotonic() >= self._rests_until:
+            # Others may call this at the same moment; a second thread does no harm.
+            thread = threading.Thread(
+                target=self._predict_quietly, name="hesrpt-forecast", daemon=True
+            )
+            thread.start()
+            self._thread = thread
+            thread.join(patience)
+        return self.ends
+
+    def _predict_quietly(self) -> None:
+        with suppress(Exception):  # of the policy: the scheduler meets it too, and reports it
+            self.predict()
+
+    def _holds(self) -> bool:
+        return time.monotonic() < self._holds_until and self._arrivals == self._core.arrivals

@@ -1,0 +1,180 @@
+"""Jobs that wait for others to end, and what becomes of them then.
+
+They are no part of plans until the last of their predecessors has ended, so thousands of them cost
+nothing. No clock, no process, no file: this is a part of the core's decisions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from hesrpt.decisions.events import (
+    Admit,
+    Command,
+    JobArrived,
+    JobCancelled,
+    JobContinued,
+    JobEvent,
+    JobPaused,
+    Reopen,
+    WeightChanged,
+    finish,
+)
+from hesrpt.jobs.job_state import JobState
+
+# What the error of a job says that was cancelled because of another.
+_WAITED = ", for which it waited,"
+
+
+def was_cancelled_by_other(error: str | None) -> bool:
+    """Return whether the error of a job says that one for which it waited has not ended well."""
+    return error is not None and error.startswith("cancelled: job ") and _WAITED in error
+
+
+@dataclass
+class WaitingJob:
+    """A job that waits for others, or was cancelled while it did."""
+
+    arrival: JobArrived
+    unfinished: set[str] = field(default_factory=set)  # the names that it waits for
+    is_cancelled_by_other: bool = False  # because one of them has failed
+
+
+class Predecessors:
+    """The jobs that wait for others, and how the others have ended."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, WaitingJob] = {}
+        self._cancelled: dict[str, WaitingJob] = {}  # while they waited; they can go on
+        self._successors: dict[str, dict[str, None]] = {}  # of jobs that have not ended
+        self._outcomes: dict[str, JobState] = {}  # of jobs that have ended
+        self._ended: deque[str] = deque()  # whose successors have not been told yet
+
+    def was_cancelled(self, job: str) -> bool:
+        """Return whether a job was cancelled while it waited, and can go on."""
+        return job in self._cancelled
+
+    def list_unfinished(self, job: str) -> list[str]:
+        """Return the names of the jobs that a job waits for."""
+        waiting = self.waiting.get(job)
+        if waiting is None:
+            return []
+        return [name for name in waiting.arrival.spec.after if name in waiting.unfinished]
+
+    def __contains__(self, job: str) -> bool:
+        """Whether a job waits for others, or was cancelled while it did and can go on."""
+        return job in self.waiting or job in self._cancelled
+
+    def add(self, arrival: JobArrived, commands: list[Command]) -> JobArrived | None:
+        """Let a job wait for those that have not ended; return it if it need not."""
+        spec = arrival.spec
+        failed = [name for name in spec.after if self._outcomes.get(name, "done") != "done"]
+        waiting = WaitingJob(arrival, {name for name in spec.after if name not in self._outcomes})
+        if failed and spec.after_failure == "cancel":
+            self._cancel(waiting, failed[0], commands)
+            return None
+        if not waiting.unfinished:
+            commands.append(Admit(spec.name))
+            return arrival
+        self.waiting[spec.name] = waiting
+        for name in waiting.unfinished:
+            self._successors.setdefault(name, {})[spec.name] = None
+        return None
+
+    def apply(self, event: JobEvent, commands: list[Command]) -> None:
+        """Change a job that waits."""
+        waiting = self.waiting[event.job]
+        spec = waiting.arrival.spec
+        match event:
+            case JobPaused() | JobContinued():
+                spec = replace(spec, is_paused=isinstance(event, JobPaused))
+            case WeightChanged():
+                spec = replace(spec, weight=event.weight)
+            case JobCancelled():
+                self._remove(spec.name)
+                commands += finish(spec, event.error)
+                self.end(spec.name, "cancelled")
+                if spec.command is not None:  # a function and its items are let go
+                    self._cancelled[spec.name] = waiting
+        waiting.arrival = replace(waiting.arrival, spec=spec)
+
+    def end(self, job: str, outcome: JobState) -> None:
+        """Record how a job has ended; :meth:`release` tells those that wait for it."""
+        self._outcomes[job] = outcome
+        if job in self._successors:
+            self._ended.append(job)
+
+    def learn(self, job: str, outcome: JobState) -> None:
+        """Record how a job has ended in an earlier run, unless that is known."""
+        if job not in self._outcomes:
+            self.end(job, outcome)
+
+    def release(self, commands: list[Command]) -> Iterable[JobArrived]:
+        """Yield the jobs that need not wait any more; cancel those that a failed job cancels."""
+        while self._ended:
+            ended = self._ended.popleft()
+            if (outcome := self._outcomes.get(ended)) is None:
+                continue  # it goes on
+            for name in self._successors.pop(ended, {}):
+                waiting = self.waiting[name]
+                waiting.unfinished.discard(ended)
+                if outcome != "done" and waiting.arrival.spec.after_failure == "cancel":
+                    self._remove(name)
+                    self._cancel(waiting, ended, commands)
+                elif not waiting.unfinished:
+                    self._remove(name)
+                    commands.append(Admit(name))
+                    yield waiting.arrival
+
+    def list_cancelled_by(self, job: str) -> list[str]:
+        """Return the jobs that were cancelled because of a job, and because of these in turn."""
+        successors: dict[str, list[str]] = {}
+        for name, waiting in self._cancelled.items():
+            for other in waiting.arrival.spec.after if waiting.is_cancelled_by_other else ():
+                successors.setdefault(other, []).append(name)
+        names, to_visit = {job: None}, deque([job])
+        while to_visit:
+            found = [each for each in successors.get(to_visit.popleft(), ()) if each not in names]
+            names |= dict.fromkeys(found)
+            to_visit += found
+        return list(names)[1:]
+
+    def take_back(self, job: str) -> list[JobArrived]:
+        """Forget the end of a job that goes on, and of those that were cancelled because of it.
+
+        Return those of them that have to wait again.
+        """
+        names = [job, *self.list_cancelled_by(job)]
+        for name in names:
+            self._outcomes.pop(name, None)
+        return [self._cancelled.pop(name).arrival for name in names if name in self._cancelled]
+
+    def wait_again(
+        self, arrivals: Iterable[JobArrived], commands: list[Command]
+    ) -> Iterable[JobArrived]:
+        """Let jobs go on that were cancelled while they waited; yield those that need not wait."""
+        for arrival in arrivals:
+            commands.append(Reopen(arrival.spec.name))
+            if self.add(arrival, commands) is not None:
+                yield arrival
+
+    def forget(self, job: str) -> None:
+        """Forget how a job has ended, for which nobody will wait any more."""
+        self._outcomes.pop(job, None)
+        self._cancelled.pop(job, None)
+
+    def _cancel(self, waiting: WaitingJob, cause: str, commands: list[Command]) -> None:
+        name = waiting.arrival.spec.name
+        waiting.is_cancelled_by_other = True
+        self._cancelled[name] = waiting
+        what = "has failed" if self._outcomes[cause] == "failed" else "was cancelled"
+        error = f"cancelled: job {cause!r}{_WAITED} {what}"
+        commands += finish(waiting.arrival.spec, error)
+        self.end(name, "cancelled")
+
+    def _remove(self, name: str) -> None:
+        for other in self.waiting.pop(name).unfinished:
+            if (successors := self._successors.get(other)) is not None:
+                successors.pop(name, None)

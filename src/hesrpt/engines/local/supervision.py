@@ -1,0 +1,229 @@
+"""The scheduler's side of guardian and supervisor: starting and killing processes through them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+
+from hesrpt.engines.local.channel import Channel, close_all
+from hesrpt.engines.local.keeper import StartRequest
+from hesrpt.engines.local.launching import build_isolated_command
+from hesrpt.engines.local.processes import (
+    GUARDED_VARIABLE,
+    MARKS_VARIABLE,
+    POLL_SECONDS,
+    build_environment,
+    find_marked,
+    kill_all,
+    kill_marked,
+    list_children,
+    open_process,
+)
+from hesrpt.engines.local.supervisor import GoneReport, StartedReport, wait_for
+from hesrpt.engines.local.threads import choose_threads
+
+# If guardian or supervisor has died, how long the other one may take to kill all processes.
+_CLEANING_SECONDS = 10.0
+
+
+class Supervision:
+    """A guardian and a supervisor, which start processes and let none of them escape.
+
+    A detached guardian is not a child of this process, so it survives when somebody kills this
+    process with all its children.
+    """
+
+    def __init__(self, mark: str, *, is_detached: bool = False) -> None:
+        self.mark = mark
+        self.guardian_pid: int | None = None
+        self.supervisor_pid: int | None = None  # not known before it has said hello
+        self.is_broken = False  # whether one of the two has died
+        self._ends: dict[int, int | None] = {}  # readable when these processes have ended
+        self._kill_at = inf
+        self._started: dict[int, int] = {}  # the process ids of what is running, by number
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = (mark, os.getpid(), theirs.fileno(), is_detached)
+            command = build_isolated_command("supervisor", "run_guardian", *arguments)
+            if is_detached:
+                command = ["sh", "-c", '"$@" &', "sh", *command]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+                pass_fds=[theirs.fileno()],
+                env={
+                    **{name: text for name, text in os.environ.items() if name != MARKS_VARIABLE},
+                    GUARDED_VARIABLE: mark,
+                },
+            )
+        if is_detached:
+            self._process.wait()
+        else:
+            self._watch_guardian(self._process.pid)
+        ours.setblocking(False)
+        self.channel = Channel(ours)
+
+    def _watch_guardian(self, pid: int) -> None:
+        self.guardian_pid = pid
+        self._watch(pid)
+
+    def _watch(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._ends[pid] = open_process(pid)
+
+    @property
+    def guardian_end(self) -> int | None:
+        """A file descriptor that is readable when the guardian has ended, where there is one."""
+        return self._ends.get(self.guardian_pid) if self.guardian_pid is not None else None
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def start(
+        self,
+        number: int,
+        arguments: Sequence[str],
+        *,
+        fds: Sequence[int],
+        directory: Path | str | None = None,
+        has_input: bool = False,
+        input_file: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        cores: Sequence[int] = (),
+        threads: int = 1,
+    ) -> None:
+        """Start a process; ``fds`` become its file descriptors 1, 2, 3 and so on.
+
+        Its standard input is the last one if it ``has_input``, or ``input_file``, or empty.
+        ``variables`` are added to its environment, and others that let libraries start ``threads``
+        threads, unless these are set. The file descriptors are closed here. Raises ValueError for
+        impossible arguments.
+        """
+        environment = {**build_environment(self.mark), **(variables or {})}
+        environment |= choose_threads(threads, environment)
+        try:
+            request = StartRequest(
+                number,
+                tuple(map(os.fsencode, arguments)),
+                {os.fsencode(name): os.fsencode(value) for name, value in environment.items()},
+                None if directory is None else os.fsencode(directory),
+                tuple(cores),
+                has_input,
+                None if input_file is None else os.fsencode(input_file),
+            )
+        except ValueError:
+            close_all(fds)
+            raise
+        self.channel.send(("start", *request), fds=fds)
+
+    def kill(self, number: int) -> None:
+        """Kill a process and all its descendants; a report says when they are gone."""
+        self.channel.send(("kill", number))
+
+    def suspend(self, number: int) -> None:
+        """Stop a process and all its descendants, until they are resumed or killed."""
+        self.channel.send(("suspend", number))
+
+    def resume(self, number: int) -> None:
+        """Let a suspended process and all its descendants go on."""
+        self.channel.send(("resume", number))
+
+    def receive(self) -> list[StartedReport | GoneReport]:
+        """Return what the supervisor has reported since the last call."""
+        reports: list[StartedReport | GoneReport] = []
+        self.channel.flush()
+        for (kind, *values), _, _ in self.channel.receive_all():
+            if kind == "gone":
+                gone = GoneReport._make(values)
+                self._started.pop(gone.number, None)
+                reports.append(gone)
+            elif kind == "started":
+                started = StartedReport._make(values)
+                self._started[started.number] = started.pid
+                reports.append(started)
+            else:
+                guardian, self.supervisor_pid = values
+                if self.guardian_pid is None:
+                    self._watch_guardian(guardian)
+                self._watch(self.supervisor_pid)
+        if self.channel.is_closed or not all(map(self._is_alive, self._ends)):
+            self.is_broken = True
+        return reports
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _is_alive(self, pid: int) -> bool:
+        if pid == self._process.pid:
+            return self._process.poll() is None
+        if (end := self._ends[pid]) is not None:
+            return end not in wait_for([end], 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            return True
+        return False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the two have ended by themselves, without having started: nobody killed them."""
+        return self.supervisor_pid is None and (self._process.returncode or 0) > 0
+
+    def check_end(self) -> bool:
+        """Return whether guardian, supervisor and all processes are gone, after one has died."""
+        alive = [pid for pid in self._ends if self._is_alive(pid)]
+        # Keepers stay until all that they have started is gone.
+        alive = alive or find_marked(self.mark, GUARDED_VARIABLE)
+        if alive:
+            if self._process.returncode is None:
+                self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+            now = time.monotonic()
+            self._kill_at = min(self._kill_at, now + _CLEANING_SECONDS)
+            if now >= self._kill_at:
+                kill_all(alive)
+            return False
+        kill_marked(self.mark)
+        self._reap_adopted()
+        self.close_files()
+        return True
+
+    def _reap_adopted(self) -> None:
+        """If we are process 1, reap what became our child when guardian and supervisor died."""
+        deadline = time.monotonic() + _CLEANING_SECONDS
+        while os.getpid() == 1 and time.monotonic() < deadline:
+            adopted = [pid for pid in list_children(1) if self._is_ours(pid)]
+            if not adopted:
+                return
+            for pid in adopted:
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(POLL_SECONDS)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Return whether a child of ours is a supervisor, a keeper, or a process they started."""
+        return pid in self._started.values() or os.getsid(pid) == self.guardian_pid
+
+    def dismiss(self) -> None:
+        """Let guardian and supervisor kill all processes, and wait until they have ended."""
+        self.channel.connection.shutdown(socket.SHUT_RDWR)
+        while not self.check_end():
+            time.sleep(POLL_SECONDS)
+
+    def close_files(self) -> None:
+        """Close the connection."""
+        self.channel.close()
+        for end in self._ends.values():
+            if end is not None:
+                os.close(end)
+        self._ends = {}
+
+    def close_after_fork(self) -> None:
+        """Close the connection in a fork of this process, which has no guardian of its own."""
+        self._process.returncode = 0
+        self.close_files()

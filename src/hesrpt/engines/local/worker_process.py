@@ -1,0 +1,333 @@
+"""The scheduler's side of a worker: the batches it was given, and its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from hesrpt.engines.engine import PackedFunction
+from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails, create_timeout_report
+from hesrpt.engines.local.attempts import describe_end
+from hesrpt.engines.local.batches import Batch
+from hesrpt.engines.local.channel import Channel, close_all, duplicate_all
+from hesrpt.engines.local.launching import build_python_command
+from hesrpt.engines.local.output import create_capture_file, move_output
+from hesrpt.engines.local.shared_files import Pickled, read_shared_file
+from hesrpt.engines.local.supervision import Supervision
+from hesrpt.engines.local.supervisor import GoneReport
+from hesrpt.engines.local.worker import GATHER_SECONDS
+from hesrpt.pickling import dump_arguments
+from hesrpt.storage.logs import limit_log, limit_output
+
+# If a worker answers for no item for this long, in seconds, what waits behind it goes to others.
+_PATIENCE_SECONDS = 0.05
+#: A worker that runs short items of which some were stopped has this long, in seconds, to answer
+#: for those that are done. Then it is killed.
+GRACE_SECONDS = 1.0
+# A worker that is not ready after this long, in seconds, is replaced.
+_START_SECONDS = 120.0
+# A worker that closes its connection usually ends. If it does not, it is killed after this long.
+_EXIT_SECONDS = 0.2
+
+_LOST_RESULT = "its result cannot be received: there are too many open files"
+
+
+class Reply(NamedTuple):
+    """A worker's answer for items that have ended: all with results, or one with an error."""
+
+    batch: Batch
+    items: Sequence[int]
+    seconds: Sequence[float]
+    results: Sequence[Pickled]
+    error: str | None = None
+    details: ErrorDetails = NO_DETAILS
+
+
+class WorkerProcess:
+    """A worker. It runs its batches one after another."""
+
+    servers = 1
+
+    def __init__(
+        self,
+        number: int,
+        supervision: Supervision,
+        directory: str | None,
+        variables: Mapping[str, str],
+    ) -> None:
+        self.number, self.variables = number, variables  # added to its environment
+        self.pid: int | None = None  # not known at first
+        self.batches: deque[Batch] = deque()  # with items that it has not answered for
+        self.unstarted: list[Batch] = []  # what it had not started when it was gone
+        self.is_ready = False  # whether it has started
+        self.is_late = False  # whether it took too long to start
+        self.has_to_end = False  # whether it has sent its last answer
+        self.is_ending = False  # whether it is being killed
+        self.error: str | None = None  # why it is to be killed while it runs an item
+        self.details = NO_DETAILS  # of this error
+        self.busy_since = inf  # since when it has been busy without an answer
+        self._is_slow = False  # whether what waited behind the running item was withdrawn
+        self._stop_by = inf  # when to kill it, because items were stopped that may be running
+        self._exit_by = inf  # when to kill it, if it has closed its connection
+        self._has_left = False  # whether it went on without its connection, and was killed
+        self._functions: set[int] = set()  # the numbers of those it has
+        self._given = 0  # how many batches it was given, modulo 256
+        with contextlib.ExitStack() as on_error:
+            ours, theirs = socket.socketpair()
+            on_error.callback(ours.close)
+            on_error.callback(theirs.close)
+            self._tokens = os.pipe()
+            os.set_blocking(self._tokens[0], False)
+            fds = list(self._tokens)
+            on_error.callback(close_all, fds)
+            fds.append(capture := create_capture_file())
+            for copy, fd in (
+                (_duplicate, 1),
+                (_duplicate, 2),
+                (os.dup, self._tokens[0]),
+                (os.dup, capture),
+            ):
+                fds.append(copy(fd))
+            self._capture = capture
+            on_error.pop_all()
+        ours.setblocking(False)
+        self.channel = Channel(ours, has_fds=True)
+        out, err, tokens, output = fds[3:]
+        supervision.start(
+            number,
+            build_python_command("worker", "run_worker"),
+            fds=[out, err, theirs.detach(), tokens, output],
+            directory=directory,
+            variables=variables,
+        )
+        # The key opens connections to the managers and queues of multiprocessing.
+        key = bytes(multiprocessing.current_process().authkey)
+        self.channel.send(("arguments", list(sys.argv), key))
+
+    @property
+    def holds_resources(self) -> bool:
+        """Whether its items hold resources besides its server."""
+        return any(batch.holds_resources for batch in self.batches)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it holds a server."""
+        return bool(self.batches) or self.is_ending
+
+    @property
+    def can_prefetch(self) -> bool:
+        """Whether to give it another batch before it has done the one that it has."""
+        return (
+            len(self.batches) == 1
+            and not self.is_ending
+            and not self._is_slow
+            and self._stop_by == inf
+        )
+
+    @property
+    def may_have_results(self) -> bool:
+        """Whether it may have results that it has not sent yet."""
+        return not all(batch.is_single for batch in self.batches)
+
+    # --- giving and withdrawing -----------------------------------------------------------------
+
+    def give(self, batch: Batch) -> None:
+        """Give the worker a batch."""
+        function: PackedFunction = batch.tasks.function
+        is_new = function.number not in self._functions
+        # First what may fail because there are too many open files.
+        copies = duplicate_all(function.all_fds) if is_new else []
+        if not self.batches:
+            self.busy_since, self._is_slow = time.monotonic(), False
+        if is_new:
+            self._functions.add(function.number)
+            head = ("function", function.number, function.path, function.file is not None)
+            self.channel.add(head, function.pickled, copies)
+        self._given = (self._given + 1) % 256
+        batch.token, tasks = bytes((self._given,)), batch.tasks
+        os.write(self._tokens[1], batch.token * len(batch))
+        logs = None if tasks.logs is None else (tuple(tasks.logs), list(tasks.numbers))
+        values = (batch.number, batch.token, function.number, batch.is_single, logs)
+        self.channel.add(("batch", *values), dump_arguments(tasks.arguments))
+        self.batches.append(batch)
+        self.channel.flush()
+
+    def withdraw(self) -> list[Batch]:
+        """Take back the items that it has not started, and return those that were not stopped."""
+        tokens = b""
+        with contextlib.suppress(BlockingIOError):
+            tokens = os.read(self._tokens[0], 2**16)
+        counts = Counter(tokens)
+        unstarted = [batch.cut(counts[batch.token[0]]) for batch in self.batches]
+        self._remove_ended()
+        return [batch for batch in unstarted if batch is not None]
+
+    @property
+    def runs_stopped_item(self) -> bool:
+        """Whether the item was stopped that it has started last. All others were withdrawn."""
+        last = self.batches[-1] if self.batches else None
+        return last is not None and last.tasks.numbers[-1] in last.stopped
+
+    def stop_soon(self) -> None:
+        """Let it answer for what is done before it is killed."""
+        self._stop_by = time.monotonic() + GRACE_SECONDS
+
+    def lose_patience(self) -> None:
+        """Note that what it runs takes long."""
+        self._is_slow = True
+
+    def forget(self, function: int) -> None:
+        """Let the worker release a function."""
+        if function in self._functions:
+            self._functions.discard(function)
+            self.channel.send(("forget", function))
+
+    @property
+    def stopped_jobs(self) -> set[str]:
+        """The jobs with items that were stopped, and may have ended before."""
+        return {batch.job for batch in self.batches if batch.is_stopping}
+
+    # --- time limits ----------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """When it is to be killed, on the monotonic clock."""
+        if self.channel.is_closed:
+            return self._exit_by
+        if self.is_ending or not self.batches:
+            return inf
+        if not self.is_ready:
+            return self.busy_since + _START_SECONDS
+        timeout = self.batches[0].tasks.timeout
+        if timeout is None or self.channel.has_partial_message:
+            return self._stop_by
+        # The running item may have started after others whose results were not sent yet.
+        gathering = 0.0 if self.batches[0].is_single else GATHER_SECONDS
+        return min(self._stop_by, self.busy_since + gathering + timeout)
+
+    @property
+    def patience_end(self) -> float:
+        """When to withdraw what waits behind the running item."""
+        has_one_item = sum(len(batch) - batch.answered for batch in self.batches) <= 1
+        if has_one_item or not self.is_ready or self._is_slow or self.is_ending:
+            return inf
+        return self.busy_since + _PATIENCE_SECONDS
+
+    def expire(self) -> None:
+        """Record why the worker is killed at its deadline."""
+        if self.channel.is_closed:
+            self._has_left, self._exit_by = True, inf
+        elif not self.is_ready:
+            self.is_late = True
+        elif self._stop_by > time.monotonic():
+            timeout = self.batches[0].tasks.timeout
+            assert timeout is not None
+            self.error, self.details = create_timeout_report(timeout)
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def receive(self, *, is_gone: bool = False) -> list[Reply]:
+        """Return answers that have arrived; if the process is gone, all that it has left.
+
+        After its last answer, a worker has to be killed. If that is an error, the item has left
+        processes behind, and its answer is held back until they are gone.
+        """
+        replies: list[Reply] = []
+        messages = self.channel.receive_all() if is_gone else self.channel.receive()
+        if self.channel.is_closed:
+            self.is_ending, self._exit_by = True, time.monotonic() + _EXIT_SECONDS
+        for (kind, *values), body, fds in messages:
+            if kind == "ready":
+                self.is_ready, self.busy_since = True, time.monotonic()
+                continue
+            number, place, seconds, content, self.has_to_end = values
+            if kind == "failed" and self.has_to_end:
+                self.error, self.details = content[0], ErrorDetails(*content[1:])
+                break
+            reply = self._create_reply(number, place, seconds if kind == "done" else [seconds])
+            if reply is None:
+                self.channel.is_garbled = True
+                break
+            if kind == "done":
+                reply = reply._replace(results=content)
+            elif kind == "failed":
+                reply = reply._replace(error=content[0], details=ErrorDetails(*content[1:]))
+            elif content and not fds:
+                reply = reply._replace(error=_LOST_RESULT)
+            else:
+                reply = reply._replace(results=[read_shared_file(fds[0]) if content else body])
+            replies.append(reply)
+        if self.channel.is_garbled and self.error is None:
+            self.error = "something was written to the connection of its worker"
+            self.has_to_end = True
+        if replies:
+            self.busy_since, self._is_slow = time.monotonic(), False
+            self._remove_ended()
+        if is_gone:
+            self.unstarted = self.withdraw()
+            self._save_output()
+        return replies
+
+    def _create_reply(self, number: int, place: int, seconds: Sequence[float]) -> Reply | None:
+        """Return a reply for the items that an answer names; None if no such answer is due."""
+        batch = next((batch for batch in self.batches if not batch.has_ended), None)
+        if batch is None or batch.number != number:
+            return None
+        items = batch.answer(place, len(seconds))
+        return None if items is None else Reply(batch, items, seconds, ())
+
+    def _remove_ended(self) -> None:
+        """Remove batches that it has answered for."""
+        self.batches = deque(batch for batch in self.batches if not batch.has_ended)
+        if not self.stopped_jobs:
+            self._stop_by = inf
+
+    def describe_failure(self, report: GoneReport) -> str:
+        """Return why the running item failed."""
+        if self.error is not None:
+            return self.error
+        if self._has_left and report.status == signal.SIGKILL:
+            return "the process left the scheduler (by exec, for instance) before the item ended"
+        return f"the process ended ({describe_end(report.status)}) before the item did"
+
+    # --- output ---------------------------------------------------------------------------------
+
+    def limit_output(self) -> None:
+        """Cut the output of the running item if that has become too large."""
+        limit_output(self._capture)
+        if self.batches and (batch := self.batches[0]).is_single and batch.tasks.logs is not None:
+            limit_log(batch.tasks.logs.get(batch.tasks.numbers[0]))
+
+    def _save_output(self) -> None:
+        """Move what the item has printed that was running at the end to its log."""
+        if self.batches and (logs := self.batches[-1].tasks.logs) is not None:
+            with contextlib.suppress(OSError):
+                move_output(self._capture, logs.get(self.batches[-1].tasks.numbers[-1]))
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Release it after its end."""
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close its connection, and the files that it shares."""
+        self.channel.close()
+        close_all((*self._tokens, self._capture))
+
+
+def _duplicate(fd: int) -> int:
+    """Return a copy of one of our standard files, or an empty file if it is closed."""
+    try:
+        return os.dup(fd)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)

@@ -1,0 +1,282 @@
+"""Our servers on a cluster: starting them, assigning batches to them, and giving them back.
+
+A server is an actor that holds the resources of one server on one node. A command on several
+servers gets one larger actor, which must fit on one node. If no node has room for it yet, one node
+is reserved: nothing else starts there until the command does. Idle servers are given back after a
+few seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from math import inf
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import ActorUnschedulableError, RayError, RuntimeEnvSetupError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from hesrpt.engines.ray.actors import Actor, Assignment, Batch, Reply
+from hesrpt.engines.ray.cluster import REPORT_DELAY, ClusterView, OwnServers
+from hesrpt.engines.ray.connection import is_connected
+from hesrpt.engines.ray.resources import build_actor_options, count_threads
+from hesrpt.engines.ray.server import Server
+from hesrpt.errors import InputError
+
+# Seconds between two looks at the cluster.
+_REFRESH_INTERVAL = 0.5
+# Seconds after which an idle server is given back.
+_IDLE_SECONDS = 3.0
+# Seconds a server may take to start. After that, we assume that others took its resources.
+_START_SECONDS = 20.0
+# If this many servers failed to start and none ever started, we give up.
+_START_FAILURES = 5
+# The number of nodes that are probed at each look at the cluster.
+_PROBED_NODES = 4
+
+
+class _Stopped(NamedTuple):
+    """An actor that we killed; Ray may not have noticed yet."""
+
+    time: float
+    node: str
+    servers: int
+
+
+class Fleet:
+    """All servers of one engine."""
+
+    def __init__(
+        self,
+        cluster_address: str,
+        *,
+        resources: Mapping[str, float],
+        max_servers: float,
+        runtime_env: Mapping[str, Any] | None,
+        on_reply: Callable[[Reply], None],
+    ) -> None:
+        self.cluster_address = cluster_address
+        self.max_servers = max_servers
+        self.cluster = ClusterView(resources)
+        self.actors: list[Actor] = []
+        self._on_reply = on_reply
+        self._start_failures: Counter[str] = Counter()  # by node
+        self._has_ever_started = False
+        self._refreshed_at = -inf
+        self._stopped: list[_Stopped] = []
+        self._remote_server = ray.remote(Server)
+        self._options: dict[str, Any] = {"max_restarts": 0}
+        if runtime_env is not None:
+            self._options["runtime_env"] = dict(runtime_env)
+
+    @property
+    def capacity(self) -> int:
+        """The servers we have or could start now."""
+        return int(min(sum(self.cluster.room.values()), self.max_servers))
+
+    @property
+    def widest(self) -> int:
+        """The most servers we could have on one node."""
+        return int(min(max(self.cluster.room.values(), default=0), self.max_servers))
+
+    def count_servers_by_node(self) -> Counter[str]:
+        """Count our servers on each node, including those that are starting."""
+        servers: Counter[str] = Counter()
+        for actor in self.actors:
+            servers[actor.node] += actor.servers
+        return servers
+
+    # --- the cluster --------------------------------------------------------------------------
+
+    def refresh(self, useful_servers: int) -> list[Batch]:
+        """Update the view of the cluster if it is old; return the batches that ran on dead nodes.
+
+        ``useful_servers`` is how many servers the jobs could use.
+        """
+        now = time.monotonic()
+        if now - self._refreshed_at < _REFRESH_INTERVAL:
+            return []
+        self._refreshed_at = now
+        self._stopped = [stop for stop in self._stopped if now - stop.time < REPORT_DELAY]
+        nodes = {actor.node for actor in self.actors} | {stop.node for stop in self._stopped}
+        try:
+            self.cluster.refresh({node: self._count_own_servers(node, now) for node in nodes})
+            capacity = self.capacity
+            missing = min(useful_servers, self.max_servers) - capacity
+            # Ask the autoscaler to at most double the cluster, and for more once that is in use.
+            self.cluster.request_servers(int(max(min(missing, max(capacity, 1)), 0)))
+        except (RayError, ConnectionError, TimeoutError):
+            return []  # keep the last view until the cluster answers again
+        self._release_servers(now)
+        return self._probe_nodes(now)
+
+    def _count_own_servers(self, node: str, now: float) -> OwnServers:
+        here = [actor for actor in self.actors if actor.node == node]
+        stopped = sum(stop.servers for stop in self._stopped if stop.node == node)
+        return OwnServers(
+            ready=sum(actor.servers for actor in here if actor.is_ready),
+            surely_reported=sum(
+                actor.servers for actor in here if now - actor.ready_since > REPORT_DELAY
+            ),
+            possibly_reported=sum(actor.servers for actor in here) + stopped,
+        )
+
+    def _release_servers(self, now: float) -> None:
+        """Give back idle servers, and give up on servers that cannot start."""
+        servers = self.count_servers_by_node()
+        for actor in list(self.actors):
+            if not actor.is_ready:
+                is_late = now - actor.created_at > _START_SECONDS
+                if is_late or servers[actor.node] > self.cluster.room.get(actor.node, 0):
+                    servers[actor.node] -= actor.servers
+                    self.kill(actor)
+                    if is_late:
+                        self.cluster.avoid(actor.node, _START_SECONDS)
+            elif actor.is_idle and now - actor.idle_since > _IDLE_SECONDS:
+                self.kill(actor)
+
+    def _probe_nodes(self, now: float) -> list[Batch]:
+        """Probe a few nodes in turn; return the batches that ran on one that is dead."""
+        nodes = sorted({actor.node for actor in self.actors})
+        first = int(now / _REFRESH_INTERVAL) * _PROBED_NODES
+        for place in range(min(_PROBED_NODES, len(nodes))):
+            node = nodes[(first + place) % len(nodes)]
+            if not self.cluster.probe(node):
+                return self.remove_node(node)
+        return []
+
+    def remove_node(self, node: str) -> list[Batch]:
+        """Remove the actors of a dead node; return the batches that ran there."""
+        self.cluster.mark_unreachable(node)
+        actors = [actor for actor in self.actors if actor.node == node]
+        for actor in actors:
+            self.kill(actor)
+        return [actor.batch for actor in actors if actor.batch is not None]
+
+    # --- assigning batches --------------------------------------------------------------------
+
+    def assign(self, queue: list[Batch]) -> list[Assignment]:
+        """Assign waiting batches to idle servers, and start servers for the others."""
+        assignments, reserved = self._assign_wide([batch for batch in queue if batch.servers > 1])
+        waiting = [batch for batch in queue if batch.servers == 1]
+        singles = [actor for actor in self.actors if actor.servers == 1 and actor.is_idle]
+        ready = [actor for actor in singles if actor.is_ready and actor.node not in reserved]
+        assignments += map(Assignment, ready, waiting)
+        starting = sum(not actor.is_ready for actor in singles)
+        self._start_servers(len(waiting) - len(ready) - starting, reserved)
+        return assignments
+
+    def _start_servers(self, count: int, reserved: set[str]) -> None:
+        """Start up to ``count`` servers, each on the node with the most room."""
+        servers = self.count_servers_by_node()
+        free = {
+            node: room - servers[node]
+            for node, room in self.cluster.room.items()
+            if node not in reserved
+        }
+        for _ in range(int(min(count, self.max_servers - servers.total()))):
+            node = max(free, key=free.__getitem__, default="")
+            if free.get(node, 0) <= 0:
+                return
+            free[node] -= 1
+            self._start_actor(node, 1, reserved_for=None)
+
+    def _assign_wide(self, batches: list[Batch]) -> tuple[list[Assignment], set[str]]:
+        """Assign commands on several servers; return the assignments and the nodes reserved."""
+        assignments: list[Assignment] = []
+        reserved: set[str] = set()
+        for batch in batches:
+            actor = next((actor for actor in self.actors if actor.reserved_for is batch), None)
+            if actor is not None:
+                reserved.add(actor.node)
+                if actor.is_ready and actor.is_idle:
+                    assignments.append(Assignment(actor, batch))
+                continue
+            large_enough = [
+                node
+                for node, room in self.cluster.room.items()
+                if room >= batch.servers and node not in reserved
+            ]
+            if large_enough:
+                node = min(large_enough, key=self._count_busy_servers)
+                reserved.add(node)
+                self._start_wide(batch, node)
+        return assignments, reserved
+
+    def _start_wide(self, batch: Batch, node: str) -> None:
+        """Start the actor of a command on several servers, if the node has room for it now."""
+        idle = [actor for actor in self.actors if actor.is_idle and actor.reserved_for is None]
+        for actor in idle:
+            total = self.count_servers_by_node().total()
+            if actor.node == node or total + batch.servers > self.max_servers:
+                self.kill(actor)
+        servers = self.count_servers_by_node()
+        has_room = self.cluster.room[node] - servers[node] >= batch.servers
+        if has_room and servers.total() + batch.servers <= self.max_servers:
+            self._start_actor(node, batch.servers, reserved_for=batch)
+
+    def _count_busy_servers(self, node: str) -> int:
+        busy = [actor for actor in self.actors if actor.node == node and not actor.is_idle]
+        return sum(actor.servers for actor in busy)
+
+    # --- actors -------------------------------------------------------------------------------
+
+    def _start_actor(self, node: str, servers: int, reserved_for: Batch | None) -> None:
+        try:
+            handle = self._remote_server.options(
+                **build_actor_options(self.cluster.resources, servers),
+                **self._options,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            ).remote(count_threads(self.cluster.resources, servers))
+        except (ValueError, TypeError) as error:
+            raise InputError(f"Ray cannot start a server: {error}") from None
+        actor = Actor(handle, node, servers, reserved_for)
+        self.actors.append(actor)
+        self.report_reply(actor, None, handle.confirm_start.remote())
+
+    def report_reply(self, actor: Actor, batch: Batch | None, reference: Any) -> None:
+        """Report an actor's reply to the engine as soon as it arrives."""
+
+        def report(future: Future[Any]) -> None:
+            self._on_reply(Reply(actor, batch, future))
+
+        reference.future().add_done_callback(report)
+
+    def mark_ready(self, actor: Actor) -> None:
+        """Record that a server has started."""
+        actor.ready_since = actor.idle_since = time.monotonic()
+        self._has_ever_started = True
+        self._start_failures.pop(actor.node, None)
+
+    def handle_start_failure(self, actor: Actor, error: BaseException) -> None:
+        """Avoid the node on which a server failed to start, for a while or for good."""
+        self.kill(actor)
+        if isinstance(error, RuntimeEnvSetupError):
+            raise InputError(f"cannot be set up on the cluster: {error}", argument="runtime_env")
+        if isinstance(error, ActorUnschedulableError) or not self.cluster.probe(actor.node):
+            self.cluster.mark_unreachable(actor.node)
+            return
+        self._start_failures[actor.node] += 1
+        if not self._has_ever_started and self._start_failures.total() >= _START_FAILURES:
+            raise InputError(f"servers cannot be started on the cluster: {error}")
+        self.cluster.avoid(actor.node, min(2.0 ** self._start_failures[actor.node], 60.0))
+
+    def kill(self, actor: Actor) -> None:
+        """Kill an actor, whatever it is doing."""
+        self.actors.remove(actor)
+        self._stopped.append(_Stopped(time.monotonic(), actor.node, actor.servers))
+        if is_connected(self.cluster_address):
+            with contextlib.suppress(Exception):  # it may have died
+                ray.kill(actor.handle)
+
+    def close(self) -> None:
+        """Kill all actors and withdraw the request for more servers."""
+        for actor in list(self.actors):
+            self.kill(actor)
+        if is_connected(self.cluster_address):
+            with contextlib.suppress(Exception):  # the cluster may be gone
+                self.cluster.request_servers(0)

@@ -1,0 +1,298 @@
+"""The handle of a job, with which the caller follows it and gets its results."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from hesrpt.display.escaping import escape
+from hesrpt.display.notebook_html import render_job
+from hesrpt.errors import InputError
+from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.job_state import JobState
+from hesrpt.pool.async_waiting import wait_async
+from hesrpt.pool.job_results import Errors, ResultStream
+from hesrpt.reports.live_overview import describe_job
+from hesrpt.scheduler.lifetime import Lease
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.steering import check_pausable
+from hesrpt.scheduler.watches import Watch
+from hesrpt.validation import check_positive
+
+if TYPE_CHECKING:
+    from hesrpt.pool.job_handles import JobHandles
+
+T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
+
+
+class Job(Generic[T_co]):
+    """A job of a pool, as :meth:`Pool.map` returns it: wait for it, get its results, or cancel it.
+
+    For type checkers, ``Job[int]`` is a job whose function returns an int for each item.
+
+    Results stay in memory while somebody holds the job. The pool holds it until its results have
+    been read or :meth:`Pool.as_completed` has yielded it.
+    """
+
+    def __init__(self, lease: Lease, live: LiveJob, handles: JobHandles) -> None:
+        self._lease, self._driver, self._live = lease, lease.driver, live
+        self._handles = weakref.ref(handles)  # not a cycle: dropped pools end at once
+
+    def __del__(self) -> None:
+        self._live.free_results()
+
+    def __repr__(self) -> str:
+        overview = describe_job(self._driver, self._live)
+        return f"<Job {self.name!r}: {escape(overview.describe())}>"
+
+    def _repr_html_(self) -> str:
+        """Return the state of the job as HTML, which notebooks show."""
+        return render_job(describe_job(self._driver, self._live))
+
+    @property
+    def name(self) -> str:
+        """The job's name, unique in its pool."""
+        return self._live.name
+
+    @property
+    def state(self) -> JobState:
+        """One of "waiting", "running", "paused", "done", "failed" and "cancelled".
+
+        A job that holds no server waits; the last three states are those of jobs that have ended.
+        """
+        return self._live.state
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is done, failed or cancelled."""
+        return self._live.has_ended
+
+    @property
+    def error(self) -> str | None:
+        """Why the job failed or was cancelled; None otherwise."""
+        return self._live.error
+
+    @property
+    def failures(self) -> list[ItemFailure]:
+        """The items that have failed, in the order of the items."""
+        with self._driver.condition:
+            return [failure for _, failure in sorted(self._live.failures.items())]
+
+    @property
+    def done(self) -> int:
+        """How many items are done."""
+        return self._live.reported_done
+
+    @property
+    def items(self) -> int | None:
+        """How many items there are; None if that is not known yet."""
+        return self._live.items
+
+    @property
+    def progress(self) -> float | None:
+        """The fraction of its items that are done, from 0 to 1; None if that is not known."""
+        return self._live.progress
+
+    @property
+    def servers(self) -> int:
+        """How many servers the job holds now."""
+        return self._live.servers
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds until the job will have ended, as predicted; 0.0 once it has, None if unknown.
+
+        The prediction simulates the policy on the work that remains of all jobs, so it counts the
+        servers that the job gets when others end. It is unknown until the first item is done,
+        unless the job has a size, while the number of items is unknown, and while it is paused.
+        """
+        if self.has_ended:
+            return 0.0
+        end = self._driver.forecaster.predict().get(self.name)
+        return None if end is None else max(end - self._driver.now, 0.0)
+
+    @property
+    def flow_time(self) -> float:
+        """Seconds from the job's arrival to its end, or until now if it has not ended."""
+        if self._live.arrived is None:
+            return 0.0
+        end = self._driver.now if self._live.ended is None else self._live.ended
+        return end - self._live.arrived
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended, for at most ``timeout`` seconds; return whether it has."""
+        return self._driver.wait(lambda: self._live.has_ended, timeout)
+
+    def results(self, timeout: float | None = None, *, errors: Errors = "raise") -> list[T_co]:
+        """Wait for the job, and return its results in the order of its items.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for the job; after that, a TimeoutError is raised.
+        errors
+            If the job failed or was cancelled, "raise" raises a JobError. "return" returns what is
+            done, with an exception in the place of each other item: what the item raised or, if it
+            was not done, a JobError. If the job ended before all its items were read, the list ends
+            with the last item that did.
+        """
+        stream = self.iter_results(errors=errors)
+        self._wait(timeout)
+        if errors == "raise":
+            self._check_success()
+        return stream.collect()
+
+    def iter_results(
+        self, timeout: float | None = None, *, ordered: bool = True, errors: Errors = "raise"
+    ) -> ResultStream[T_co]:
+        """Yield results while the job runs, to ``for`` or to ``async for``.
+
+        A job never waits for those who read its results. With ``state=``, a result is yielded once
+        it is in the journal. Results of earlier runs are yielded too.
+
+        Parameters
+        ----------
+        timeout
+            A TimeoutError is raised if the next result is not there this many seconds after the
+            call of ``iter_results``.
+        ordered
+            True yields results in the order of the items: each as soon as its item and all items
+            before it have ended. False yields each as soon as its item has ended.
+        errors
+            If items have no result, because they failed or the job ended before, "raise" raises a
+            JobError: in their order, in the place of the first such item, so that results never
+            shift; otherwise after all results. "return" yields an exception for each such item.
+        """
+        return self._stream(timeout, ordered, errors, as_pairs=False)
+
+    def as_completed(
+        self, timeout: float | None = None, *, errors: Errors = "raise"
+    ) -> ResultStream[tuple[int, T_co]]:
+        """Yield items as they end, each as its index and its result.
+
+        This is ``iter_results(ordered=False)`` for those who want to know which item it was.
+        """
+        return self._stream(timeout, False, errors, as_pairs=True)
+
+    def _stream(
+        self, timeout: float | None, ordered: bool, errors: Errors, *, as_pairs: bool
+    ) -> ResultStream[Any]:
+        return ResultStream(
+            self._live,
+            self._driver,
+            timeout=timeout,
+            ordered=ordered,
+            errors=errors,
+            as_pairs=as_pairs,
+            on_end=self._mark_as_read,
+        )
+
+    def __await__(self) -> Generator[Any, None, list[T_co]]:
+        """Wait for the job in an event loop of asyncio, and return what :meth:`results` returns.
+
+        If the task that waits is cancelled, the job goes on.
+        """
+        return self._get_results().__await__()
+
+    async def _get_results(self) -> list[T_co]:
+        stream = self.iter_results()
+        await wait_async(self._driver, self._live, lambda: self._live.has_ended)
+        self._check_success()
+        return [result async for result in stream]
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        """Yield results in the order of the items while the job runs, in an event loop."""
+        return self.iter_results()
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call a function with the job when it has ended; at once if it has.
+
+        The function runs in a thread of the pool, so it may take long, add jobs, and close the
+        pool. If it raises an exception, that is logged. Closing the pool waits for it. Until it has
+        been called, the job goes on even if nobody else holds it.
+        """
+        driver, call = self._driver, partial(callback, self)
+        if not self._live.has_ended:
+            driver.check_process()
+            driver.callbacks.start()
+        watch = Watch(self._live, lambda: self._live.has_ended, partial(driver.callbacks.put, call))
+        if not driver.watch(watch):
+            driver.callbacks.call_now(call)
+
+    def refs(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the job, and return references to its results, which stay in the cluster.
+
+        These are Ray object references in the order of the items: ``ray.get`` fetches them, and
+        ``pool.map`` accepts them as items. The job must have been added with
+        ``pool.map(..., keep=True)``. A result is lost if the node that holds it dies.
+        """
+        self._wait(timeout)
+        self._check_success()
+        if self._live.done and not self._live.references:
+            raise InputError(
+                f"job {self.name!r}: its results were not kept in the cluster; use "
+                "map(…, keep=True)"
+            )
+        references = [reference for _, reference in sorted(self._live.references.items())]
+        self._mark_as_read()
+        return references
+
+    def _mark_as_read(self) -> None:
+        """Let the pool forget the job: if nobody else holds it, its results are freed."""
+        if (handles := self._handles()) is not None:
+            handles.release(self._live)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.wait(timeout):
+            raise TimeoutError(f"job {self.name!r} has not ended after {timeout:g} s")
+
+    def _check_success(self) -> None:
+        """Raise an error if the job failed or was cancelled."""
+        if self._live.error is not None:
+            self._mark_as_read()
+            raise self._live.create_error()
+
+    def cancel(self) -> None:
+        """Stop the job's running items and end it.
+
+        This returns at once; :meth:`wait` returns when the job has ended.
+        """
+        self._driver.cancel(self._live)
+
+    def retry(self) -> None:
+        """Let the items that have failed run again, alone; the job then has not ended.
+
+        They get as many attempts as at first. A job that was stopped by a failure continues, with
+        the items that never ran; so does a command that was cancelled. Raises InputError if nothing
+        can run again.
+        """
+        self._driver.retry(self._live)
+        if (handles := self._handles()) is not None:
+            handles.hold(self)  # until what it does now has been read
+
+    @property
+    def weight(self) -> float:
+        """What a second of the job's flow time costs."""
+        return self._live.spec.weight
+
+    def set_weight(self, weight: float) -> None:
+        """Change what a second of the job's flow time costs, and so its share of the servers."""
+        weight = check_positive("weight", weight)
+        self._driver.steer(self._live, lambda job: job.set_weight(weight))
+
+    def pause(self) -> None:
+        """Give the job's servers to others until it is resumed; nothing if it has ended.
+
+        A job with items lets those end that are running, and starts no others. A single command is
+        suspended with all its processes; if it resizes by restarting, it is stopped instead. With
+        ``state=``, the job is still paused when the run is resumed.
+        """
+        check_pausable(self._live, self._driver.engine)
+        self._driver.steer(self._live, lambda job: job.set_paused(True))
+
+    def resume(self) -> None:
+        """Let a paused job go on."""
+        self._driver.steer(self._live, lambda job: job.set_paused(False))

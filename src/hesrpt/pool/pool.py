@@ -1,0 +1,372 @@
+"""The pool: servers that several jobs share. Add jobs, and wait for their results."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, get_args
+
+from hesrpt.decisions.retention import Retention
+from hesrpt.engines.engine import Engine
+from hesrpt.errors import InputError, JobError
+from hesrpt.jobs.failures import ItemFailure, OnError
+from hesrpt.jobs.groups import Group, check_group_name, give_weight
+from hesrpt.jobs.job_spec import AfterFailure
+from hesrpt.jobs.server_limits import check_server_limits
+from hesrpt.policies import PolicyLike
+from hesrpt.pool.driver_setup import open_driver
+from hesrpt.pool.executor import PoolExecutor
+from hesrpt.pool.job_handle import Job
+from hesrpt.pool.job_handles import JobHandles
+from hesrpt.pool.job_intake import JobIntake
+from hesrpt.pool.pool_view import PoolView
+from hesrpt.pool.python_jobs import (
+    create_call_source,
+    create_executor_job,
+    create_map_job,
+    create_python_spec,
+    order_job,
+)
+from hesrpt.pool.waiting import (
+    shut_down_and_wait,
+)
+from hesrpt.scheduler.job_registry import JobRegistry, OnChange
+from hesrpt.scheduler.lifetime import Lease, start_driver
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.live_run import Snapshot
+from hesrpt.storage.journal_entries import JobRecord
+from hesrpt.storage.posix import require_posix
+from hesrpt.validation import check_positive
+from hesrpt.workload import SpeedupLike
+
+__all__ = ["ItemFailure", "Job", "JobError", "Pool", "Snapshot"]
+
+# How long to wait for the answer to a last request, in seconds.
+_PAUSE_SECONDS = 0.02
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class Pool(PoolView):
+    """Servers that several jobs share, so that jobs end as early as possible on average.
+
+    Leaving the ``with`` block of a pool waits until all jobs have ended. If the block raises an
+    error, the jobs that still run are stopped instead. Without a ``with`` block, call :meth:`wait`
+    and then :meth:`close`. A pool is also closed at interpreter exit, and once nobody refers to it,
+    its jobs or its executors; calls that were submitted to an executor end first.
+
+    Parameters
+    ----------
+    servers
+        How many items may run at a time. Default: the cores that this process may use or, on a
+        cluster, all servers that are free.
+    policy
+        How jobs share the servers: the name of a policy, a policy object or a callable. The default
+        is heSRPT for jobs that are there together, and learns when further jobs keep arriving.
+    state
+        A directory in which every outcome is recorded as it happens.
+    resume
+        Continue the run in ``state``. A job with the same name as an earlier one keeps the results
+        of the items that it still has, wherever they are, and does only the others.
+    on_change
+        What to do, when a run is resumed, with the results of a job whose function has changed:
+        "error" raises an InputError, "redo" does all items again, and "keep" keeps the results.
+    learned
+        The state directory of another run. Jobs are planned with what its jobs of the same kind
+        have taught, unless ``state`` holds a run that has learned something itself.
+    retention
+        Remove jobs that have ended from ``state``, with their results and their output, once they
+        are old or too many. The results of a job that was removed cannot be read any more.
+    engine
+        Where items run: "local" for this machine, "ray" or "dask" for a cluster, the name of an
+        engine that another package adds, or an engine object such as
+        ``RayEngine(address="auto")`` of :mod:`hesrpt.engines`. The pool closes the engine.
+    **engine_options
+        The options of an engine that is given by name, such as ``address="auto"``.
+    """
+
+    def __init__(
+        self,
+        servers: int | None = None,
+        policy: PolicyLike = "adaptive",
+        *,
+        state: str | Path | None = None,
+        resume: bool = False,
+        on_change: OnChange = "error",
+        learned: str | Path | None = None,
+        retention: Retention | None = None,
+        engine: str | Engine = "local",
+        **engine_options: Any,
+    ) -> None:
+        require_posix()
+        if on_change not in get_args(OnChange):
+            choices = ", ".join(map(repr, get_args(OnChange)))
+            raise InputError(f"must be one of {choices}, got {on_change!r}", argument="on_change")
+        with open_driver(
+            policy,
+            engine,
+            engine_options,
+            servers=servers,
+            state=state,
+            resume=resume,
+            learned=learned,
+        ) as driver:
+            self._driver, self._journal = driver, driver.journal
+            registry = JobRegistry(driver.journal, on_change, driver.jobs)
+            if retention is not None:
+                if driver.journal is None:
+                    raise InputError("retention= needs state=, the directory to remove jobs from")
+                driver.keep_only(retention, registry.forget)
+            self._handles = JobHandles(Lease(driver))
+            self._intake = JobIntake(driver, registry, self._handles)
+            driver.open_inbox(weakref.WeakMethod(self._intake.add_submitted))
+            start_driver(driver)  # from now on, it adds jobs that other processes submit
+
+    # --- adding jobs --------------------------------------------------------------------------
+
+    def map(
+        self,
+        function: Callable[[A], T],
+        items: Iterable[A],
+        *,
+        name: str | None = None,
+        kind: str | None = None,
+        size: float | None = None,
+        speedup: SpeedupLike | float | None = None,
+        weight: float = 1.0,
+        servers: int | None = None,
+        min_servers: int | None = None,
+        max_servers: int | None = None,
+        after: str | Job[Any] | Iterable[str | Job[Any]] = (),
+        after_failure: AfterFailure = "cancel",
+        group: str = "",
+        resources: Mapping[str, float | str] | None = None,
+        on_end: str | Sequence[str] = (),
+        retries: int = 1,
+        on_error: OnError = "raise",
+        timeout: float | None = None,
+        keep: bool = False,
+    ) -> Job[T]:
+        """Add a job that calls a function with each item; return at once.
+
+        Parameters
+        ----------
+        function
+            Any callable with one argument; lambdas and closures are allowed.
+        items
+            Read while the job runs, so a generator of millions of items is fine.
+        name
+            The name of the job, by which a resumed run recognises it. Default: the name of the
+            function.
+        kind
+            Jobs of one kind learn from each other, also from earlier runs in the same state
+            directory. Default: the name of the job.
+        size
+            Seconds of work on one server. Default: learned while the job runs.
+        speedup
+            How the job speeds up with servers, or the p of k^p. Default: learned.
+        weight
+            What a second of the job's flow time costs, for policies that use weights.
+        servers
+            How many items should run at a time. Sets both of the following limits.
+        min_servers
+            The job gets at least this many servers while it has items. Default: the policy decides.
+        max_servers
+            The most servers that the job gets. Default: no limit.
+        after
+            Jobs, or their names. The job starts when all of them have ended well.
+        after_failure
+            If one of them fails or is cancelled: "cancel" cancels this job too, and "release" lets
+            it start when all of them have ended.
+        group
+            The name of a group of jobs: see :meth:`set_group_weight` and :meth:`pause_group`.
+        resources
+            What each item needs besides a server, such as {"gpu": 1, "memory": "4GB"}. It starts
+            when that is free of what the pool was given as ``resources``.
+        on_end
+            A command that runs when the job has ended, an address to which that is posted, or a
+            list of these. They may run twice if the scheduler is killed.
+        retries
+            How often an item that failed runs again before it counts as failed.
+        on_error
+            What happens then: "raise" stops the job, which fails, and "keep" lets the other items
+            go on. The job has failed at its end, and :attr:`Job.failures` lists the failed items.
+        timeout
+            Seconds after which an item is stopped and counts as failed.
+        keep
+            Leave results in the cluster; :meth:`Job.refs` returns references to them.
+        """
+        self._intake.check_open()
+        if keep and self._journal is not None:
+            raise InputError(
+                "keep=True cannot be combined with state=, which stores all results on disk"
+            )
+        spec = create_python_spec(
+            name=str(getattr(function, "__name__", "job")) if name is None else name,
+            kind=kind,
+            size=size,
+            speedup=speedup,
+            weight=weight,
+            limits=check_server_limits(servers, min_servers, max_servers),
+            group=group,
+            resources=resources,
+        )
+        job = create_map_job(
+            order_job(spec, after=after, after_failure=after_failure, on_end=on_end),
+            function,
+            items,
+            engine=self._driver.engine,
+            read_ahead=self._driver.get_read_ahead,
+            retries=retries,
+            on_error=on_error,
+            timeout=timeout,
+            keep=keep,
+            has_journal=self._journal is not None,
+        )
+        return self.add_jobs([job])[0]
+
+    def executor(
+        self,
+        name: str = "executor",
+        *,
+        kind: str | None = None,
+        size: float | None = None,
+        speedup: SpeedupLike | float | None = None,
+        weight: float = 1.0,
+        servers: int | None = None,
+        min_servers: int | None = None,
+        max_servers: int | None = None,
+        group: str = "",
+        resources: Mapping[str, float | str] | None = None,
+        timeout: float | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        max_tasks_per_child: int | None = None,
+    ) -> PoolExecutor:
+        """Add a job to which calls are submitted, as a standard ``concurrent.futures.Executor``.
+
+        The job gets servers for the calls submitted so far. It ends when the executor is shut down,
+        at the latest when the pool is closed. A call that raises an error or crashes its process
+        affects only its own future.
+
+        Parameters
+        ----------
+        name, kind, size, speedup, weight, servers, min_servers, max_servers, group, resources
+            As for :meth:`map`.
+        timeout
+            Seconds after which a call is stopped and counts as failed.
+        initializer
+            A callable that runs in each worker before the first call of this executor there. If it
+            raises an error, the executor is broken: calls that have not ended fail with a
+            ``BrokenProcessPool`` error, and so do later ones. Other jobs continue.
+        initargs
+            The arguments of the initializer.
+        max_tasks_per_child
+            A worker that has run this many calls of the executor is replaced. Not on a cluster.
+        """
+        self._intake.check_open()
+        source = create_call_source(
+            self._driver.engine,
+            timeout=timeout,
+            initializer=initializer,
+            initargs=initargs,
+            max_tasks_per_child=max_tasks_per_child,
+        )
+        spec = create_python_spec(
+            name=name,
+            kind=kind,
+            size=size,
+            speedup=speedup,
+            weight=weight,
+            limits=check_server_limits(servers, min_servers, max_servers),
+            group=group,
+            resources=resources,
+        )
+        job = create_executor_job(spec, source)
+        return PoolExecutor(self.add_jobs([job])[0], self._driver, source)
+
+    def add_jobs(self, jobs: Sequence[LiveJob]) -> list[Job[Any]]:
+        """Add several jobs at once; none starts before all of them are in the journal.
+
+        Commands that are done already are left out.
+        """
+        return self._intake.add(jobs)
+
+    @property
+    def earlier_jobs(self) -> list[JobRecord]:
+        """The jobs of earlier schedulers on the state directory that were not added again."""
+        return self._intake.list_earlier_jobs()
+
+    def end_earlier_jobs(self, records: Sequence[JobRecord], error: str) -> None:
+        """Let jobs of earlier schedulers fail that nobody can continue."""
+        self._intake.end_earlier_jobs(records, error)
+
+    # --- groups of jobs -----------------------------------------------------------------------
+
+    def set_group_weight(self, group: str, weight: float) -> None:
+        """Multiply the weights of all jobs of a group by ``weight``, also of those that come later.
+
+        With ``state=``, this holds until it is changed, also when the run is resumed.
+        """
+        weight = check_positive("weight", weight)
+        self._change_group(group, lambda before: replace(before, weight=weight))
+
+    def give_group_weights(self, weights: Mapping[str, float]) -> None:
+        """Give groups the weights in a jobs file, unless they were changed since it last did."""
+        for name, weight in weights.items():
+            self._change_group(name, partial(give_weight, weight=weight))
+
+    def pause_group(self, group: str) -> None:
+        """Pause all jobs of a group, also those that come later: see :meth:`Job.pause`."""
+        self._change_group(group, lambda before: replace(before, is_paused=True))
+
+    def resume_group(self, group: str) -> None:
+        """Let a group go on. Jobs of it that were paused themselves stay paused."""
+        self._change_group(group, lambda before: replace(before, is_paused=False))
+
+    def _change_group(self, group: str, change: Callable[[Group], Group]) -> None:
+        if not check_group_name(group):
+            raise InputError("must not be empty", argument="group")
+        self._driver.change_group(group, change)
+
+    # --- closing ------------------------------------------------------------------------------
+
+    def stop_taking_requests(self) -> bool:
+        """Ignore further requests of other processes; return False if one is not answered yet."""
+        return self._driver.close_inbox()
+
+    def close(self) -> None:
+        """Stop the jobs that are still running, which cancels them, and end all worker processes.
+
+        Call :meth:`wait` first to let them end.
+        """
+        self._intake.is_closed = True
+        self._driver.close()
+        if self._handles.progress is not None:
+            self._handles.progress.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._driver.was_forked:
+            return  # the pool belongs to the parent process
+        try:
+            if kind is None:
+                shut_down_and_wait(self._driver)
+                while not self.stop_taking_requests():
+                    time.sleep(_PAUSE_SECONDS)
+                    shut_down_and_wait(self._driver)
+        finally:
+            self.close()

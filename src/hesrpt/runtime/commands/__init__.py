@@ -1,1 +1,0 @@
-"""Commands and their placeholders, and the files that describe jobs."""

@@ -1,1 +1,0 @@
-"""How a resumed run recognises jobs and items that it has seen before."""

@@ -1,0 +1,224 @@
+"""Log records of what the scheduler decides and why, for Python's ``logging``.
+
+The logger is ``hesrpt.scheduler``. What happens to jobs, and what is planned because of it, has the
+level INFO; plans that change because more has been learned have the level DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.events import (
+    Admit,
+    CapacityChanged,
+    Command,
+    Drop,
+    Event,
+    Finish,
+    GroupChanged,
+    ItemFailed,
+    ItemFinished,
+    ItemLost,
+    ItemsExhausted,
+    ItemsFinished,
+    ItemsRead,
+    JobArrived,
+    JobContinued,
+    JobPaused,
+    Reopen,
+    WeightChanged,
+)
+from hesrpt.display.escaping import escape
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_state import get_job_state
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.units import format_count, format_duration
+
+# How many jobs a reason names.
+_MAX_NAMES = 3
+
+_LOG = logging.getLogger("hesrpt.scheduler")
+
+
+class _Reason(NamedTuple):
+    """Why plans change, as it is said of one job and of several."""
+
+    of_one: str
+    of_several: str
+
+
+_ARRIVED = _Reason("{} arrived", "{} arrived")
+_PAUSED = _Reason("{} was paused", "{} were paused")
+_RESUMED = _Reason("{} was resumed", "{} were resumed")
+_WEIGHED = _Reason("{} has another weight", "{} have other weights")
+_READ = _Reason("items of {} were read", "items of {} were read")
+_LEARNED = _Reason("the first item of {} is done", "the first items of {} are done")
+_RETRIED = _Reason("{} is retried", "{} are retried")
+_ENDS = {
+    "done": _Reason("{} ended", "{} ended"),
+    "failed": _Reason("{} failed", "{} failed"),
+    "cancelled": _Reason("{} was cancelled", "{} were cancelled"),
+}
+
+
+class _JobBefore(NamedTuple):
+    """What was decided about a job before."""
+
+    planned: int
+    spec: JobSpec
+
+
+class Before(NamedTuple):
+    """What was decided before events were handled."""
+
+    servers: int
+    jobs: Mapping[str, _JobBefore]
+
+
+class LogSource(NamedTuple):
+    """The run that records are about."""
+
+    core: Core
+    jobs: Mapping[str, LiveJob]
+    now: float
+
+
+def note_decisions(core: Core) -> Before | None:
+    """Return what has been decided up to now; None if nobody reads the records."""
+    if not _LOG.isEnabledFor(logging.INFO):
+        return None
+    jobs = {name: _JobBefore(job.planned, job.spec) for name, job in core.jobs.items()}
+    return Before(core.servers, jobs)
+
+
+def log_decisions(
+    before: Before, events: Sequence[Event], commands: Sequence[Command], run: LogSource
+) -> None:
+    """Log what events have led to."""
+    log = _DecisionLog(before, run)
+    for event in events:
+        log.tell_event(event, commands)
+    for command in commands:
+        log.tell_command(command)
+    log.tell_plan()
+
+
+class _DecisionLog:
+    """The records of one step, and its reasons with the jobs that they are about."""
+
+    def __init__(self, before: Before, run: LogSource) -> None:
+        self._before, self._run = before, run
+        self._reasons: dict[_Reason, list[str]] = {}
+
+    def tell_event(self, event: Event, commands: Sequence[Command]) -> None:
+        """Log an event, and remember it as a reason for what follows."""
+        match event:
+            case JobArrived():
+                spec = event.spec
+                items = "items" if spec.items is None else format_count(spec.items, "item")
+                self._tell(spec.name, f"arrived, {items if spec.is_bag else 'one command'}")
+                self._add_reason(_ARRIVED, spec.name)
+            case CapacityChanged() if event.servers != self._before.servers:
+                text = f"{format_count(event.servers, 'server')} instead of {self._before.servers}"
+                _LOG.info("%s", text)
+                self._reasons[_Reason(text, text)] = []
+            case GroupChanged():
+                group = event.group
+                text = f"group {event.name}: weight {group.weight:g}"
+                text += ", paused" if group.is_paused else ""
+                _LOG.info("%s", escape(text))
+                self._reasons[_Reason(text, text)] = []
+            case JobPaused() | JobContinued():
+                is_paused = isinstance(event, JobPaused)
+                known = self._before.jobs.get(event.job)
+                if known is not None and known.spec.is_paused != is_paused:
+                    word, reason = ("paused", _PAUSED) if is_paused else ("resumed", _RESUMED)
+                    self._tell_once(event.job, word, reason)
+            case WeightChanged():
+                known = self._before.jobs.get(event.job)
+                if known is not None and known.spec.weight != event.weight:
+                    self._tell_once(event.job, f"weight {event.weight:g}", _WEIGHED)
+            case ItemFailed() | ItemLost():
+                self._tell_failure(event, commands)
+            case ItemsRead() | ItemsExhausted():
+                self._add_reason(_READ, event.job)
+            case ItemFinished() | ItemsFinished():
+                job = self._run.core.jobs.get(event.job)
+                count = 1 if isinstance(event, ItemFinished) else len(event.items)
+                if job is not None and job.durations.items == count:
+                    self._add_reason(_LEARNED, event.job)
+
+    def _tell_failure(self, event: ItemFailed | ItemLost, commands: Sequence[Command]) -> None:
+        if event.job not in self._before.jobs:
+            return
+        gave_up = any(
+            isinstance(each, Drop) and (each.job, each.item) == (event.job, event.item)
+            for each in commands
+        )
+        what = (
+            f"item {event.item} lost its server"
+            if isinstance(event, ItemLost)
+            else _shorten(event.error)
+        )
+        self._tell(event.job, f"{what}; {'given up' if gave_up else 'it runs again'}")
+
+    def tell_command(self, command: Command) -> None:
+        """Log the end of a job, or that it goes on."""
+        if isinstance(command, Admit):
+            self._tell(command.job, "waits for no other job any more")
+            self._add_reason(_ARRIVED, command.job)
+        if isinstance(command, Reopen):
+            self._tell(command.job, "its failed items run again")
+            self._add_reason(_RETRIED, command.job)
+        if not isinstance(command, Finish):
+            return
+        job = self._run.jobs[command.job]
+        state = get_job_state(self._run.now, command.error)
+        seconds = format_duration(self._run.now - (job.arrived or 0.0))
+        error = f": {_shorten(command.error or '')}" if state == "failed" else ""
+        self._tell(
+            command.job, f"{state} after {seconds}, {format_count(job.done, 'item')} done{error}"
+        )
+        self._add_reason(_ENDS[state], command.job)
+
+    def tell_plan(self) -> None:
+        """Log how many servers are planned for jobs, if that has changed."""
+        level = logging.INFO if self._reasons else logging.DEBUG
+        reasons = [
+            (what.of_several if len(names) > 1 else what.of_one).format(_list_names(names))
+            for what, names in self._reasons.items()
+        ]
+        reason = "; ".join(reasons) or "more has been learned"
+        for name, job in self._run.core.jobs.items():
+            known = self._before.jobs.get(name)
+            planned = 0 if known is None else known.planned
+            if job.planned != planned:
+                text = f"{planned} → {format_count(job.planned, 'server')}"
+                self._tell(name, f"{text}, {reason}", level)
+
+    def _tell_once(self, job: str, text: str, reason: _Reason) -> None:
+        """Log how a job was steered; several events in one step may say the same."""
+        if job not in self._reasons.get(reason, ()):
+            self._tell(job, text)
+            self._add_reason(reason, job)
+
+    def _add_reason(self, what: _Reason, job: str) -> None:
+        names = self._reasons.setdefault(what, [])
+        if job not in names:
+            names.append(job)
+
+    def _tell(self, job: str, text: str, level: int = logging.INFO) -> None:
+        _LOG.log(level, "%s: %s", escape(job), escape(text))
+
+
+def _list_names(names: Sequence[str]) -> str:
+    if (others := len(names) - _MAX_NAMES) > 0:
+        return f"{', '.join(names[:_MAX_NAMES])} and {format_count(others, 'other')}"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _shorten(error: str) -> str:
+    return error.partition("\n")[0]

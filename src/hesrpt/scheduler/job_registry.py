@@ -1,0 +1,232 @@
+"""Gives the jobs of a pool unique names and numbers, and resumes those in the journal.
+
+A job continues the one that was added to an earlier run under the same name. If several were, it
+continues the one with the same function or command, or else the first of them. Jobs of an executor
+and jobs that another process has submitted are always new.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from hesrpt.errors import InputError
+from hesrpt.jobs.job_order import describe_cycle, find_cycle
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.storage.earlier_items import EarlierItems
+from hesrpt.storage.job_names import choose_free_name
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import Changes, JobRecord
+
+#: What to do with the results of a job whose function or command has changed since.
+OnChange: TypeAlias = Literal["error", "redo", "keep"]
+
+
+class ChangedJobsError(InputError):
+    """Jobs have results of another function or command than the present one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        subject = ", ".join(map(repr, names))
+        problem = (
+            f"job {subject}: its function has changed"
+            if len(names) == 1
+            else f"jobs {subject}: their functions have changed"
+        )
+        super().__init__(
+            f'{problem} since results were recorded; Pool(…, on_change="redo") does all items '
+            'again, and on_change="keep" keeps the results of items that are done'
+        )
+
+
+class JobRegistry:
+    """The names and numbers that the jobs of a run have taken."""
+
+    def __init__(
+        self,
+        journal: Journal | None,
+        on_change: OnChange = "error",
+        jobs: Mapping[str, LiveJob] | None = None,
+    ) -> None:
+        """``jobs`` has those in the run; without a journal, the names of others can be reused."""
+        self._journal, self._on_change = journal, on_change
+        self._jobs = {} if jobs is None else jobs
+        records = [] if journal is None else journal.read_records()
+        self._records = {record.number: record for record in records}  # not yet continued
+        # These records by the names asked for, all of them and those with a fingerprint.
+        self._by_name: dict[tuple[str, bool], deque[JobRecord]] = {}
+        self._by_function: dict[tuple[str, bool, bytes], deque[JobRecord]] = {}
+        for record in records:
+            if not record.spec.is_submitted and not record.spec.is_executor:
+                name, is_command = record.given_name, record.spec.command is not None
+                self._by_name.setdefault((name, is_command), deque()).append(record)
+                key = name, is_command, record.fingerprint
+                self._by_function.setdefault(key, deque()).append(record)
+        self._earlier = {record.name: (record.ended, record.error) for record in records}
+        # The newest job that was asked for under each name: its number and its name.
+        self._newest = {record.given_name: (record.number, record.name) for record in records}
+        self._names = {record.name for record in records}  # which are in the journal
+        self._new_names: set[str] = set()  # of jobs that are being registered
+        self._counts: dict[str, int] = {}  # of several jobs with the same name
+        self._lock = threading.Lock()  # jobs are registered and forgotten by different threads
+        self._last_number = 0 if journal is None else journal.read_last_number()
+
+    def list_records(self) -> list[JobRecord]:
+        """Return the jobs in the journal that have not been continued."""
+        return list(self._records.values())
+
+    def end(self, records: Sequence[JobRecord]) -> None:
+        """Note how jobs in the journal have ended that nobody can continue."""
+        assert self._journal is not None
+        with self._lock:
+            self._journal.write(Changes(jobs=list(records)))
+            self._records |= {record.number: record for record in records}
+            self._earlier |= {record.name: (record.ended, record.error) for record in records}
+
+    def find_missing(self, jobs: Sequence[LiveJob]) -> dict[LiveJob, str]:
+        """Return which jobs can never start, because of the jobs that they wait for, and why."""
+        names = {job.name for job in jobs}
+        problems = {}
+        for job in jobs:
+            for asked in job.spec.after:
+                name = self._find_newest(asked, job)
+                if asked in names or name in self._jobs:
+                    continue
+                ended, _ = self._earlier.get(name, (None, None))
+                if name not in self._earlier:
+                    problems[job] = f"it waits for {name!r}, but there is no such job"
+                elif ended is None:
+                    problems[job] = f"it waits for {name!r}, which no one has added to this run"
+        by_name = {job.name: job for job in jobs}
+        if cycle := find_cycle({job.name: job.spec.after for job in jobs}):
+            problems |= {by_name[name]: describe_cycle(cycle) for name in cycle}
+        return problems
+
+    def register(self, jobs: Sequence[LiveJob]) -> None:
+        """Give jobs unique names and numbers; resume those that are in the journal.
+
+        Jobs that are registered together may wait for each other, by the names that were asked for.
+        Otherwise, such a name means the newest job that was asked for under it.
+        If an error is raised, nothing has changed.
+        """
+        with self._lock:
+            self._register(jobs)
+
+    def forget(self, number: int, name: str) -> bool:
+        """Forget a job that is removed from the journal, unless it was continued in this run.
+
+        Its name can be used again.
+        """
+        with self._lock:
+            is_free = name in self._jobs or self._records.pop(number, None) is not None
+            if is_free:
+                self._names.discard(name)
+                self._earlier.pop(name, None)
+                for asked in [each for each, kept in self._newest.items() if kept[0] == number]:
+                    del self._newest[asked]
+            return is_free
+
+    def _register(self, jobs: Sequence[LiveJob]) -> None:
+        together = {job.name: job for job in jobs}
+        predecessors = {
+            job: [name if name in together else self._find_newest(name, job) for name in after]
+            for job in jobs
+            if (after := job.spec.after)
+        }
+        found: dict[LiveJob, JobRecord] = {}
+        taken: set[int] = set()
+        for job in jobs:
+            record = self._find_record(job, taken)
+            if record is not None:
+                found[job] = record
+                taken.add(record.number)
+        changed = {job for job in found if found[job].fingerprint != job.fingerprint}
+        refused = [found[job].name for job in found if job in changed and found[job].done > 0]
+        if refused and self._on_change == "error":
+            raise ChangedJobsError(refused)
+        for job in jobs:
+            if job in found:
+                self._resume(job, found[job], job in changed and self._on_change != "keep")
+            else:
+                self._add(job)
+        if self._journal is not None:
+            self._names |= self._new_names
+        self._new_names.clear()
+        for job, names in predecessors.items():
+            self._note_predecessors(job, names, together)
+        for job in jobs:
+            asked = job.spec.given_name or job.name
+            self._newest[asked] = max(self._newest.get(asked, (0, "")), (job.number, job.name))
+
+    def _find_newest(self, name: str, job: LiveJob) -> str:
+        """Return the name of the newest job that was asked for under a name.
+
+        A job that is in the journal waits for the same jobs as before. A script that continues a
+        run may have added only an older one again so far.
+        """
+        if job.number:
+            return name
+        _, newest = self._newest.get(name, (0, name))
+        is_older_meant = not job.spec.is_submitted and newest not in self._jobs
+        return name if is_older_meant and name in self._jobs else newest
+
+    def _note_predecessors(
+        self, job: LiveJob, names: Sequence[str], together: Mapping[str, LiveJob]
+    ) -> None:
+        """Note the names of the jobs that a job waits for, and how those have ended that have."""
+        after = []
+        for name in names:
+            other = together.get(name) or self._jobs.get(name)
+            after.append(name if other is None else other.name)
+            ended, error = self._earlier.get(name, (None, None))
+            if other is not None:
+                ended, error = other.ended, other.error
+            if ended is not None:
+                job.earlier_ends[after[-1]] = error
+        job.spec = replace(job.spec, after=tuple(after))
+
+    def _find_record(self, job: LiveJob, taken: Collection[int]) -> JobRecord | None:
+        """Return the record of the job that a job continues; not one that is taken."""
+        if job.number:
+            return self._records[job.number]
+        if job.is_new:
+            return None
+        is_command = job.spec.command is not None
+        same = self._by_function.get((job.name, is_command, job.fingerprint), deque())
+        others = self._by_name.get((job.name, is_command), deque())
+        return self._find_free(same, taken) or self._find_free(others, taken)
+
+    def _find_free(self, records: deque[JobRecord], taken: Collection[int]) -> JobRecord | None:
+        """Return the first record that no job has continued."""
+        while records and records[0].number not in self._records:
+            records.popleft()
+        free = (
+            record
+            for record in records
+            if record.number in self._records and record.number not in taken
+        )
+        return next(free, None)
+
+    def _resume(self, job: LiveJob, record: JobRecord, is_redone: bool) -> None:
+        assert self._journal is not None
+        job.spec = replace(job.spec, name=record.name, given_name=record.spec.given_name)
+        done = None
+        if not is_redone:
+            done = EarlierItems(self._journal.read_done_items(record.number))
+        job.resume(record, done)
+        del self._records[record.number]
+
+    def _add(self, job: LiveJob) -> None:
+        name, count = choose_free_name(job.name, self._is_taken, self._counts.get(job.name, 1))
+        if name != job.name:
+            self._counts[job.name] = count
+            job.spec = replace(job.spec, name=name, given_name=job.name)
+        self._new_names.add(name)
+        self._last_number += 1
+        job.number = self._last_number
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self._names or name in self._jobs or name in self._new_names

@@ -1,0 +1,252 @@
+"""A job as the driver sees it: the source of its items, and its progress so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hesrpt.decisions.learning import ItemDurations
+from hesrpt.engines.local.shared_files import Pickled
+from hesrpt.errors import InputError, JobError
+from hesrpt.jobs.failures import ItemFailure
+from hesrpt.jobs.fingerprints import fingerprint_command
+from hesrpt.jobs.groups import PLAIN_GROUP, Group
+from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.jobs.job_state import JobState, get_job_state
+from hesrpt.scheduler.command_source import CommandSource
+from hesrpt.scheduler.completions import Completions
+from hesrpt.scheduler.run_history import ItemTiming
+from hesrpt.scheduler.source import Source
+from hesrpt.speedups import PowerLaw
+from hesrpt.storage.earlier_items import EarlierItems, Matches
+from hesrpt.storage.journal_entries import Answer, JobRecord
+
+
+@dataclass(eq=False, kw_only=True)
+class LiveJob:
+    """A job of a pool. The driver's thread changes it while holding the driver's condition."""
+
+    spec: JobSpec
+    source: Source
+    answer: Answer | None = None  # to the request that it came from, once it is recorded
+    is_new: bool = False  # whether it is distinct from a job of the same name in the journal
+    number: int = 0  # in order of arrival; 0 until it is known
+    fingerprint: bytes = b""  # of its function or command
+    record: JobRecord | None = None  # of an earlier run that it continues
+    stays_ended: bool = False  # whether only a retry lets it go on if it failed in an earlier run
+    is_redone: bool = False  # whether the results of earlier runs do not count
+    arrived: float | None = None  # a resumed job keeps its first arrival
+    ended: float | None = None
+    error: str | None = None
+    group: Group = PLAIN_GROUP  # what holds for its group
+    servers: int = 0  # how many it holds; 0 once it has ended
+    planned: int = 0  # how many the policy gives it
+    items: int | None = None  # None: not known yet
+    done: int = 0  # how many items are done
+    done_now: int = 0  # how many of them were done in the present run
+    failures: dict[int, ItemFailure] = field(default_factory=dict)  # items that have failed
+    attempts: dict[int, int] = field(default_factory=dict)  # of items that failed or were lost
+    hook_errors: dict[str, str] = field(default_factory=dict)  # of hooks that failed, by target
+    is_yielded: bool = False  # whether the pool has yielded it since it ended
+    is_to_be_retried: bool = False  # whether the driver is about to retry the failed items
+    #: Why no further items could be read, and what the iterable of the items raised.
+    source_failure: tuple[str | None, BaseException | None] = (None, None)
+    failed_attempts: int = 0  # in the present run
+    failed_seconds: float = 0.0  # their duration
+    unwritten: int = 0  # how many of them are not in the journal yet, if there is one
+    #: The errors of jobs in ``after`` that ended before it was added; None: they ended well.
+    earlier_ends: dict[str, str | None] = field(default_factory=dict)
+    matches: Matches = field(default_factory=Matches)  # items known at first to be done already
+    results: dict[int, Pickled] = field(default_factory=dict)  # pickled, if there is no journal
+    references: dict[int, Any] = field(default_factory=dict)  # to results left in a cluster
+    are_results_freed: bool = False
+    completions: Completions = field(default_factory=Completions)  # what users may see of items
+    durations: ItemDurations = field(default_factory=ItemDurations)
+    timings: list[ItemTiming] = field(default_factory=list)  # of not too many items, likewise
+
+    @classmethod
+    def from_command(cls, spec: JobSpec, submission: int | None = None) -> LiveJob:
+        """Create the job of a command template."""
+        assert spec.command is not None
+        return cls(
+            spec=replace(spec, submission=submission),
+            source=CommandSource(
+                spec.command,
+                pin_cores=spec.resize == "affinity",
+                max_servers=spec.max_servers,
+            ),
+            fingerprint=fingerprint_command(spec.command),
+            answer=None if submission is None else Answer(submission, False, ""),
+            is_new=submission is not None,
+        )
+
+    @classmethod
+    def from_record(cls, record: JobRecord) -> LiveJob:
+        """Create a job that continues the command of an earlier run as it was."""
+        job = cls.from_command(record.spec)
+        job.spec, job.number = record.spec, record.number
+        return job
+
+    @property
+    def name(self) -> str:
+        """The job's name, unique in its pool."""
+        return self.spec.name
+
+    @property
+    def reported_done(self) -> int:
+        """How many items users are told are done: never more than a crash would leave."""
+        return self.done - self.unwritten
+
+    @property
+    def progress(self) -> float | None:
+        """The fraction of the items that are done; None if the number of items is unknown."""
+        if self.items is None:
+            return None
+        return self.reported_done / self.items if self.items else 1.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is done, failed or cancelled."""
+        return self.ended is not None
+
+    @property
+    def state(self) -> JobState:
+        """What users are told of where the job is."""
+        return get_job_state(self.ended, self.error, servers=self.servers, is_paused=self.is_paused)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it starts nothing until it, or its group, is resumed."""
+        return self.spec.is_paused or self.group.is_paused
+
+    def resume(self, record: JobRecord, earlier: EarlierItems | None) -> None:
+        """Continue from the record of an earlier run; without its items, do them all again."""
+        self.record, self.number, self.arrived = record, record.number, record.arrived
+        self.is_redone = earlier is None
+        self.spec = replace(
+            self.spec,
+            resumed=record.spec.resumed + 1,
+            retried=record.spec.retried,
+            is_paused=record.spec.is_paused and record.ended is None,
+            was_paused=record.spec.was_paused,
+            was_reopened=record.spec.was_reopened,
+        )
+        if record.spec.given_weight == self.spec.weight:
+            self.set_weight(record.spec.weight)
+        self.matches = self.source.resume(earlier or EarlierItems(), self.spec.resumed)
+        self.done = sum(map(len, self.matches.done))
+        if (
+            record.ended is not None
+            and record.error is None
+            and record.fingerprint == self.fingerprint  # else the journal must learn of the change
+            and not self.matches.moved
+            and self.done == self.spec.items == record.items
+        ):
+            self.ended, self.items = record.ended, record.items  # nothing remains to be done
+        if record.was_cancelled_on_request or (self.stays_ended and record.error is not None):
+            self.ended, self.error, self.items = record.ended, record.error, record.items
+        if record.has_ended and not self.has_ended:
+            self.spec = replace(self.spec, was_reopened=True)
+        if self.has_ended:
+            self.completions.add_matches(self.matches)
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Pause the job, or let it go on."""
+        self.spec = replace(
+            self.spec, is_paused=is_paused, was_paused=self.spec.was_paused or is_paused
+        )
+
+    def set_weight(self, weight: float) -> None:
+        """Give the job another weight, which holds until another one is asked for."""
+        given = self.spec.weight if self.spec.given_weight is None else self.spec.given_weight
+        self.spec = replace(self.spec, weight=weight, given_weight=given)
+
+    def choose_end(self, now: float, error: str | None) -> float:
+        """Return when the job has ended: earlier, if nothing was left to do."""
+        record = self.record
+        if record is None or record.ended is None or record.error is not None:
+            return now
+        return now if self.done_now or self.is_redone or error is not None else record.ended
+
+    def free_results(self) -> None:
+        """Forget the results in memory and, if the job has ended, the items to be retried."""
+        self.results, self.references, self.are_results_freed = {}, {}, True
+        if self.has_ended and self.spec.command is None:
+            self.source.close()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether nobody can get its results or let it go on: it has ended, and they were freed."""
+        is_python = self.spec.command is None
+        return is_python and self.has_ended and self.are_results_freed and self.source.is_closed
+
+    def can_retry(self, state: JobState) -> bool:
+        """Return whether it can go on: it has failed items or is cancelled, and has its source."""
+        return (bool(self.failures) or state == "cancelled") and not self.source.is_closed
+
+    def count_attempt(self, item: int) -> None:
+        """Count an attempt of an item that failed or was lost."""
+        self.attempts[item] = self.attempts.get(item, 0) + 1
+
+    def check_retriable(self) -> None:
+        """Raise an error if there is nothing that can run again."""
+        if self.is_to_be_retried or self.can_retry(self.state):
+            return
+        problem = "it has no failed items"
+        if self.state == "cancelled":
+            problem = "it was cancelled"
+        elif self.failures:
+            problem = "its items are no longer in memory"
+        raise InputError(f"job {self.name!r} cannot be retried: {problem}")
+
+    def reopen(self) -> None:
+        """Let the job go on after its end."""
+        self.ended, self.error, self.is_yielded = None, None, False
+
+    def create_error(self) -> JobError:
+        """Return what to raise if the job failed or was cancelled, with its cause."""
+        is_cancelled = get_job_state(self.ended, self.error) == "cancelled"
+        what = "was" if is_cancelled else "failed:"  # the error says "cancelled"
+        error = JobError(f"job {self.name!r} {what} {self.error}")
+        problem, cause = self.source_failure
+        if cause is not None and self.error == problem:
+            error.__cause__ = cause
+        elif self.failures and not is_cancelled:
+            exception = self.failures[min(self.failures)].exception
+            error.__cause__ = None if isinstance(exception, JobError) else exception
+        return error
+
+    def to_record(self) -> JobRecord:
+        """Return the journal's record; if the job has ended, with its measured size and speedup."""
+        size, speedup = self.spec.size, self.spec.speedup
+        if self.ended is not None:
+            size = self._measure_size()
+            speedup = speedup or PowerLaw(self.durations.p)
+            if self.record is not None and self.done_now == 0:
+                speedup = self.record.speedup or speedup
+        return JobRecord(
+            spec=self.spec,
+            number=self.number,
+            fingerprint=self.fingerprint,
+            arrived=self.arrived or 0.0,
+            ended=self.ended,
+            error=self.error,
+            items=self.items,
+            done=self.done,
+            failed_items=[failure for _, failure in sorted(self.failures.items())],
+            failures=self.failed_attempts,
+            size=size,
+            speedup=speedup,
+        )
+
+    def _measure_size(self) -> float:
+        """Return the measured size of an ended job, in seconds on one server; 0 if nothing ran."""
+        p = self.durations.p
+        if self.spec.speedup is not None:
+            p = self.spec.speedup.p if isinstance(self.spec.speedup, PowerLaw) else 1.0
+        item_seconds = self.durations.measure_item_seconds(p)
+        if item_seconds is not None:
+            return item_seconds * max(self.done, 1)
+        if self.record is not None and self.record.item_seconds > 0:
+            return self.record.item_seconds
+        return self.failed_seconds

@@ -1,0 +1,496 @@
+"""A run while it happens: turns outcomes and messages into events for the core.
+
+The core decides what to do, :mod:`~hesrpt.scheduler.decision_runner` does it, and the driver says
+when: nothing here waits for another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from hesrpt.decisions.core import Core
+from hesrpt.decisions.events import (
+    CapacityChanged,
+    Command,
+    Event,
+    GroupChanged,
+    ItemsExhausted,
+    ItemsRead,
+    ItemsRetried,
+    JobArrived,
+    JobCancelled,
+    JobContinued,
+    JobEnded,
+    JobPaused,
+    Reopen,
+    WeightChanged,
+)
+from hesrpt.decisions.kinds import KindMemory
+from hesrpt.decisions.predecessors import was_cancelled_by_other
+from hesrpt.engines.engine import Engine, FinishedItems, Outcome
+from hesrpt.errors import InputError, StateError
+from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups, write_groups
+from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
+from hesrpt.jobs.job_state import get_job_state
+from hesrpt.jobs.text import escape_undecodable
+from hesrpt.scheduler.decision_log import LogSource, log_decisions, note_decisions
+from hesrpt.scheduler.decision_runner import DecisionRunner
+from hesrpt.scheduler.failed_attempts import FailedAttempts
+from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.scheduler.messages import (
+    GroupSteered,
+    JobRetried,
+    JobsSubmitted,
+    JobSteered,
+    JobStopped,
+    Message,
+    SourceAdvanced,
+    SourceExhausted,
+    SourceProgress,
+)
+from hesrpt.scheduler.outcome_events import OutcomeHandler
+from hesrpt.scheduler.publication import Publication
+from hesrpt.scheduler.recorder import Recorder
+from hesrpt.scheduler.run_hooks import RunHooks
+from hesrpt.scheduler.run_memory import RunMemory
+from hesrpt.scheduler.steering import (
+    Relatives,
+    RequestReceived,
+    check_pausable,
+    obey,
+    obey_for_group,
+)
+from hesrpt.scheduler.waiting_warnings import WaitingWarner
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import (
+    CANCELLED_ON_REQUEST,
+    Answer,
+    Request,
+)
+from hesrpt.storage.run_progress import RunProgress
+
+# So many jobs whose results were freed are remembered, and others are forgotten so many at a time.
+_REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
+# How often to tell other processes what is planned and predicted, in seconds.
+_PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What a pool is doing at one moment. Jobs that have ended are not in it."""
+
+    time: float  # seconds since the run began
+    servers: int  # how many there are
+    planned: Mapping[str, int]  # servers that the policy gives each job
+    held: Mapping[str, int]  # servers that each job holds
+
+
+class LiveRun:
+    """The jobs of a run, and what happens to them.
+
+    Whoever calls a method holds the driver's condition, except for :meth:`flush`.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        journal: Journal | None,
+        send: Callable[[Message], None],
+        memory: KindMemory,
+    ) -> None:
+        self.core, self.engine, self.journal = core, engine, journal
+        self.recorder = Recorder(journal, core.servers)
+        self.jobs: dict[str, LiveJob] = {}
+        self._forget_above = _REMEMBERED + _FORGOTTEN_AT_ONCE  # how many jobs there may be
+        self.retries = 0  # grows when a job goes on after its end
+        self.starts_items = True  # False: running items end, and no others start
+        self._send = send  # how the sources of jobs send messages to the driver's thread
+        # The run's clock counts the seconds during which a scheduler runs.
+        self._started = engine.now() - (0.0 if journal is None else journal.last_time)
+        self._publication = Publication()
+        # Requests to cancel jobs: None once they are answered, which the journal learns later.
+        self._cancels: dict[int, LiveJob | None] = {}
+        self.warner = WaitingWarner()
+        self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
+        self._next_progress = 0.0
+        self._attempts = FailedAttempts(self.recorder)
+        self._outcomes = OutcomeHandler(self.jobs, self.recorder, self._attempts, self._memory)
+        self._hooks = RunHooks(self.recorder, self.jobs)
+        self._runner = DecisionRunner(
+            core,
+            engine,
+            self.jobs,
+            self.recorder,
+            self._attempts,
+            self._memory,
+            self._publication,
+            self._open_source,
+            self._hooks.prepare,
+        )
+        self.recorder.record_servers(self.now, core.servers)
+        self.groups = read_groups(None if journal is None else journal.get_value("groups"))
+        core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began, not counting the time between two schedulers."""
+        return self.engine.now() - self._started
+
+    def take_snapshot(self) -> Snapshot:
+        """Return how many servers each job has now."""
+        jobs, waiting = self.core.jobs, dict.fromkeys(self.core.predecessors.waiting, 0)
+        return Snapshot(
+            time=self.now,
+            servers=self.core.servers,
+            planned=waiting | {name: job.planned for name, job in jobs.items()},
+            held=waiting | {name: job.observed for name, job in jobs.items()},
+        )
+
+    def add_jobs(self, jobs: Iterable[LiveJob]) -> None:
+        """Record jobs that arrive. None may start before it is in the journal."""
+        self._memory.remember_changed()
+        if len(self.jobs) > self._forget_above:
+            self._forget_old_jobs()
+        for job in jobs:
+            if job.arrived is None:
+                job.arrived = self.now
+            job.spec = replace(job.spec, prior=self._memory.get_prior(job.spec))
+            job.group = self.groups.get(job.spec.group, PLAIN_GROUP)
+            self.recorder.add_job(job.to_record(), answer=job.answer, is_redone=job.is_redone)
+            self.recorder.move_items(job.number, job.matches.moved)
+
+    def react(
+        self,
+        outcomes: Sequence[Outcome | FinishedItems],
+        messages: Sequence[Message],
+        requests: Sequence[RequestReceived] = (),
+    ) -> None:
+        """React to what has happened, and record it; then answer requests of other processes."""
+        before = note_decisions(self.core)
+        self._hooks.record()
+        now = self.now
+        events: list[Event] = [self._outcomes.handle(outcome, now) for outcome in outcomes]
+        for message in messages:
+            events += self._handle_message(message)
+        events += self._check_capacity()
+        commands = self._carry_out(self.core.apply(*events))
+        self._runner.finish_jobs(self.now)
+        for received in requests:  # by now, the core knows which jobs have arrived and ended
+            asked, request = received
+            changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
+            events += changes
+            commands += self._carry_out(self.core.apply(*changes))
+        self._answer_cancels()
+        if self.starts_items:
+            commands += self._carry_out(self.core.decide(self.now))
+        if before is not None:
+            log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
+        self._attempts.record(self.now)
+        self.warner.warn(self.core, self.engine.now())
+        if self.engine.can_grow:
+            self.engine.request_servers(self.core.count_usable_servers())
+        held = {}
+        for job in self.core.take_changed():
+            live = self.jobs[job.name]
+            held[live.number] = job.observed
+            if self.core.jobs.get(job.name) is job:  # an end is published later
+                live.servers, live.planned = job.observed, job.planned
+        self.recorder.record_held(self.now, held)
+        self._memory.update(self.now)
+        self._publication.add_outcomes(outcomes)
+
+    def _carry_out(self, commands: list[Command]) -> list[Command]:
+        """Carry out commands, and return them."""
+        for command in commands:
+            self._runner.carry_out(command, self.now)
+            self.retries += isinstance(command, Reopen)
+        return commands
+
+    def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
+        """Record what is planned and predicted once a second, if there is a journal.
+
+        The driver does not hold its condition, which a forecast needs.
+        """
+        active = self.core.jobs
+        if self.journal is None or not active or self.now < self._next_progress:
+            return
+        self._next_progress = self.now + _PROGRESS_SECONDS
+        ends = recall_ends().items()
+        self.recorder.record_progress(
+            RunProgress(
+                time=self.now,
+                servers=self.core.servers,
+                planned={self.jobs[job.name].number: job.planned for job in self.core.list_first()},
+                ends={self.jobs[name].number: end for name, end in ends if name in active},
+                resources=self.core.stock.describe(),
+            )
+        )
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether only short items have ended, which may be written with those that follow."""
+        return self.recorder.can_wait and self._publication.has_only_outcomes
+
+    def flush(self) -> bool:
+        """Write to the journal what was recorded up to now, which may take long.
+
+        Returns whether anything was written.
+        """
+        self._memory.record_calibration()
+        return self.recorder.flush(self.now)
+
+    def publish(self) -> set[LiveJob]:
+        """Let other threads see outcomes and ends of jobs, now that the journal has them.
+
+        Returns the jobs that have changed.
+        """
+        self._hooks.call()
+        return self._publication.publish(self.jobs)
+
+    def close_hooks(self) -> None:
+        """Call hooks for the last time, and record what became of them."""
+        self._hooks.close()
+        with suppress(StateError):  # the next scheduler calls them again
+            self.flush()
+
+    def _forget_old_jobs(self) -> None:
+        """Forget the oldest of many jobs that can neither be read nor go on."""
+        released = [job for job in self.jobs.values() if job.is_released]
+        old = released[: max(len(released) - _REMEMBERED, 0)]
+        for job in old:
+            del self.jobs[job.name]
+            self.core.forget(job.name)
+            self._memory.end_run(job)
+        self.recorder.forget_jobs({job.number for job in old})
+        self._forget_above = len(self.jobs) + _FORGOTTEN_AT_ONCE
+
+    def release_jobs(self, numbers: Iterable[int], forget: Callable[[int, str], bool]) -> list[int]:
+        """Forget jobs that are removed from the journal; return the numbers of those forgotten.
+
+        Jobs stay that go on, or for which others wait. ``forget`` asks for the rest of the pool.
+        """
+        assert self.journal is not None
+        live = {job.number: job for job in self.jobs.values()}
+        wanted = {name for job in live.values() if not job.has_ended for name in job.spec.after}
+        names = {end.number: end.name for end in self.journal.read_ends()}
+        released = []
+        for number in numbers:
+            job, name = live.get(number), names.get(number)
+            if name is None or name in wanted:
+                continue
+            if job is not None and (not job.has_ended or job.is_to_be_retried):
+                continue
+            if not forget(number, name):
+                continue
+            if job is not None:
+                job.source.close()
+                self._memory.end_run(job)
+                del self.jobs[name]
+            self.core.forget(name)
+            released.append(number)
+        self.recorder.forget_jobs(set(released))
+        return released
+
+    def record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
+        """Record what was done when the engine was closed; nothing starts any more."""
+        self._carry_out(
+            self.core.apply(*(self._outcomes.handle(each, self.now) for each in outcomes))
+        )
+        self._runner.finish_jobs(self.now)
+        self._publication.add_outcomes(outcomes)
+
+    def cancel_all(self) -> None:
+        """End the jobs that have not ended."""
+        for job in self.jobs.values():
+            job.source.close()
+            if not job.has_ended:
+                job.ended, job.error, job.servers = self.now, "cancelled", 0
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _handle_message(self, message: Message) -> list[Event]:
+        """Return a message as events."""
+        match message:
+            case JobsSubmitted():
+                for job in message.jobs:
+                    self._publication.add_matches(job, job.matches)
+                return [event for job in message.jobs for event in self._open(job)]
+            case SourceAdvanced():
+                job, (items, matches) = message.progress.job, message.progress.take()
+                job.done += sum(map(len, matches.done))
+                if matches.done:
+                    self._publication.add_matches(job, matches)
+                self.recorder.move_items(job.number, matches.moved)
+                return [ItemsRead(self.now, job.name, items, tuple(matches.done))]
+            case SourceExhausted():
+                # Count in this thread: it starts the items, so the count is final.
+                job, items = message.job, message.count_items()
+                job.items = items
+                return [ItemsExhausted(self.now, job.name, items)]
+            case JobStopped():
+                error = escape_undecodable(message.error)
+                return [JobCancelled(self.now, message.job.name, error)]
+            case JobSteered():
+                return self._steer(message.job)
+            case GroupSteered():
+                return self._steer_group(message.group)
+            case JobRetried():
+                if not message.job.is_to_be_retried:  # it was asked for twice
+                    return []
+                message.job.is_to_be_retried = False
+                return self._retry(message.job)
+
+    def _open(self, job: LiveJob) -> list[Event]:
+        """Start reading the items of a job that has arrived, unless it may have to wait for others.
+
+        Return the arrival as an event, after the ends of others in earlier runs.
+        """
+        if not job.spec.after:
+            self._open_source(job)
+        ends = job.earlier_ends.items()
+        return [
+            *(JobEnded(self.now, name, get_job_state(0.0, error)) for name, error in ends),
+            JobArrived(self.now, job.spec, tuple(job.matches.done)),
+        ]
+
+    def _open_source(self, job: LiveJob) -> None:
+        job.source.open(SourceProgress(job, self._send))
+
+    def _steer(self, job: LiveJob) -> list[Event]:
+        """Record that a job was paused or resumed, or has another weight; return that as events."""
+        if job.has_ended:
+            return []
+        self.recorder.update_job(job.to_record())
+        weight = WeightChanged(self.now, job.name, job.spec.weight)
+        return [self._pause_or_continue(job), weight]
+
+    def change_group(self, name: str, group: Group) -> None:
+        """Change what holds for the jobs of a group; :meth:`react` has to be told."""
+        if group.differs_from(self.groups.get(name, PLAIN_GROUP)):
+            group = replace(group, changed=self.now)
+        self.groups[name] = group
+        for job in self.jobs.values():
+            if job.spec.group == name:
+                job.group = group
+
+    def _steer_group(self, name: str) -> list[Event]:
+        """Record what holds for the jobs of a group; return it as events."""
+        self.recorder.record_groups(write_groups(self.groups))
+        return [GroupChanged(self.now, name, self.groups[name])]
+
+    def _pause_or_continue(self, job: LiveJob) -> Event:
+        return (JobPaused if job.spec.is_paused else JobContinued)(self.now, job.name)
+
+    def _retry(self, job: LiveJob) -> list[Event]:
+        """Return the events that let failed items run again, or a job that was cancelled go on."""
+        self.retries += 1
+        is_ending = job.source.is_closed or self._runner.is_finishing(job)
+        if self.core.can_retry(job.name) or is_ending:
+            return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
+        revived = [job, *self._list_earlier_successors(job)]  # they ended in an earlier run
+        for each in revived:
+            each.reopen()
+            each.failures.clear()
+            each.spec = replace(each.spec, was_reopened=True)
+        self.add_jobs(revived)
+        return [event for each in revived for event in self._open(each)]
+
+    def _list_earlier_successors(self, job: LiveJob) -> list[LiveJob]:
+        """Return the jobs that were cancelled in an earlier run because of a job, or of these."""
+        cancelled = [
+            each
+            for each in self.jobs.values()
+            if was_cancelled_by_other(each.error) and not self.core.can_retry(each.name)
+        ]
+        names, found = {job.name}, list[LiveJob]()
+        order = sort_by_order({each.name: each.spec.after for each in cancelled})
+        for each in (self.jobs[name] for name in order):
+            if not names.isdisjoint(each.spec.after) and not each.source.is_closed:
+                names.add(each.name)
+                found.append(each)
+        return found
+
+    def _obey(self, job: LiveJob, request: Request) -> list[Event]:
+        """Do what another process has asked for, and record the answer; return it as events.
+
+        A request about a job that is about to arrive or to be retried waits in the journal.
+        """
+        if request.number in self._cancels:
+            return []
+        state = job.state
+        if not job.has_ended and not self.core.has_job(job.name):
+            end = self._publication.find_end(job)
+            if end is None or job.is_to_be_retried:
+                return []
+            state = get_job_state(end.time, end.error)
+        try:
+            relatives = self._find_relatives(job) if request.kind == "retry" else Relatives()
+            text = obey(job, request, state, self.engine, relatives)
+        except InputError as refusal:
+            self.recorder.answer(Answer(request.number, True, str(refusal)))
+            return []
+        if request.kind == "cancel":
+            self._cancels[request.number] = job
+            return [JobCancelled(self.now, job.name, CANCELLED_ON_REQUEST)]
+        self.recorder.answer(Answer(request.number, False, text))
+        if request.kind == "retry" and job.can_retry(state):
+            return self._retry(job)
+        if request.kind == "retry":
+            self.recorder.update_job(replace(job, ended=None, error=None).to_record().reopen())
+        return self._steer(job)
+
+    def _answer_cancels(self) -> None:
+        """Answer requests to cancel jobs that have ended, in one transaction with their ends.
+
+        Until then they stay in the journal, so that a crash cannot lose a confirmed one.
+        """
+        for number, job in self._cancels.items():
+            if job is not None and not self._runner.is_finishing(job):
+                self.recorder.answer(Answer(number, False, "cancelled"))
+                self._cancels[number] = None
+
+    def _find_relatives(self, job: LiveJob) -> Relatives:
+        """Return the jobs that matter if a job is to run again."""
+        others = [self.jobs[name] for name in job.spec.after if name in self.jobs]
+        obstacle = None
+        for other in others if job.spec.after_failure == "cancel" else ():
+            end = self._publication.find_end(other)
+            state = other.state if end is None else get_job_state(end.time, end.error)
+            if state in ("failed", "cancelled"):
+                obstacle = explain_useless_retry(other.name, state)
+        unfinished = [other.name for other in others if self.core.has_job(other.name)]
+        successors = self.core.predecessors.list_cancelled_by(job.name)
+        if not self.core.can_retry(job.name):
+            successors = [other.name for other in self._list_earlier_successors(job)]
+        return Relatives(unfinished, obstacle, successors)
+
+    def _obey_for_group(self, request: Request) -> list[Event]:
+        """Do what another process has asked for about a group, and record the answer."""
+        assert request.group is not None
+        name = request.group
+        before = self.groups.get(name, PLAIN_GROUP)
+        after, text = obey_for_group(before, request)
+        try:
+            self.check_group_change(name, after)
+        except InputError as refusal:
+            self.recorder.answer(Answer(request.number, True, str(refusal)))
+            return []
+        self.recorder.answer(Answer(request.number, False, text))
+        self.change_group(name, after)
+        return self._steer_group(name)
+
+    def check_group_change(self, name: str, group: Group) -> None:
+        """Raise an error if a group is to be paused, but a job of it cannot be."""
+        for job in self.jobs.values() if group.is_paused else ():
+            if job.spec.group == name and not job.is_paused and not job.has_ended:
+                check_pausable(job, self.engine)
+
+    def _check_capacity(self) -> list[Event]:
+        servers, max_width = self.engine.capacity(), self.engine.widest_command()
+        if (servers, max_width) == (self.core.servers, self.core.max_width):
+            return []
+        self.recorder.record_servers(self.now, servers)
+        return [CapacityChanged(self.now, servers, max_width)]

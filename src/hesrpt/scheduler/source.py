@@ -1,0 +1,73 @@
+"""What a source of a job's items must offer, and what it reports.
+
+There are three kinds: an iterable of arguments (:mod:`~hesrpt.scheduler.python_source`), the
+items of a command (:mod:`~hesrpt.scheduler.command_source`), and calls submitted to an executor
+(:mod:`~hesrpt.scheduler.call_source`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from hesrpt.engines.engine import Task
+from hesrpt.engines.local.shared_files import Pickled
+from hesrpt.storage.earlier_items import EarlierItems, Match, Matches
+from hesrpt.storage.logs import LogPaths
+
+
+class SourceListener(Protocol):
+    """Receives what a source reports about its items, from any thread."""
+
+    def report_items(self, items: int) -> None:
+        """Report that this many items have been read, not counting those done before."""
+
+    def report_match(self, match: Match, item: int) -> None:
+        """Report that an item was read which was done before."""
+
+    def report_removed(self, keys: Iterable[bytes]) -> None:
+        """Report the keys of results whose items the job no longer has."""
+
+    def report_end(self, count_items: Callable[[], int]) -> None:
+        """Report that there are no more items; ``count_items`` returns how many there were."""
+
+    def report_failure(self, error: str, cause: BaseException | None = None) -> None:
+        """Report that no further items can be read, and what was raised."""
+
+
+class Source(Protocol):
+    """Creates the tasks of a job as its items are started."""
+
+    #: Whether the source itself delivers the results, so that nobody else has to store them.
+    delivers_results: bool
+    #: Whether everything was released.
+    is_closed: bool
+
+    def resume(self, earlier: EarlierItems, run: int) -> Matches:
+        """Find items that were done in earlier runs; those read later are reported then."""
+
+    def open(self, listener: SourceListener) -> None:
+        """Start reading items."""
+
+    def create_tasks(
+        self, items: Sequence[int], servers: int, logs: LogPaths | None
+    ) -> Mapping[int, Task]:
+        """Return the tasks of items that start together, by item."""
+
+    def describe_value(self, item: int) -> str:
+        """Return an item that is not done as a short text; an empty one if that is not known."""
+
+    def get_keys(self, items: Sequence[int]) -> Sequence[bytes]:
+        """Return what identifies items in the journal, while they are not done."""
+
+    def finish_items(self, items: Sequence[int], results: Sequence[Pickled]) -> None:
+        """Release items that are done: no task will be created for them again."""
+
+    def drop_item(self, item: int, error: str) -> None:
+        """Release an item that has failed; it may be retried later."""
+
+    def retry_items(self) -> None:
+        """Take back the items that have failed: tasks will be created for them again."""
+
+    def close(self, reason: str = "the job has ended") -> None:
+        """Release everything: no task will be created again, and no item can be retried."""

@@ -1,0 +1,180 @@
+"""The items of a job that were done in earlier runs, matched with its present items.
+
+An item is identified by its fingerprint, wherever it is among the items of its job. Each result is
+matched with one item at most.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES
+from hesrpt.storage.item_keys import create_key
+from hesrpt.storage.journal_entries import NO_POSITION
+
+_HALF = FINGERPRINT_BYTES // 2
+_RUN_BYTES = 4
+_POSITION_BYTES = 8
+_KEY_BYTES = FINGERPRINT_BYTES + _RUN_BYTES + _POSITION_BYTES
+
+
+class Match(NamedTuple):
+    """A result of an earlier run that belongs to an item."""
+
+    key: bytes
+    has_moved: bool  # whether its item was at another position
+    run: int  # that computed it
+    number: int  # the position that its item had in that run
+
+
+class Places:
+    """Where the journal has the results of items that were done in earlier runs.
+
+    Items that are consecutive, and were so when they were done, share an entry of 28 bytes.
+    """
+
+    def __init__(self) -> None:
+        self._starts, self._lengths = array("q"), array("q")
+        self._runs, self._numbers = array("I"), array("q")
+
+    def add(self, position: int, run: int, number: int, length: int = 1) -> None:
+        """Add consecutive items, whose positions are higher than those added before."""
+        if self._starts:
+            previous = self._lengths[-1]
+            if (
+                self._starts[-1] + previous == position
+                and self._numbers[-1] + previous == number
+                and self._runs[-1] == run
+            ):
+                self._lengths[-1] += length
+                return
+        self._lengths.append(length)
+        self._runs.append(run)
+        self._numbers.append(number)
+        self._starts.append(position)  # last: who finds it may read the others
+
+    def extend(self, other: Places) -> None:
+        """Add the items of others, whose positions are higher."""
+        columns = (other._starts, other._runs, other._numbers, other._lengths)
+        for position, run, number, length in zip(*columns, strict=True):
+            self.add(position, run, number, length)
+
+    def find(self, position: int) -> tuple[int, int]:
+        """Return the run that has done an item, and the position that the item had then."""
+        entry = bisect_right(self._starts, position) - 1
+        return self._runs[entry], self._numbers[entry] + position - self._starts[entry]
+
+
+@dataclass
+class Matches:
+    """The results of earlier runs that belong to the items of a job."""
+
+    done: list[range] = field(default_factory=list)  # the positions of these items
+    moved: list[tuple[bytes, int]] = field(default_factory=list)  # keys and new positions
+    places: Places = field(default_factory=Places)
+
+    def add(self, match: Match, position: int) -> None:
+        """Add the result of an item whose position is higher than those added before."""
+        if match.has_moved:
+            self.moved.append((match.key, position))
+        self.places.add(position, match.run, match.number)
+        if self.done and self.done[-1].stop == position:
+            self.done[-1] = range(self.done[-1].start, position + 1)
+        else:
+            self.done.append(range(position, position + 1))
+
+
+class EarlierItems:
+    """The items that were done in earlier runs, given the keys and positions of their results.
+
+    A job may have millions of items, so the keys are in arrays: this takes 37 bytes for each.
+    """
+
+    def __init__(self, done: Iterable[tuple[bytes, int]] = ()) -> None:
+        columns = [array("Q"), array("Q"), array("I"), array("Q"), array("q")]
+        for key, position in done:
+            if len(key) == _KEY_BYTES:
+                run, number = key[:_RUN_BYTES], key[_RUN_BYTES:-FINGERPRINT_BYTES]
+                first, second = key[-FINGERPRINT_BYTES:-_HALF], key[-_HALF:]
+                for column, part in zip(columns, (first, second, run, number), strict=False):
+                    column.append(int.from_bytes(part, "big"))
+                columns[-1].append(position)
+        # The two halves of each fingerprint, the rest of each key, and the position of its item.
+        _sort(columns)
+        self._first, self._second, self._runs, self._numbers, self._positions = columns
+        self._is_matched = bytearray(len(self._positions))
+        self._ends: dict[int, int] = {}  # of the unmatched results of equal items, by their start
+
+    def match(self, fingerprint: bytes, position: int) -> Match | None:
+        """Return the result of an item; None if it was not done in an earlier run."""
+        found = self._find(fingerprint, position)
+        if found is None:
+            return None
+        self._is_matched[found] = True
+        return Match(
+            self._get_key(found),
+            self._positions[found] != position,
+            self._runs[found],
+            self._numbers[found],
+        )
+
+    def match_all(self, fingerprints: Iterable[bytes]) -> Matches:
+        """Return the results of all items of a job."""
+        matches = Matches()
+        for position, fingerprint in enumerate(fingerprints):
+            if (match := self.match(fingerprint, position)) is not None:
+                matches.add(match, position)
+        matches.moved += [(key, NO_POSITION) for key in self.list_unmatched()]
+        return matches
+
+    def list_unmatched(self) -> Iterator[bytes]:
+        """Yield the keys of the results whose items have been removed since the last run.
+
+        Call it when all items have been matched.
+        """
+        for number, position in enumerate(self._positions):
+            if not self._is_matched[number] and position != NO_POSITION:
+                yield self._get_key(number)
+
+    def _find(self, fingerprint: bytes, position: int) -> int | None:
+        if not self._positions:
+            return None
+        first = int.from_bytes(fingerprint[:_HALF], "big")
+        second = int.from_bytes(fingerprint[_HALF:], "big")
+        start = bisect_left(self._first, first)
+        end = bisect_right(self._first, first, start)
+        start, end = (
+            bisect(self._second, second, start, end) for bisect in (bisect_left, bisect_right)
+        )
+        if end - start > 1:
+            # Among equal items, prefer the one at the same position.
+            same = bisect_left(self._positions, position, start, end)
+            if same < end and self._positions[same] == position and not self._is_matched[same]:
+                return same
+            last = self._ends.get(start, end)
+            while last > start and self._is_matched[last - 1]:
+                last -= 1
+            self._ends[start] = end = last
+        if end == start or self._is_matched[end - 1]:
+            return None
+        return end - 1
+
+    def _get_key(self, number: int) -> bytes:
+        halves = (self._first[number], self._second[number])
+        fingerprint = b"".join(half.to_bytes(_HALF, "big") for half in halves)
+        return create_key(fingerprint, self._runs[number], self._numbers[number])
+
+
+def _sort(columns: list[array[int]]) -> None:
+    """Sort rows by fingerprints, and those of equal items by their positions."""
+    first, second, *_, positions = columns
+    order = np.lexsort((positions, second, first))
+    del first, second, positions
+    for number, column in enumerate(columns):  # one by one, to need little memory
+        columns[number] = array(column.typecode, np.asarray(column)[order].tobytes())

@@ -1,0 +1,57 @@
+"""The hooks in the journal: those that are to be called, and those that have failed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+
+from hesrpt.jobs.hooks import HookCall
+from hesrpt.storage.journal_database import Database
+from hesrpt.storage.journal_rows import is_intact, seal
+
+HOOK_COLUMNS = "number, job, target, facts, attempts, error, checksum"
+
+
+class HookTable:
+    """The hooks of all jobs, until they have been called."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def write(self, connection: sqlite3.Connection, calls: Iterable[HookCall]) -> None:
+        """Add hooks, or change what is known of them; remove those that have been called."""
+        for call in calls:
+            if call.attempts > 0 and call.error is None:
+                connection.execute("DELETE FROM hooks WHERE number = ?", (call.number,))
+                continue
+            facts = json.dumps([dict(call.facts), call.directory, call.state_directory])
+            row = seal((call.number, call.job, call.target, facts, call.attempts, call.error))
+            connection.execute(
+                f"INSERT OR REPLACE INTO hooks ({HOOK_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+            )
+
+    def read(self) -> list[HookCall]:
+        """Return the hooks that have not been called, and those that have failed."""
+        rows = self._database.select(f"SELECT {HOOK_COLUMNS} FROM hooks ORDER BY number")
+        calls = []
+        for number, job, target, known, attempts, error, _ in filter(is_intact, rows):
+            facts, directory, state_directory = json.loads(known)
+            calls.append(
+                HookCall(
+                    number=number,
+                    job=job,
+                    target=target,
+                    facts=facts,
+                    directory=directory,
+                    state_directory=state_directory,
+                    attempts=attempts,
+                    error=error,
+                )
+            )
+        return calls
+
+    def read_last_number(self) -> int:
+        """Return the highest number that a hook has ever had; 0 before the first one."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'hooks'"
+        return max((number for (number,) in self._database.select(query)), default=0)

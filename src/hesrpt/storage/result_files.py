@@ -1,0 +1,93 @@
+"""Large results, each in a file of its own beside the journal's database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from hesrpt.errors import StateError
+from hesrpt.storage.journal_rows import hash_content
+from hesrpt.storage.state_directory import (
+    create_private_directory,
+    open_private,
+    sync_directory,
+)
+
+#: Results that are larger than this go to files, in bytes.
+MAX_BYTES_IN_DATABASE = 2**20
+
+_DRAFT_SUFFIX = ".new"
+
+
+def get_result_name(job: int, key: bytes, digest: bytes) -> str:
+    """Return the name of the file with an item's result, given the checksum of the result.
+
+    The result of another attempt has another name, so the file of an entry never changes.
+    """
+    return f"{job}-{hash_content(key + digest).hex()}"
+
+
+class ResultFiles:
+    """The files with large results of a state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "results"
+
+    def get_path(self, name: str) -> Path:
+        """Return the path of a result."""
+        return self.directory / name
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a result; its file exists completely or not at all, even after a power failure."""
+        path = self.get_path(name)
+        draft = path.with_name(name + _DRAFT_SUFFIX)
+        try:
+            create_private_directory(self.directory)
+            descriptor = open_private(draft, os.O_WRONLY | os.O_TRUNC)
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            draft.replace(path)
+            sync_directory(self.directory)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)  # it may have filled the disk
+            raise StateError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def read(self, name: str) -> bytes | None:
+        """Return a result; None if its file is missing."""
+        path = self.get_path(name)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(f"{path}: cannot be read: {error.strerror}") from None
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove results that are no longer in the journal."""
+        for name in names:
+            with suppress(OSError):  # the next resume tries again
+                self.get_path(name).unlink(missing_ok=True)
+
+    def list_sizes(self) -> list[tuple[str, int]]:
+        """Return the names and the sizes of all files."""
+        sizes = []
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    sizes.append((entry.name, entry.stat().st_size))
+        return sizes
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Remove all files but these: drafts, and results that are not in the journal."""
+        try:
+            found = os.listdir(self.directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StateError(f"{self.directory}: cannot be read: {error.strerror}") from None
+        self.remove(set(found).difference(names))

@@ -1,0 +1,133 @@
+"""State directories of earlier formats: read as they are, and taken over by the next scheduler.
+
+``formats/`` has a small journal of each earlier format, as the statements that create it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.inline_engine import InlineEngine
+
+from hesrpt import StateError
+from hesrpt.pool.pool import Pool
+from hesrpt.reports.inspection import read_report, read_status
+from hesrpt.storage import migrations
+from hesrpt.storage.journal import Journal
+
+#: The jobs in these journals that are done: their names, functions and items.
+JOBS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
+    "integers": (operator.neg, list(range(300))),
+    "roots": (math.sqrt, list(range(200))),
+    "texts": (repr, [1, "two", 3.0, (4,), None] * 20),
+    "large": (operator.neg, [2**70, -(2**70), *range(50)]),
+}
+
+
+@pytest.fixture(params=range(migrations.OLDEST_FORMAT, migrations.FORMAT))
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A state directory of an earlier format."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    statements = Path(__file__).parent / "formats" / f"format-{request.param}.sql"
+    with closing(sqlite3.connect(state / "state.db")) as connection:
+        connection.executescript(statements.read_text())
+    return state
+
+
+def read_format(state: Path) -> int:
+    with closing(sqlite3.connect(state / "state.db")) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def check_resumed(state: Path) -> None:
+    """Check that a scheduler takes over all that was done, and does nothing again."""
+    engine = InlineEngine()
+    with Pool(state=state, resume=True, engine=engine) as pool:
+        for name, (function, items) in JOBS.items():
+            results = pool.map(function, items, name=name).results()
+            assert results == [function(item) for item in items]
+            assert list(map(type, results)) == [type(function(item)) for item in items]
+    assert engine.calls == 0
+    assert read_format(state) == migrations.FORMAT
+
+
+def test_scheduler_takes_over_what_was_done(state: Path) -> None:
+    earlier = read_format(state)
+    check_resumed(state)
+    copy = state / f"state.db.format-{earlier}"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (earlier,)
+    check_resumed(state)  # and nothing is to be taken over any more
+
+
+def test_status_and_report_read_it_without_changing_it(state: Path) -> None:
+    before = (state / "state.db").read_bytes()
+    jobs = {job.name: (job.state, job.done) for job in read_status(state).jobs}
+    assert jobs == {name: ("done", len(items)) for name, (_, items) in JOBS.items()} | {
+        "failed": ("failed", 2)
+    }
+    assert sum(map(len, read_report(state).history.timings.values())) == sum(
+        done for _, done in jobs.values()
+    )
+    assert (state / "state.db").read_bytes() == before
+    assert {path.name for path in state.iterdir()} == {"state.db"}
+
+
+def test_requests_are_refused_until_it_was_taken_over(state: Path) -> None:
+    with closing(Journal.read(state)) as journal, pytest.raises(StateError, match="earlier versi"):
+        journal.remove_job(1)
+
+
+KILLED = """
+import os, sys
+from hesrpt.storage import migrations
+from hesrpt.storage.journal import Journal
+last = migrations.FORMAT - 1
+step = migrations._MIGRATIONS[last]
+def migrate_and_die(connection):
+    step(connection)
+    os._exit(9)
+migrations._MIGRATIONS = {**migrations._MIGRATIONS, last: migrate_and_die}
+Journal.resume(sys.argv[1])
+"""
+
+
+def test_killed_migration_loses_nothing(state: Path) -> None:
+    earlier = read_format(state)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(state)], check=False, timeout=100)
+    assert done.returncode == 9
+    assert read_format(state) == earlier
+    check_resumed(state)
+
+
+def test_items_of_a_damaged_chunk_are_done_again(state: Path) -> None:
+    if read_format(state) != 8:
+        pytest.skip("only format 8 has chunks")
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        connection.execute("UPDATE chunks SET results = X'00' WHERE job = 1 AND start = 1")
+        ((damaged,),) = connection.execute("SELECT size FROM chunks WHERE job = 1 AND start = 1")
+    engine = InlineEngine()
+    function, items = JOBS["integers"]
+    with Pool(state=state, resume=True, engine=engine) as pool:
+        results = pool.map(function, items, name="integers").results()
+    assert results == [function(item) for item in items]
+    assert engine.calls == damaged
+
+
+def test_later_format_is_refused(state: Path) -> None:
+    with closing(sqlite3.connect(state / "state.db")) as connection:
+        connection.execute(f"PRAGMA user_version = {migrations.FORMAT + 1}")
+    for open_journal in (Journal.read, Journal.resume):
+        with pytest.raises(StateError, match=r"a later version of hesrpt \(format"):
+            open_journal(state)
