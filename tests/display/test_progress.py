@@ -132,7 +132,7 @@ def test_display_has_ended_when_the_last_results_are_read(monkeypatch: pytest.Mo
     """The output of a notebook's cell must be final when the cell ends."""
     monkeypatch.setattr("hesrpt.display.progress._REFRESH_SECONDS", 600.0)
     screen = RecordedScreen()
-    monkeypatch.setattr("hesrpt.pool.pool_view.choose_screen", lambda: screen)
+    monkeypatch.setattr("hesrpt.pool.pool.choose_screen", lambda: screen)
     with Pool(engine=InlineEngine()) as pool:
         pool.progress()
         first, last = pool.map(abs, [1], name="a"), pool.map(abs, [-2], name="b")

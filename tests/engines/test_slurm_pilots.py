@@ -16,8 +16,8 @@ from support.waiting import wait_until
 
 from hesrpt import InputError, Pool
 from hesrpt.engines import SlurmEngine
+from hesrpt.engines.slurm.pilot_cluster import parse_queue
 from hesrpt.engines.slurm.pilot_options import PilotOptions
-from hesrpt.engines.slurm.slurm_queue import parse_queue
 
 
 def test_pilots_run_items_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hesrpt import PowerLaw, Workload, simulate
 from hesrpt.jobs.job_spec import JobSpec, Prior
-from hesrpt.reports.run_replay import Capacity, ReplayedJob, replay_run
+from hesrpt.reports.counterfactuals import Capacity, ReplayedJob, replay_run
 
 LINEAR = PowerLaw(1 - 1e-12)
 HALF = PowerLaw(0.5)

@@ -16,8 +16,8 @@ from support.waiting import wait_until
 from hesrpt import InputError, JobError, Pool
 from hesrpt.jobs.hooks import MAX_ATTEMPTS, Hook, HookCall, check_hooks
 from hesrpt.reports.inspection import read_status
-from hesrpt.scheduler import hook_runner
-from hesrpt.scheduler.hook_runner import HookRunner
+from hesrpt.scheduler import run_hooks
+from hesrpt.scheduler.run_hooks import HookRunner
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import Changes
 
@@ -100,7 +100,7 @@ def test_address_that_cannot_be_called_does_not_stop_other_hooks(tmp_path: Path)
 def test_failing_hook_is_given_up_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hook_runner, "_DELAYS", (0.0,))
+    monkeypatch.setattr(run_hooks, "_DELAYS", (0.0,))
     monkeypatch.setattr(HookRunner.__init__, "__kwdefaults__", {"delays": (0.0,)})
     state = tmp_path / "state"
     with Pool(1, state=state) as pool:
@@ -138,7 +138,7 @@ def test_job_that_was_done_before_calls_no_hook_again(tmp_path: Path) -> None:
 
 
 def test_hanging_hook_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_runner, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(run_hooks, "_TIMEOUT", 0.3)
     calls: list[HookCall] = []
     runner = HookRunner(calls.append)
     runner.put(HookCall(number=1, job=1, target="sleep 100 & sleep 100", facts={"job": "a"}))

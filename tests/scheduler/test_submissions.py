@@ -17,7 +17,7 @@ from hesrpt.engines.fake import FakeEngine
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.jobs_file import read_jobs_file
 from hesrpt.pool.batch_run import RunOptions, run_jobs
-from hesrpt.pool.job_handles import JobHandles
+from hesrpt.pool.job_handle import JobHandles
 from hesrpt.pool.pool import Pool
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler.lifetime import Lease

@@ -17,8 +17,8 @@ from hesrpt.cli.add_words import parse_words
 from hesrpt.reports.inspection import read_status
 from hesrpt.scheduler import pruning
 from hesrpt.scheduler.requests import submit_jobs
+from hesrpt.service.client import JobInfo
 from hesrpt.service.http_connection import ServiceError
-from hesrpt.service.job_info import JobInfo
 from hesrpt.service.job_queue import ANSWER_SECONDS
 from hesrpt.service.job_requests import read_jobs
 

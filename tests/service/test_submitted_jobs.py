@@ -15,8 +15,8 @@ from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.service import submissions as submissions_module
 from hesrpt.service.job_queue import ANSWER_SECONDS, JobQueue, KnownJob, RefusedError, StoppingError
 from hesrpt.service.job_requests import read_jobs
-from hesrpt.service.job_views import get_spec
 from hesrpt.service.submissions import Submissions
+from hesrpt.service.views import get_spec
 from hesrpt.storage.journal_requests import KeyedRequests
 
 

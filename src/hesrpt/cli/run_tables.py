@@ -19,7 +19,7 @@ from hesrpt.display.terminal_table import build_table
 from hesrpt.policies.registry import get_title
 from hesrpt.reports.counterfactuals import RunComparison
 from hesrpt.reports.inspection import RunStatus
-from hesrpt.service.job_info import JobInfo
+from hesrpt.service.client import JobInfo
 from hesrpt.storage.journal_entries import JobRecord
 from hesrpt.units import format_count, format_duration, format_duration_with_margin
 

@@ -15,9 +15,8 @@ from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_order import sort_by_order
 from hesrpt.scheduler.requests import RequestResult
-from hesrpt.service.client import Client
+from hesrpt.service.client import Client, ItemText, JobInfo
 from hesrpt.service.http_connection import ServiceError, UnreachableError
-from hesrpt.service.job_info import ItemText, JobInfo
 from hesrpt.storage.journal_entries import RequestKind
 
 # The states of the jobs that a request about all jobs applies to.

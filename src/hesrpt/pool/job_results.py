@@ -5,17 +5,229 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from operator import length_hint
 from pickle import UnpicklingError
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
+import cloudpickle
+
+from hesrpt.engines.local.shared_files import Pickled
 from hesrpt.errors import InputError, JobError
 from hesrpt.pool.async_waiting import pause, run_in_thread, wait_async
-from hesrpt.pool.item_cursors import CompletionCursor, ItemCursor, OrderedCursor
-from hesrpt.pool.result_reader import ResultReader
+from hesrpt.scheduler.completions import DONE_BEFORE, FAILED, UNFINISHED
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
+from hesrpt.storage.item_keys import create_key_range
+from hesrpt.storage.journal import Journal
+from hesrpt.storage.journal_entries import StoredResult
+
+# Which items a stream of results yields next: in their order, or in the order of their ends
+
+
+class ItemCursor(Protocol):
+    """A place among the items of a job. Taking items looks at no item twice."""
+
+    def can_move(self) -> bool:
+        """Return whether there are items to take, or there will never be any."""
+
+    def take(self, limit: int) -> Sequence[int] | None:
+        """Return the next items, at most ``limit``; None if there will never be any.
+
+        Once the job has ended, they include those that have not been done.
+        """
+
+
+class OrderedCursor:
+    """Takes an item as soon as it and all before it have ended."""
+
+    def __init__(self, job: LiveJob) -> None:
+        self._job, self._next = job, 0
+
+    def can_move(self) -> bool:
+        state = self._job.completions.get_state(self._next)
+        return self._job.has_ended or state != UNFINISHED
+
+    def take(self, limit: int) -> Sequence[int] | None:
+        has_ended = self._job.has_ended  # before looking: then all that has ended is there
+        start, stop = self._next, self._next + limit
+        stop = max(
+            self._job.completions.find_unfinished(start, stop),
+            min(stop, _count_items(self._job)) if has_ended else start,
+        )
+        self._next = stop
+        return None if has_ended and start == stop else range(start, stop)
+
+
+class CompletionCursor:
+    """Takes items in the order of their ends. Those that were not done are the last ones."""
+
+    def __init__(self, job: LiveJob) -> None:
+        self._job, self._next = job, 0
+        self._unfinished = 0  # the first item that may not have been done, once the job has ended
+
+    def can_move(self) -> bool:
+        return self._job.has_ended or self._next < len(self._job.completions.order)
+
+    def take(self, limit: int) -> Sequence[int] | None:
+        job, completions = self._job, self._job.completions
+        has_ended = job.has_ended
+        taken = completions.order[self._next : self._next + limit]
+        self._next += len(taken)
+        if not taken and has_ended:
+            return self._take_unfinished(limit) or None
+        if taken and min(taken) >= 0:  # none has failed
+            return taken
+        items = []
+        for item in taken:
+            if item >= 0:
+                items.append(item)
+            elif completions.get_state(~item) == FAILED:  # it has not been retried since
+                items.append(~item)
+        return items
+
+    def _take_unfinished(self, limit: int) -> list[int]:
+        completions, count = self._job.completions, _count_items(self._job)
+        items: list[int] = []
+        while len(items) < limit:
+            known = len(completions.states)
+            found = completions.states.find(UNFINISHED, self._unfinished)
+            item = max(self._unfinished, known) if found < 0 else found
+            if item >= count:
+                self._unfinished = count
+                break
+            items.append(item)
+            self._unfinished = item + 1
+        return items
+
+
+def _count_items(job: LiveJob) -> int:
+    """Return how many items there are, or are known of a job that ended before all were read."""
+    return max(job.items or 0, len(job.completions.states))
+
+
+# --- reading results: from memory, from the journal, or from a cluster --------------------------
+
+# Results of up to so many bytes in all are unpickled together.
+_SMALL_BYTES = 2**22
+
+
+class ResultReader:
+    """Reads results of items that are done."""
+
+    def __init__(self, job: LiveJob, driver: Driver) -> None:
+        self._journal: Journal | None = None
+        self._read: dict[int, Pickled] = {}  # results that were read from it
+        self._large: dict[int, StoredResult] = {}  # large ones, which have still to be read
+        self._job, self._driver = job, driver
+        if job.source.delivers_results:
+            raise InputError(f"job {job.name!r}: its results are in the futures of its executor")
+        if job.are_results_freed and driver.journal is None:
+            raise InputError(
+                f"job {job.name!r}: its results were freed, because they had been read or yielded "
+                "and nobody held the job"
+            )
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal; the next read opens it again."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether :meth:`prepare` reads from a disk."""
+        return self._driver.journal is not None
+
+    def prepare(self, items: Sequence[int]) -> None:
+        """Read the results of items together, unless they are in memory or large.
+
+        If there are none, the journal is closed: more may come much later.
+        """
+        if self._driver.journal is None:
+            return
+        if not items:
+            self.close()
+            return
+        if self._journal is None:  # the other connection is the thread's
+            self._journal = Journal.read(self._driver.journal.directory)
+        self._read, self._large = {}, {}
+        for run, numbers, positions in _group(map(self._locate, items)):
+            keys = create_key_range(run, numbers)
+            for stored in self._journal.read_results(self._job.number, keys, positions):
+                if stored.pickled is None:
+                    self._large[stored.position] = stored
+                else:
+                    self._read[stored.position] = stored.pickled
+
+    def _locate(self, item: int) -> tuple[int, int, int]:
+        """Return the run that has done an item, its position then, and its position now."""
+        if self._job.completions.get_state(item) == DONE_BEFORE:
+            return (*self._job.completions.places.find(item), item)
+        return self._job.spec.resumed, item, item
+
+    def is_prepared(self, item: int) -> bool:
+        """Return whether :meth:`read` need not wait for a disk or a cluster."""
+        if self._driver.journal is None:
+            return item not in self._job.references
+        return item not in self._large
+
+    def read_small(self, items: Sequence[int]) -> list[Any] | None:
+        """Return the results of items that are small and at hand; None if one is not.
+
+        Also None if one cannot be unpickled, which :meth:`read` tells when its turn comes.
+        """
+        if self._job.references:
+            return None
+        store = self._job.results if self._driver.journal is None else self._read
+        try:
+            pickled = [store[item] for item in items]
+            if sum(map(len, pickled)) > _SMALL_BYTES:
+                return None
+            return [cloudpickle.loads(each) for each in pickled]
+        except Exception:
+            return None
+
+    def read(self, item: int) -> Any:
+        """Return the result of an item; those in the journal must have been prepared."""
+        if item in self._job.references:
+            return self._driver.engine.fetch(self._job.references[item])
+        if self._driver.journal is None:
+            pickled = self._job.results[item]
+        else:
+            assert self._journal is not None
+            large = self._large.get(item)
+            if large is None:
+                pickled = self._read[item]
+            else:
+                pickled = self._journal.load(self._job.number, large)
+        try:
+            return cloudpickle.loads(pickled)
+        except Exception as error:  # unpickling runs the user's code
+            raise UnpicklingError(
+                f"job {self._job.name!r}: the result of item {item} cannot be unpickled: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+def _group(items: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, range, list[int]]]:
+    """Group items that are next to each other in the journal, given their places there.
+
+    It has them in the order of the runs that have done them, and of their positions then.
+    """
+    ordered = sorted(items)
+    # All items of a group have the same difference between the position then and the index here.
+    for (run, offset), group in groupby(
+        enumerate(ordered), key=lambda each: (each[1][0], each[1][1] - each[0])
+    ):
+        members = list(group)
+        start = members[0][0] + offset
+        yield run, range(start, start + len(members)), [item for _, (_, _, item) in members]
+
 
 #: What to do about items without a result: raise a JobError, or return exceptions in their places.
 Errors: TypeAlias = Literal["raise", "return"]

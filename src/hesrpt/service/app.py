@@ -14,12 +14,10 @@ from hesrpt.service.answers import add_error_handlers
 from hesrpt.service.auth import AccessMiddleware, AccessRules
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.event_stream import EventStream, StreamLimit
-from hesrpt.service.group_routes import create_group_routes
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_routes import create_job_routes
 from hesrpt.service.path_names import keep_encoded_slashes
 from hesrpt.service.rate_limits import RateLimits
-from hesrpt.service.run_routes import create_run_routes
+from hesrpt.service.routes import create_group_routes, create_job_routes, create_run_routes
 
 PREFIX = "/api/v1"
 _PAGE = Path(__file__).parent / "page"

@@ -5,18 +5,72 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote
 
 from hesrpt.jobs.jobs_file import read_portable_jobs
 from hesrpt.service.http_connection import Connection, UnreachableError
-from hesrpt.service.job_info import ItemText, JobInfo
 
 if TYPE_CHECKING:
     import httpx
+
+# --- a job as the service describes it, and what its items print --------------------------------
+
+_ENDED = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobInfo:
+    """A job at one moment. Times are in seconds since the queue was created."""
+
+    name: str
+    number: int  # in order of arrival
+    state: str  # running, waiting, paused, submitted, done, failed or cancelled
+    group: str = ""
+    after: tuple[str, ...] = ()  # the jobs that must have ended well before it starts
+    waits_for: tuple[str, ...] = ()  # those of them that have not ended
+    waits_because: str = ""  # what else it waits for
+    done: int = 0  # how many items are done
+    items: int | None = None  # how many there are; None: not known yet
+    failed: int = 0  # how many items have failed
+    servers: int = 0  # how many it holds
+    planned: int | None = None  # how many the policy gives it
+    min_servers: int = 0
+    max_servers: int | None = None  # None: no limit
+    weight: float = 1.0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    command: str | None = None  # shortened; None if it calls a Python function
+    arrived: float | None = None
+    ended: float | None = None
+    flow_time: float | None = None  # seconds from its arrival to its end
+    eta: float | None = None  # seconds until it will have ended
+    progress: float | None = None  # the fraction of the items that are done
+    error: str | None = None
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> JobInfo:
+        """Return the job that JSON values describe; keys of later versions are ignored."""
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        for key in ("after", "waits_for"):
+            known[key] = tuple(known.get(key, ()))
+        return cls(**known)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is done, failed or cancelled."""
+        return self.state in _ENDED
+
+
+class ItemText(NamedTuple):
+    """Something that an item of a job has printed."""
+
+    item: int
+    title: str  # the number of the item; for a command also the item
+    text: str
+
 
 # How often to look whether jobs have ended, in seconds.
 _POLL_SECONDS = 0.3

@@ -20,8 +20,7 @@ from starlette.types import Receive, Scope, Send
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.auth import Access
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_views import STATES, JobDescriber
-from hesrpt.service.run_views import describe_servers
+from hesrpt.service.views import STATES, JobDescriber, describe_servers
 
 #: How often to look for changes, and to say that the connection is alive, in seconds.
 POLL_SECONDS, ALIVE_SECONDS = 0.5, 15.0

@@ -18,7 +18,7 @@ from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.answers import encode
 from hesrpt.service.event_stream import ALIVE, ALIVE_SECONDS
 from hesrpt.service.job_queue import JobQueue, KnownJob
-from hesrpt.service.job_views import get_spec, list_failures
+from hesrpt.service.views import get_spec, list_failures
 
 #: The most output in one answer, in bytes.
 MAX_TAIL = 10_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hesrpt.service.event_stream import EventStream
 from hesrpt.service.job_queue import JobQueue
-from hesrpt.service.job_views import count_states
+from hesrpt.service.views import count_states
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,7 +1,8 @@
-"""The routes of jobs: to list, add and change them, and to read what they print."""
+"""The routes of the API: those of jobs, of groups, and of the run as a whole."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from anyio import CapacityLimiter, move_on_after, to_thread
@@ -10,11 +11,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from hesrpt.errors import InputError
+from hesrpt.jobs.groups import Group
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.jobs.text import describe_value
+from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service import api_examples
 from hesrpt.service.answers import answer
-from hesrpt.service.event_stream import StreamLimit
+from hesrpt.service.comparison_cache import ComparisonCache
+from hesrpt.service.event_stream import EventStream, StreamLimit
 from hesrpt.service.item_limits import READ_SECONDS
 from hesrpt.service.item_views import (
     MAX_TAIL,
@@ -24,24 +28,28 @@ from hesrpt.service.item_views import (
     read_logs,
     read_text,
 )
-from hesrpt.service.job_queue import JobQueue
+from hesrpt.service.job_queue import JobQueue, UnknownJobError
 from hesrpt.service.job_requests import compute_digest, read_jobs, read_object
-from hesrpt.service.job_views import (
+from hesrpt.service.metrics import MEDIA_TYPE, write_metrics
+from hesrpt.service.path_names import Name
+from hesrpt.service.schedule_view import describe_schedule
+from hesrpt.service.submissions import Submissions
+from hesrpt.service.views import (
     MAX_PAGE,
     JobDescriber,
     JobQuery,
     Sorting,
+    describe_servers,
     list_failures,
     list_hooks,
     list_page,
 )
-from hesrpt.service.path_names import Name
-from hesrpt.service.submissions import Submissions
-from hesrpt.storage.journal_entries import RequestKind
+from hesrpt.storage.journal_entries import JobRecord, RequestKind
+from hesrpt.units import format_count
 from hesrpt.validation import check_positive
 
-#: The longest key that keeps a request from being obeyed twice.
-MAX_KEY = 200
+# --- jobs: to list, add and change them, and to read what they print ----------------------------
+
 # How many requests to add jobs are read at a time, and for how long each.
 _READERS, _READ_SECONDS = CapacityLimiter(16), READ_SECONDS + 5
 
@@ -172,3 +180,136 @@ def _read_change(
     if key == "retry":
         return "retry", None
     return ("pause" if value else "resume"), None
+
+
+# --- groups: to list, weigh, pause and resume them, and to cancel their jobs --------------------
+
+
+def create_group_routes(queue: JobQueue) -> APIRouter:
+    """Create the routes below ``/groups``."""
+    router = APIRouter(tags=["groups"])
+
+    @router.get("/groups", summary="List the groups of jobs", **api_examples.LIST_GROUPS)
+    def list_groups() -> Response:
+        members: dict[str, list[LiveJob | JobRecord]] = {}
+        for job in queue.list_jobs():
+            members.setdefault(job.spec.group, []).append(job)
+        groups = queue.list_groups().items()
+        shown = [_summarise(name, group, members.get(name, [])) for name, group in groups]
+        return answer({"groups": shown})
+
+    @router.get("/groups/{name}", summary="Show a group of jobs", **api_examples.SHOW_GROUP)
+    def show_group(name: Name) -> Response:
+        return answer(_describe(queue, name, _find(queue, name)))
+
+    @router.patch(
+        "/groups/{name}",
+        summary="Pause, resume or weigh a group of jobs",
+        **api_examples.CHANGE_GROUP,
+    )
+    async def change_group(name: Name, request: Request) -> Response:
+        content = read_object(await request.body())
+        unknown = [key for key in content if key not in ("paused", "weight")]
+        if unknown or not content:
+            raise InputError("the keys of a group are: paused, weight")
+        return await run_in_threadpool(_change_group, queue, name, content)
+
+    @router.delete(
+        "/groups/{name}", summary="Cancel the jobs of a group", **api_examples.CANCEL_GROUP
+    )
+    def cancel_group(name: Name) -> Response:
+        _find(queue, name)
+        cancelled = list(queue.change_all("cancel", lambda job: job.spec.group == name))
+        return answer(
+            {"jobs": cancelled, "text": f"cancelled {format_count(len(cancelled), 'job')}"}
+        )
+
+    return router
+
+
+def _find(queue: JobQueue, name: str) -> Group:
+    group = queue.list_groups().get(name)
+    if group is None:
+        raise UnknownJobError(f"there is no group {name!r}")
+    return group
+
+
+def _describe(queue: JobQueue, name: str, group: Group) -> dict[str, Any]:
+    return _summarise(name, group, [job for job in queue.list_jobs() if job.spec.group == name])
+
+
+def _summarise(name: str, group: Group, jobs: Sequence[LiveJob | JobRecord]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "weight": group.weight,
+        "paused": group.is_paused,
+        "jobs": len(jobs),
+        "active": sum(not job.has_ended for job in jobs),
+        "servers": sum(job.servers for job in jobs if isinstance(job, LiveJob)),
+    }
+
+
+def _change_group(queue: JobQueue, name: str, content: dict[str, Any]) -> Response:
+    _find(queue, name)
+    weight, is_paused = content.get("weight", 1.0), content.get("paused", False)
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise InputError(f"weight must be a number greater than 0, got {describe_value(weight)}")
+    if not isinstance(is_paused, bool):
+        raise InputError(f"paused must be true or false, got {describe_value(is_paused)}")
+    words = []
+    if "paused" in content:
+        words.append(queue.change_group(name, "pause" if is_paused else "resume"))
+    if "weight" in content:
+        weight = check_positive("weight", float(weight))
+        words.append(queue.change_group(name, "weight", weight))
+    group = _describe(queue, name, _find(queue, name))
+    return answer({"group": group, "text": ", and ".join(words)})
+
+
+# --- the run: servers, schedule, events, and whether the service is well ------------------------
+
+
+def create_run_routes(
+    queue: JobQueue, events: EventStream, comparisons: ComparisonCache, streams: StreamLimit
+) -> APIRouter:
+    """Create the routes that are about no single job."""
+    router = APIRouter(tags=["run"])
+
+    @router.get(
+        "/api/v1/servers", summary="Show the servers and the policy", **api_examples.SHOW_SERVERS
+    )
+    def show_servers(request: Request) -> Response:
+        return answer(describe_servers(queue, request.state.access))
+
+    @router.get(
+        "/api/v1/schedule", summary="Show the servers held over time", **api_examples.SHOW_SCHEDULE
+    )
+    def show_schedule(
+        points: Annotated[int, Query(ge=2, le=2000)] = 400,
+        jobs: Annotated[int, Query(ge=1, le=50)] = 8,
+    ) -> Response:
+        return answer(describe_schedule(queue, comparisons, points, jobs))
+
+    @router.get(
+        "/api/v1/events",
+        summary="Follow changes as server-sent events",
+        **api_examples.FOLLOW_EVENTS,
+    )
+    async def follow_events(request: Request) -> Response:
+        access = request.state.access
+        return streams.stream(events.watch(access), access)
+
+    @router.get("/metrics", summary="Metrics for Prometheus", **api_examples.SHOW_METRICS)
+    def show_metrics() -> Response:
+        return Response(write_metrics(queue, events), media_type=MEDIA_TYPE)
+
+    @router.get("/healthz", summary="Say whether the scheduler runs", **api_examples.CHECK_HEALTH)
+    def check_health() -> Response:
+        problem = queue.driver.describe_end()
+        return answer({"status": problem or "ok"}, 503 if problem else 200)
+
+    return router
+
+
+#: The longest key that keeps a request from being obeyed twice.
+MAX_KEY = 200

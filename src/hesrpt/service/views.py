@@ -1,13 +1,15 @@
-"""Jobs as JSON values, and lists of them: filtered, sorted and in pages."""
+"""Jobs, their hooks, and the run as a whole, as JSON values."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hesrpt._version import __version__
 from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.hooks import HookCall
@@ -15,17 +17,15 @@ from hesrpt.jobs.item_resources import describe_shortage
 from hesrpt.jobs.job_spec import PRIOR_P, JobSpec
 from hesrpt.jobs.placeholders import write_braces_once
 from hesrpt.reports.job_values import create_job_values, write_command
+from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.service.auth import Access
-from hesrpt.service.hook_views import describe_hook
 from hesrpt.service.job_queue import JobQueue, KnownJob
 from hesrpt.speedups import PowerLaw
 from hesrpt.storage.journal_entries import JobRecord
 
-#: The states of jobs, in the order in which they are listed.
-STATES = ("running", "waiting", "paused", "submitted", "done", "failed", "cancelled")
-# Their places in a list that is sorted by state: failed jobs come before others that have ended.
-_RANKS = {state: rank for rank, state in enumerate(STATES)} | {"failed": 3.5, "cancelled": 4.0}
+# --- jobs, and lists of them: filtered, sorted and in pages -------------------------------------
+
 #: The most jobs or items in one answer.
 MAX_PAGE = 1000
 # How much of a command and of an error is shown in lists.
@@ -234,3 +234,84 @@ def _sort(jobs: list[KnownJob], query: JobQuery, ends: Mapping[str, float]) -> N
         case _:
             if query.descending:
                 jobs.reverse()
+
+
+# --- hooks: readers learn that one has failed, but nothing of what it calls ---------------------
+
+# How the error of a hook may begin for readers: what follows may quote its command or address.
+_HARMLESS = re.compile(
+    r"exit code \d+|killed by signal \d+|it was stopped after \d+ s|HTTP \w+ \d+"
+)
+
+
+def describe_hook(call: HookCall, access: Access) -> dict[str, Any]:
+    """Return what is shown of a hook with its job."""
+    return {
+        "target": call.target if access == "owner" else None,
+        "attempts": call.attempts,
+        "error": _describe_error(call, access),
+        "pending": call.is_pending,
+    }
+
+
+def describe_failed_hooks(calls: Iterable[HookCall], access: Access) -> list[dict[str, Any]]:
+    """Return the hooks that have failed, without their targets, which may contain secrets."""
+    return [
+        {
+            "job": call.facts["job"],
+            "attempts": call.attempts,
+            "error": _describe_error(call, access),
+        }
+        for call in calls
+        if call.error is not None
+    ]
+
+
+def _describe_error(call: HookCall, access: Access) -> str | None:
+    if call.error is None or access == "owner":
+        return call.error
+    found = _HARMLESS.match(call.error)
+    return "failed" if found is None else found[0]
+
+
+# --- the run as a whole: its servers, its policy, and what that has learned ---------------------
+
+
+def describe_servers(queue: JobQueue, access: Access) -> dict[str, Any]:
+    """Return the servers, who holds them by which policy, and the time of the run's clock."""
+    driver = queue.driver
+    return {
+        "servers": driver.core.servers,
+        "held": driver.core.observed,
+        "peak": driver.recorder.peak_servers,
+        "engine": queue.options.engine,
+        "policy": driver.core.allocator.policy.name,
+        "resources": {
+            kind: {"total": total, "free": free}
+            for kind, (total, free) in driver.core.stock.describe().items()
+        },
+        "calibration": describe_calibration(driver),
+        "version": __version__,
+        "time": driver.now,
+        "stopping": queue.is_stopping,
+        "failed_hooks": describe_failed_hooks(queue.journal.hooks.read(), access),
+        "access": access,
+    }
+
+
+def describe_calibration(driver: Driver) -> dict[str, Any] | None:
+    """Return what the policy has learned from arrivals and ends; None if it learns nothing."""
+    calibration = driver.core.allocator.calibrator.calibration
+    if calibration is None:
+        return None
+    return {
+        "focus": calibration.focus,
+        "is_stream": calibration.is_stream,
+        "jobs_seen": calibration.jobs_seen,
+    }
+
+
+#: The states of jobs, in the order in which they are listed.
+STATES = ("running", "waiting", "paused", "submitted", "done", "failed", "cancelled")
+# Their places in a list that is sorted by state: failed jobs come before others that have ended.
+_RANKS = {state: rank for rank, state in enumerate(STATES)} | {"failed": 3.5, "cancelled": 4.0}
