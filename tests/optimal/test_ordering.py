@@ -91,8 +91,8 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
         VALUE,
         Batch,
         Precision,
-        Together,
-        create_together,
+        ResponseSums,
+        create_response_sums,
     )
 
     jobs = draw_jobs(150, seed=3)
@@ -107,15 +107,15 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
         shapes.records, shapes.corners, shapes.of_job, sizes, weights, 10.0, False, np.inf
     )
 
-    def find_cost(together: Together) -> tuple[float, int]:
+    def find_cost(response_sums: ResponseSums) -> tuple[float, int]:
         line = np.zeros((len(jobs), COLUMNS))
         place_jobs(batch, line, order, 0, len(jobs))
         precision = Precision(close=1e-6, exact=1e-11, likely=1e-11)
-        steps = value_places(batch, line, order, 0, len(jobs), precision, together)
+        steps = value_places(batch, line, order, 0, len(jobs), precision, response_sums)
         return float(line[:, VALUE] @ sizes[order]), steps
 
-    summed, _ = find_cost(create_together(len(jobs)))
-    single, steps = find_cost(create_together(0))
+    summed, _ = find_cost(create_response_sums(len(jobs)))
+    single, steps = find_cost(create_response_sums(0))
     assert steps >= len(jobs) * (len(jobs) + 1) / 2 - len(jobs)
     assert summed == pytest.approx(single, rel=1e-11)
     assert single == pytest.approx(values @ sizes[order], rel=1e-9)
@@ -123,25 +123,32 @@ def test_compiled_costs_of_orders_are_those_of_the_recursion(whole: bool) -> Non
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_summed_responses_are_those_of_all_jobs(whole: bool) -> None:
-    from hesrpt.optimal.recursion_kernel_data import COVERED, LISTED, PRICE, create_together
+    from hesrpt.optimal.recursion_kernel_data import COVERED, LISTED, PRICE, create_response_sums
     from hesrpt.optimal.response_kernel import respond_all
     from hesrpt.optimal.summed_response_kernel import respond_together, sum_responses
 
     jobs = draw_jobs(120, seed=4)
     speedups = jobs.speedups.on_whole_servers() if whole else jobs.speedups
     found = compute_job_values(speedups, 10.0, np.ones(len(jobs)))
-    batch, line, places, together = found.batch, found.line, found.places, create_together(120)
+    batch, line, places, response_sums = (
+        found.batch,
+        found.line,
+        found.places,
+        create_response_sums(120),
+    )
     for price in line[[70, 90, 110], PRICE].tolist():
-        sum_responses(batch, line, places, len(jobs), price, together)
-        assert 0 < together.counts[LISTED] < len(jobs)
+        sum_responses(batch, line, places, len(jobs), price, response_sums)
+        assert 0 < response_sums.counts[LISTED] < len(jobs)
         for near in price * np.geomspace(0.98, 1.05, 9):
-            summed = respond_together(batch, line, places, len(jobs), near, np.log(near), together)
+            summed = respond_together(
+                batch, line, places, len(jobs), near, np.log(near), response_sums
+            )
             single = respond_all(
-                batch, line, places, together.listed[:0], 0, len(jobs), near, np.log(near)
+                batch, line, places, response_sums.listed[:0], 0, len(jobs), near, np.log(near)
             )
             assert summed[:2] == pytest.approx(single[:2], rel=1e-10)
             assert summed[3] == single[3]
-        assert together.counts[COVERED] == len(jobs)
+        assert response_sums.counts[COVERED] == len(jobs)
 
 
 @pytest.mark.parametrize("jobs", [6, 12, 40])

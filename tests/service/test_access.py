@@ -292,7 +292,7 @@ def test_tokens_are_private_and_kept(tmp_path: Path) -> None:
     read_or_create_token(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_text("short\n")
-    with pytest.raises(StateError, match="is no token"):
+    with pytest.raises(StateError, match="contains no token"):
         read_or_create_token(path)
 
 

@@ -267,7 +267,9 @@ def test_invalid_jobs_are_refused(served: ServedQueue, body: Any, message: str) 
 
 def test_bad_requests_are_explained(served: ServedQueue) -> None:
     client = served.connect()
-    assert "the body is no JSON" in client.post("/api/v1/jobs", content=b"{").json()["detail"]
+    assert (
+        "the body is not valid JSON" in client.post("/api/v1/jobs", content=b"{").json()["detail"]
+    )
     missing = client.get("/api/v1/jobs/nobody")
     assert missing.status_code == 404
     assert missing.json()["detail"].startswith("there is no job 'nobody'; the latest jobs are: ")

@@ -194,7 +194,7 @@ class ActiveJob:
     def min_servers(self) -> int:
         """The fewest servers with which the job can start or go on.
 
-        A bag can use any number, but should get at least so many while it has items.
+        A bag can use any number, but should get at least this many while it has items.
         """
         if self.is_bag:
             return min(self.spec.min_servers, self.max_servers)

@@ -144,7 +144,7 @@ class Core:
         self.jobs: dict[str, ActiveJob] = {}
         self.retriable_jobs: dict[str, ActiveJob] = {}  # have ended, but can go on
         self.stock = ResourceStock(resources)  # what items need besides servers
-        self.groups: dict[str, Group] = {}  # of which something was said
+        self.groups: dict[str, Group] = {}  # those with settings
         self.predecessors = Predecessors()
         self.planned_at = -inf
         self.arrivals = 0  # how many jobs have arrived

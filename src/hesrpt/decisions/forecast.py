@@ -26,7 +26,7 @@ from hesrpt.speedups import Speedup, SpeedupVector
 
 # Only the first ends are predicted: those of a hundred jobs may take a policy a second.
 _MAX_ENDS = 50
-# How long a forecast holds, in seconds; and at least so many times as long as it took.
+# How long a forecast holds, in seconds; and at least this many times as long as it took.
 _HOLDS_SECONDS, _HOLDS_FACTOR = 0.5, 200.0
 # How long to wait for a forecast that is being made, in seconds.
 _PATIENCE = 0.003

@@ -24,7 +24,7 @@ from hesrpt.jobs.job_spec import NOTHING_KNOWN, PRIOR_WEIGHT, Prior
 _MIN_P, _MAX_P = 0.01, 0.99
 # Durations are taken to scatter at least this much, relative to their mean.
 _MIN_SPREAD = 0.02
-# So many durations at least are summed by NumPy.
+# This many durations at least are summed by NumPy.
 _MANY = 64
 
 

@@ -31,7 +31,7 @@ from hesrpt.workload import Workload
 if TYPE_CHECKING:
     from hesrpt.optimal.price_search import FoundPrices
 
-#: The most jobs that are bounded together by default. So many take minutes.
+#: The most jobs that are bounded together by default. This many take minutes.
 WINDOW = 20_000
 #: The steps that ``progress`` counts.
 BOUND_STEPS = 100

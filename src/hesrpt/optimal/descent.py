@@ -41,7 +41,7 @@ def minimise(
     while evaluations < most:
         is_free = (here > 0) | (gradient < 0)
         free_gradient = np.where(is_free, gradient, 0.0)
-        direction = np.where(is_free, -_multiply_by_inverse(changes, free_gradient), 0.0)
+        direction = np.where(is_free, -_apply_two_loop_recursion(changes, free_gradient), 0.0)
         slope = float(direction @ free_gradient)
         if slope >= 0:  # what is remembered does not suit the variables that are free
             changes.clear()
@@ -74,7 +74,7 @@ def minimise(
     return here
 
 
-def _multiply_by_inverse(changes: Changes, gradient: FloatArray) -> FloatArray:
+def _apply_two_loop_recursion(changes: Changes, gradient: FloatArray) -> FloatArray:
     """Return the gradient times the inverse of the second derivatives, as far as known."""
     parts = []
     result = gradient

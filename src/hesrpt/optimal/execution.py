@@ -9,7 +9,7 @@ import numpy as np
 
 from hesrpt.arrays import FloatArray, IntArray
 from hesrpt.optimal.recursion import EXACT, JobValues, can_be_summed, compute_job_values
-from hesrpt.optimal.recursion_kernel_data import PRICE, VALUE, create_together
+from hesrpt.optimal.recursion_kernel_data import PRICE, VALUE, create_response_sums
 from hesrpt.schedule import Timeline
 from hesrpt.speedups import SpeedupVector
 
@@ -125,8 +125,8 @@ def execute(
         present -= 1
         places, remaining = np.delete(places[: present + 1], place), np.delete(remaining, place)
         line = np.delete(line[: present + 1], place, axis=0)
-        together = create_together(present)
-        value_places(batch, line, places, place, present, EXACT, together)
+        response_sums = create_response_sums(present)
+        value_places(batch, line, places, place, present, EXACT, response_sums)
         changed = line[place:, VALUE].copy(), line[place:, PRICE].copy()
         changes.append(_Change(jobs - present, place, *changed))
     completed = listed[ended]

@@ -32,7 +32,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     PRICE,
     VALUE,
     Precision,
-    create_together,
+    create_response_sums,
 )
 from hesrpt.optimal.recursion_kernel_data import Batch as BatchData
 from hesrpt.speedups import PowerLaw, SpeedupVector
@@ -46,25 +46,25 @@ _PRECISION = Precision(close=1e-6, exact=1e-11, likely=1e-11)
 # Up to this many jobs, all orders are searched.
 _FEW_JOBS = 5
 # Jobs move by up to this many places divided by the number of jobs, but always by at least one, and
-# the values of so many more jobs are computed. Up to a dozen jobs, that is all of them.
+# the values of this many more jobs are computed. Up to a dozen jobs, that is all of them.
 _REACH, _MAX_REACH = 200, 12
 _HORIZON, _MIN_HORIZON, _MAX_HORIZON = 400, 3, 12
 _MAX_SORTS, _MAX_SORTS_OF_MANY, _MAX_SORTS_BY_PRICES, _MAX_SWEEPS = 40, 4, 6, 12
 # The relative gain of a sweep that is worth another one, and the same for very many jobs.
 _ENOUGH, _ENOUGH_FOR_MANY = 1e-10, 1e-6
-# Sorting may go round in circles: it ends if so many sorts in a row do not lower the cost.
+# Sorting may go round in circles: it ends if this many sorts in a row do not lower the cost.
 _PATIENCE = 4
-# Neighbours are exchanged at most so many times for each job.
+# Neighbours are exchanged at most this many times for each job.
 _MAX_EXCHANGES = 50
 # Up to this many jobs, moves by this many places divided by the number of jobs are tried at last,
 # with the values of more jobs, and then of all of them.
 _MAX_EXACT, _EXACT_REACH = 100, 150
 _EXACT_HORIZONS = 40, 100
-# Moves that ignore the phases before are by up to so many places divided by the number of jobs, and
-# the values of so many more jobs are computed.
+# Moves that ignore the phases before are by up to this many places, divided by the number of jobs,
+# and the values of this many more jobs are computed.
 _NEAR, _NEAR_HORIZON = 60, 8
 # With more jobs than this, only the best two of the initial orders are improved. With more than
-# that, these are the best one, and one that is sorted by prices this often, on so many intervals;
+# that, these are the best one, and one that is sorted by prices this often, on this many intervals;
 # with very many jobs, only the latter.
 _SOME_JOBS, _MANY_JOBS, _VERY_MANY_JOBS = 50, 300, 3_000
 _PRICINGS, _INTERVALS, _SMOOTHING = 2, 100, 0.003
@@ -167,7 +167,7 @@ class _Search:
         self.horizon = min(max(_HORIZON // jobs, _MIN_HORIZON), _MAX_HORIZON)
         self.line = np.zeros((jobs, COLUMNS))
         self.ends = np.empty(jobs)
-        self.sums = create_together(jobs), create_together(jobs)  # for the kernel
+        self.sums = create_response_sums(jobs), create_response_sums(jobs)  # for the kernel
         self.steps = 0
 
     def find_cost(self, order: IntArray) -> float:
@@ -177,10 +177,10 @@ class _Search:
         """
         from hesrpt.optimal.recursion_kernel import place_jobs, value_places
 
-        batch, line, jobs, together = self.batch, self.line, len(order), self.sums[0]
-        together.counts[COVERED] = -1
+        batch, line, jobs, response_sums = self.batch, self.line, len(order), self.sums[0]
+        response_sums.counts[COVERED] = -1
         place_jobs(batch, line, order, 0, jobs)
-        self.steps += value_places(batch, line, order, 0, jobs, _PRECISION, together)
+        self.steps += value_places(batch, line, order, 0, jobs, _PRECISION, response_sums)
         return float(line[:, VALUE] @ batch.sizes[order])
 
     def run(self, starts: list[IntArray]) -> IntArray:

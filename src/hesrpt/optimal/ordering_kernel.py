@@ -28,11 +28,11 @@ from hesrpt.optimal.recursion_kernel_data import (
     VALUE,
     Batch,
     Precision,
-    Together,
+    ResponseSums,
 )
 from hesrpt.optimal.summed_response_kernel import add_response, sum_responses
 
-# A move is given up if the cost rises by more than this fraction with the values of so many jobs,
+# A move is given up if the cost rises by more than this fraction with the values of this many jobs,
 # unless there are only some jobs.
 _HOPELESS, _NEAR, _SOME_JOBS = 1e-4, 8, 50
 # An order is better only if its cost is lower by more than this fraction.
@@ -49,8 +49,8 @@ def move_jobs(
     reach: int,
     horizon: int,
     precision: Precision,
-    before: Together,
-    together: Together,
+    before: ResponseSums,
+    response_sums: ResponseSums,
 ) -> int:
     """Move single jobs by up to ``reach`` places if that lowers the cost; return the steps.
 
@@ -59,14 +59,14 @@ def move_jobs(
     ``remains`` of job i when these phases are over. The values of ``horizon`` more places are
     computed, to be more exact. ``line`` and ``remaining`` must be filled, and the line is filled
     for the new order at the end. Only ``untried`` places are tried, and the places that are worth
-    another try are marked. ``before`` and ``together`` are overwritten: sums up to a place that is
-    tried, and sums for one move.
+    another try are marked. ``before`` and ``response_sums`` are overwritten: sums up to a place
+    that is tried, and sums for one move.
     """
     jobs, width = order.size, remaining.shape[1]
     kept, kept_order = np.empty((reach + horizon + 1, COLUMNS)), np.empty(reach + 1, np.int64)
     rest, moved = np.empty(reach + horizon + 1), np.empty(reach + 1)
     known, steps = jobs, 0
-    before.counts[COVERED] = together.counts[COVERED] = -1
+    before.counts[COVERED] = response_sums.counts[COVERED] = -1
     for place in range(jobs - 1):
         if not untried[place]:
             continue
@@ -79,19 +79,19 @@ def move_jobs(
             last = place + distance
             for back in range(2 if distance > 1 else 1):
                 stop = min(last + 1 + horizon, jobs)
-                _copy_sums(before, together)
+                _copy_sums(before, response_sums)
                 if known < stop:
-                    _sum_up_to(batch, line, order, known, together)
-                    steps += value_places(batch, line, order, known, stop, precision, together)
+                    _sum_up_to(batch, line, order, known, response_sums)
+                    steps += value_places(batch, line, order, known, stop, precision, response_sums)
                     known = stop
-                    _copy_sums(before, together)
+                    _copy_sums(before, response_sums)
                 kept[: stop - place] = line[place:stop]
                 kept_order[: distance + 1] = order[place : last + 1]
                 _rotate(order, place, last, back)
                 place_jobs(batch, line, order, place, last + 1)
                 first, cost, new_cost = place, 0.0, 0.0
                 for end in (min(last + 1 + _NEAR, stop), stop):
-                    steps += value_places(batch, line, order, first, end, precision, together)
+                    steps += value_places(batch, line, order, first, end, precision, response_sums)
                     first = end
                     for at in range(place, end):
                         rest[at - place] = remaining[end, end - 1 - at]
@@ -123,22 +123,22 @@ def move_jobs(
 
 @compiled
 def _sum_up_to(
-    batch: Batch, line: FloatArray, order: IntArray, places: int, together: Together
+    batch: Batch, line: FloatArray, order: IntArray, places: int, response_sums: ResponseSums
 ) -> None:
     """Complete sums for the first places, whose values are known, and for the prices after them."""
-    sums, covered = together.sums, together.counts[COVERED]
+    sums, covered = response_sums.sums, response_sums.counts[COVERED]
     price = line[min(places, order.size - 1), PRICE]
     if places < FEW_PLACES:
         return
     if 0 <= covered <= places and sums[LOWEST] <= price < sums[HIGHEST]:
         for place in range(covered, places):
-            add_response(batch, line, order, place, together)
+            add_response(batch, line, order, place, response_sums)
     else:
-        sum_responses(batch, line, order, places, price, together)
+        sum_responses(batch, line, order, places, price, response_sums)
 
 
 @compiled
-def _copy_sums(source: Together, target: Together) -> None:
+def _copy_sums(source: ResponseSums, target: ResponseSums) -> None:
     count = source.counts[LISTED]
     target.sums[:] = source.sums
     target.counts[:] = source.counts

@@ -37,7 +37,7 @@ _FIRST_STEP = 0.3
 _MAX_CUTS, _ENOUGH = 30, 3e-5
 # Some schedules take longer than others, by such parts.
 _LATER = 0.1, 0.3, 1.0
-# Up to these many jobs, good prices are refined in one step, three or more.
+# Up to this many jobs, good prices are refined in one step, three or more.
 _SOME_JOBS, _FEW_JOBS, _VERY_FEW_JOBS = 2_000, 50, 20
 # Up to this many jobs, the step is long.
 _LONG_STEP_JOBS = 80

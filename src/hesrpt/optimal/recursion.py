@@ -32,7 +32,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     VALUE,
     Batch,
     Precision,
-    create_together,
+    create_response_sums,
 )
 from hesrpt.speedups import PowerLaw, SpeedupVector
 from hesrpt.speedups.shape_kernel_data import AMDAHL
@@ -128,9 +128,9 @@ def compute_job_values(
         return found
     copy_values(batch, found.line, found.places, values, prices)
     has_prefix = can_be_summed(batch)
-    together = create_together(jobs, has_prefix=has_prefix)
+    response_sums = create_response_sums(jobs, has_prefix=has_prefix)
     place_jobs(batch, found.line, found.places, len(values), jobs)
-    value_places(batch, found.line, found.places, len(values), jobs, EXACT, together)
+    value_places(batch, found.line, found.places, len(values), jobs, EXACT, response_sums)
     return found
 
 

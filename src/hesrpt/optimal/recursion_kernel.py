@@ -34,7 +34,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     WEIGHT,
     Batch,
     Precision,
-    Together,
+    ResponseSums,
 )
 from hesrpt.optimal.response_kernel import find_first_above, place_job, respond_all, set_value
 from hesrpt.optimal.summed_response_kernel import add_response, covers, respond_together
@@ -66,11 +66,11 @@ def value_place(
     place: int,
     guess: float,
     precision: Precision,
-    together: Together,
+    response_sums: ResponseSums,
 ) -> int:
     """Set the value and the price of a place, given all rows before; return the steps it took.
 
-    ``together`` may be empty: then responses are not summed.
+    ``response_sums`` may be empty: then responses are not summed.
     """
     close, exact, likely = precision
     job = order[place]
@@ -98,30 +98,30 @@ def value_place(
             price = 0.99 * high
     best, best_price, factor = 0.0, price, 1.02
     offers = steps = 0
-    has_prefix = together.prefix.shape[0] > 0
+    has_prefix = response_sums.prefix.shape[0] > 0
     while offers < _MAX_OFFERS:
         offers += 1
         log_price = -inf
         if price > 0 and not has_prefix:
             log_price = log(price)
-        is_summed = together.listed.size > 0 and place >= FEW_PLACES
+        is_summed = response_sums.listed.size > 0 and place >= FEW_PLACES
         if has_prefix and price > 0:
-            demand, profit, growth = respond_by_prefix(line, together.prefix, place, price)
+            demand, profit, growth = respond_by_prefix(line, response_sums.prefix, place, price)
             is_smooth = True
             steps += 1
-        elif not is_summed or (offers > 1 and not covers(together, place, price)):
+        elif not is_summed or (offers > 1 and not covers(response_sums, place, price)):
             start = 0
             if batch.max_slope < inf:
                 start = find_first_above(line, place, price / batch.max_slope)
             demand, profit, growth, is_smooth = respond_all(
-                batch, line, order, together.listed[:0], start, place, price, log_price
+                batch, line, order, response_sums.listed[:0], start, place, price, log_price
             )
             steps += place + 1
         else:
             demand, profit, growth, is_smooth = respond_together(
-                batch, line, order, place, price, log_price, together
+                batch, line, order, place, price, log_price, response_sums
             )
-            steps += _SUMMED_STEPS + together.counts[LISTED]
+            steps += _SUMMED_STEPS + response_sums.counts[LISTED]
         spare = cost - price * batch.servers - profit
         step, noise = 0.0, 0.0
         if spare <= 0:
@@ -229,25 +229,25 @@ def value_places(
     first: int,
     end: int,
     precision: Precision,
-    together: Together,
+    response_sums: ResponseSums,
 ) -> int:
     """Set the values of some places, given all before; return the steps it took.
 
     The prices that the line has are taken for good guesses, unless they are 0. The sums in
-    ``together`` must be right as far as they go. In the end they go up to the last place.
+    ``response_sums`` must be right as far as they go. In the end they go up to the last place.
     """
-    if together.prefix.shape[0] > 0:
-        for place in range(together.counts[PREFIXED], first):
-            add_to_prefix(together.prefix, place, line[place, VALUE])
-        together.counts[PREFIXED] = end
+    if response_sums.prefix.shape[0] > 0:
+        for place in range(response_sums.counts[PREFIXED], first):
+            add_to_prefix(response_sums.prefix, place, line[place, VALUE])
+        response_sums.counts[PREFIXED] = end
     steps, drift = 0, 1.0  # of prices compared with their guesses
     for place in range(first, end):
         known = line[place, PRICE]
-        steps += value_place(batch, line, order, place, drift * known, precision, together)
-        if together.prefix.shape[0] > 0:
-            add_to_prefix(together.prefix, place, line[place, VALUE])
-        elif together.counts[COVERED] == place:
-            add_response(batch, line, order, place, together)
+        steps += value_place(batch, line, order, place, drift * known, precision, response_sums)
+        if response_sums.prefix.shape[0] > 0:
+            add_to_prefix(response_sums.prefix, place, line[place, VALUE])
+        elif response_sums.counts[COVERED] == place:
+            add_response(batch, line, order, place, response_sums)
         drift = line[place, PRICE] / known if known > 0 else 1.0
     return steps
 

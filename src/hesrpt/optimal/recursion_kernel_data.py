@@ -67,7 +67,7 @@ class Precision(NamedTuple):
     likely: float
 
 
-class Together(NamedTuple):
+class ResponseSums(NamedTuple):
     """What the first places of a list demand together, for prices in a narrow range."""
 
     sums: FloatArray
@@ -78,15 +78,15 @@ class Together(NamedTuple):
     prefix: FloatArray
 
 
-def create_together(jobs: int, *, has_prefix: bool = False) -> Together:
-    """Return sums for a list of up to so many jobs; for none if they are to be evaluated singly."""
-    together = Together(
+def create_response_sums(jobs: int, *, has_prefix: bool = False) -> ResponseSums:
+    """Return sums for a list of up to this many jobs; for 0, each job is evaluated by itself."""
+    response_sums = ResponseSums(
         sums=np.zeros(TAYLOR + TERMS),
         counts=np.zeros(COUNTS, np.int64),
         listed=np.empty(jobs, np.int64),
         prefix=np.empty((jobs + 1 if has_prefix else 0, PREFIX_COLUMNS)),
     )
-    together.prefix[:1] = 0.0
-    together.sums[HALF_WIDTH] = 0.05
-    together.counts[COVERED] = -1
-    return together
+    response_sums.prefix[:1] = 0.0
+    response_sums.sums[HALF_WIDTH] = 0.05
+    response_sums.counts[COVERED] = -1
+    return response_sums

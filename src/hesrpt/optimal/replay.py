@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # The relative precision of times, after rounding in all earlier phases.
 _CLOCK_PRECISION = 1e-14
-# Above so many phases × jobs, a plan in closed form is not replayed phase by phase: the work of all
-# jobs is added up by formula.
+# Above this many phases × jobs, a plan in closed form is not replayed phase by phase: the work of
+# all jobs is added up by formula.
 _REPLAY_LIMIT = 20_000_000
 
 

@@ -52,7 +52,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     TERMS,
     VALUE,
     Batch,
-    Together,
+    ResponseSums,
 )
 from hesrpt.optimal.response_kernel import find_corner, find_first_above, respond_all
 from hesrpt.speedups.shape_kernel import find_demand, find_rate
@@ -76,15 +76,15 @@ def respond_together(
     places: int,
     price: float,
     log_price: float,
-    together: Together,
+    response_sums: ResponseSums,
 ) -> tuple[float, float, float, bool]:
     """Return what :func:`~hesrpt.optimal.response_kernel.respond_all` does, for the first places.
 
     If they are for other places, or for other prices, they are computed again.
     """
-    if not covers(together, places, price):
-        sum_responses(batch, line, order, places, price, together)
-    sums, counts = together.sums, together.counts
+    if not covers(response_sums, places, price):
+        sum_responses(batch, line, order, places, price, response_sums)
+    sums, counts = response_sums.sums, response_sums.counts
     demand, earned = sums[STEADY_DEMAND], sums[STEADY_EARNED]
     growth, profit = sums[GROWTH], earned - price * demand
     if price > 0:
@@ -100,7 +100,7 @@ def respond_together(
         demand += by_root - slope / price
         growth += 0.5 * (by_root + sums[SERIAL]) + (bend - slope) / price
     listed, gain, sensitivity, _ = respond_all(
-        batch, line, order, together.listed, 0, counts[LISTED], price, log_price
+        batch, line, order, response_sums.listed, 0, counts[LISTED], price, log_price
     )
     if sums[KINKED] == 0:
         growth += sensitivity
@@ -108,19 +108,24 @@ def respond_together(
 
 
 @compiled
-def covers(together: Together, places: int, price: float) -> bool:
+def covers(response_sums: ResponseSums, places: int, price: float) -> bool:
     """Whether sums are those of the first places, and for prices around this one."""
-    sums = together.sums
+    sums = response_sums.sums
     is_near = sums[LOWEST] <= price <= sums[HIGHEST]
-    return bool(is_near and together.counts[COVERED] == places)
+    return bool(is_near and response_sums.counts[COVERED] == places)
 
 
 @compiled
 def sum_responses(
-    batch: Batch, line: FloatArray, order: IntArray, places: int, price: float, together: Together
+    batch: Batch,
+    line: FloatArray,
+    order: IntArray,
+    places: int,
+    price: float,
+    response_sums: ResponseSums,
 ) -> None:
     """Sum the responses of the first places to prices around this one."""
-    sums, counts = together.sums, together.counts
+    sums, counts = response_sums.sums, response_sums.counts
     # The wider a range, the less often sums are computed, but the more jobs are listed. Both should
     # take about as long.
     used = max(places - counts[SUMMED], 1)
@@ -139,17 +144,17 @@ def sum_responses(
         start = find_first_above(line, places, sums[LOWEST] / batch.max_slope)
     counts[COVERED] = start
     for place in range(start, places):
-        add_response(batch, line, order, place, together)
+        add_response(batch, line, order, place, response_sums)
     counts[COVERED] = places
     counts[SUMMED] = places
 
 
 @compiled
 def add_response(
-    batch: Batch, line: FloatArray, order: IntArray, place: int, together: Together
+    batch: Batch, line: FloatArray, order: IntArray, place: int, response_sums: ResponseSums
 ) -> None:
     """Add the response of one more place to sums of the places before."""
-    sums, counts, row = together.sums, together.counts, line[place]
+    sums, counts, row = response_sums.sums, response_sums.counts, line[place]
     counts[COVERED] = place + 1
     lowest, highest = sums[LOWEST], sums[HIGHEST]
     kind, value, low, high = row[KIND], row[VALUE], row[LOW], row[HIGH]
@@ -206,5 +211,5 @@ def add_response(
             sums[STEADY_DEMAND] += servers
             sums[STEADY_EARNED] += value * rate
             return
-    together.listed[counts[LISTED]] = place
+    response_sums.listed[counts[LISTED]] = place
     counts[LISTED] += 1

@@ -159,7 +159,9 @@ class Adaptive(RankedPolicy):
             return Equi().row(jobs, servers, speedup, whole)
         focus = 1.0 if self.focus is None else self.focus
         if isinstance(speedup, PowerLaw) and not whole:
-            return servers * compute_shares_smallest_first(jobs, pretend_exponent(speedup.p, focus))
+            return servers * compute_shares_smallest_first(
+                jobs, effective_exponent(speedup.p, focus)
+            )
         if focus == 1:
             return self._batch.row(jobs, servers, speedup, whole)
         speedup = speedup.on_whole_servers() if whole else speedup
@@ -192,7 +194,7 @@ class Adaptive(RankedPolicy):
         if not isinstance(speedup, PowerLaw):
             return None
         focus = 1.0 if self.focus is None else self.focus
-        c = 1 / (1 - pretend_exponent(speedup.p, focus))
+        c = 1 / (1 - effective_exponent(speedup.p, focus))
         return compute_rank_rates(jobs, most, servers, c, speedup.p)
 
     # --- any jobs -------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class Adaptive(RankedPolicy):
             largest_first = self._list_jobs(state, weights)
             held = np.empty(len(state))
             held[largest_first] = state.servers * compute_shares(
-                weights[largest_first], pretend_exponent(shared.p, focus)
+                weights[largest_first], effective_exponent(shared.p, focus)
             )
             return held
         return self._batch(state) if focus == 1 else self._share_by_price(state, weights, focus)
@@ -246,12 +248,12 @@ class Adaptive(RankedPolicy):
         return np.argsort(times / weights, kind="stable")[::-1]
 
 
-def pretend_exponent(p: float, focus: float) -> float:
+def effective_exponent(p: float, focus: float) -> float:
     """Return the exponent with which heSRPT shares servers as this policy does.
 
     It is 1 − 1/c with c = 1 + f p/(1 − p).
 
-    >>> pretend_exponent(0.5, 1.0), pretend_exponent(0.5, 0.0)
+    >>> effective_exponent(0.5, 1.0), effective_exponent(0.5, 0.0)
     (0.5, 0.0)
     """
     return p if focus == 1 else focus * p / (1 - p + focus * p)

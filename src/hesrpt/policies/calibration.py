@@ -40,7 +40,7 @@ MEMORY = 30_000
 USUAL_MEMORY = 3000.0
 #: Before anything is observed, f is 1, with this weight: a batch keeps it.
 BATCH_WEIGHT = 1e-3
-#: When the first job joins others, this is believed of f, with the weight of so many jobs.
+#: When the first job joins others, this is believed of f, with the weight of this many jobs.
 PRIOR_FOCUS, PRIOR_WEIGHT = 0.15, 10.0
 #: A job of x times the usual size (the geometric mean) weighs x to this power, but at most so much.
 SIZE_POWER, MAX_SIZE_WEIGHT = 0.4, 3.0

@@ -109,7 +109,7 @@ def _count_items(job: LiveJob) -> int:
 
 # --- reading results: from memory, from the journal, or from a cluster --------------------------
 
-# Results of up to so many bytes in all are unpickled together.
+# Results of up to this many bytes in all are unpickled together.
 _SMALL_BYTES = 2**22
 
 

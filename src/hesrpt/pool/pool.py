@@ -90,7 +90,7 @@ class PoolView:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """The groups that jobs belong to, or of which something was said, by their names."""
+        """The groups that jobs belong to, or that have settings, by their names."""
         return self._driver.list_groups()
 
     # --- following jobs -----------------------------------------------------------------------

@@ -119,14 +119,14 @@ def _has_ended(job: LiveJob) -> bool:
 
 def wait_for_all_jobs(driver: Driver, timeout: float | None) -> bool:
     """Wait for all jobs, for at most ``timeout`` seconds; return whether they have ended."""
-    return driver.wait(_Ends(lambda: driver.jobs.values()).are_all_there, timeout)
+    return driver.wait(_Ends(lambda: driver.jobs.values()).have_all_ended, timeout)
 
 
 def wait_except_for_executors(driver: Driver) -> None:
     """Wait for all jobs except for executors, which go on until they are shut down."""
     jobs = driver.jobs
     ends = _Ends(lambda: (job for job in jobs.values() if not job.spec.is_executor))
-    driver.wait(ends.are_all_there, None)
+    driver.wait(ends.have_all_ended, None)
 
 
 def shut_down_and_wait(driver: Driver) -> None:
@@ -137,7 +137,7 @@ def shut_down_and_wait(driver: Driver) -> None:
             if isinstance(job.source, CallSource):
                 job.source.shutdown()
         # Not for all jobs: a callback may have added an executor that nobody has shut down.
-        driver.wait(_Ends(partial(iter, jobs)).are_all_there, None)
+        driver.wait(_Ends(partial(iter, jobs)).have_all_ended, None)
         driver.callbacks.wait_until_idle()
         if len(jobs) == len(driver.jobs) and _have_ended(jobs):
             return
@@ -150,7 +150,7 @@ class _Ends:
         self._list_jobs = list_jobs
         self._waiting: list[LiveJob] = []  # had not ended when the jobs were last listed
 
-    def are_all_there(self) -> bool:
+    def have_all_ended(self) -> bool:
         """Return whether all jobs have ended."""
         while self._waiting and self._waiting[-1].has_ended:
             self._waiting.pop()

@@ -379,7 +379,7 @@ class _Replayer:
         return len(self._learned) > 1 and any(error > 0 for _, error in self._learned)
 
     def replay(self, policy: PolicyLike, shift: float) -> list[float]:
-        """Return the flow times under a policy, with each p shifted by so many standard errors."""
+        """Return the flow times under a policy, with each p shifted by some standard errors."""
         records = self._history.records
         jobs = [
             self._create_job(record, _shift(speedup, shift * error))

@@ -163,7 +163,7 @@ class Driver:
         self.send(JobSteered(job))
 
     def list_groups(self) -> dict[str, Group]:
-        """Return the groups of jobs, and those of which something was said."""
+        """Return the groups of jobs, and those with settings."""
         with self.condition:
             used = {job.spec.group: job.group for job in self.jobs.values() if job.spec.group}
             return used | self._run.groups

@@ -29,7 +29,7 @@ class Inbox:
     def __init__(self, journal: Journal, add_jobs: weakref.WeakMethod[AddJobs]) -> None:
         self._journal, self._add_jobs = journal, add_jobs
         self._deferred: set[int] = set()  # requests about jobs that the run does not have yet
-        self.is_any_about_a_job = False  # whether a request was, at the last look
+        self.has_job_requests = False  # whether a request was, at the last look
         self._is_closed = False
         self._has_looked = False
         journal.requests.open()
@@ -38,7 +38,7 @@ class Inbox:
         """Return the requests about jobs of this run, and add the jobs that were submitted."""
         # Those who submit jobs now wait for an answer, unlike those who did before the start.
         can_refuse, self._has_looked = self._has_looked, True
-        self.is_any_about_a_job = False
+        self.has_job_requests = False
         if self._is_closed or not (requests := self._journal.requests.read()):
             return []
         submitted: dict[int, list[LiveJob]] = {}
@@ -49,8 +49,8 @@ class Inbox:
         received = []
         by_number: dict[int | None, LiveJob] = {}
         by_submission: dict[int | None, LiveJob] = {}
-        self.is_any_about_a_job = any(request.spec is None for request in requests)
-        for job in list_jobs() if self.is_any_about_a_job else ():
+        self.has_job_requests = any(request.spec is None for request in requests)
+        for job in list_jobs() if self.has_job_requests else ():
             by_number[job.number], by_submission[job.spec.submission] = job, job
         by_submission.pop(None, None)
         for request in requests:

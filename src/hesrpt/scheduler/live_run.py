@@ -56,11 +56,11 @@ from hesrpt.scheduler.recorder import Recorder
 from hesrpt.scheduler.run_hooks import RunHooks
 from hesrpt.scheduler.run_memory import RunMemory
 from hesrpt.scheduler.steering import (
-    Relatives,
+    RelatedJobs,
     RequestReceived,
+    apply_group_request,
+    apply_request,
     check_pausable,
-    obey,
-    obey_for_group,
 )
 from hesrpt.scheduler.waiting_warnings import WaitingWarner
 from hesrpt.storage.journal import Journal
@@ -71,7 +71,7 @@ from hesrpt.storage.journal_entries import (
 )
 from hesrpt.storage.run_progress import RunProgress
 
-# So many jobs whose results were freed are remembered, and others are forgotten so many at a time.
+# How many jobs whose results were freed are remembered, and how many are forgotten at a time.
 _REMEMBERED, _FORGOTTEN_AT_ONCE = 10_000, 1_000
 # How often to tell other processes what is planned and predicted, in seconds.
 _PROGRESS_SECONDS = 1.0
@@ -180,7 +180,11 @@ class LiveRun:
         self._runner.finish_jobs(self.now)
         for received in requests:  # by now, the core knows which jobs have arrived and ended
             asked, request = received
-            changes = self._obey_for_group(request) if asked is None else self._obey(asked, request)
+            changes = (
+                self._apply_group_request(request)
+                if asked is None
+                else self._apply_request(asked, request)
+            )
             events += changes
             commands += self._carry_out(self.core.apply(*changes))
         self._answer_cancels()
@@ -413,7 +417,7 @@ class LiveRun:
                 found.append(each)
         return found
 
-    def _obey(self, job: LiveJob, request: Request) -> list[Event]:
+    def _apply_request(self, job: LiveJob, request: Request) -> list[Event]:
         """Do what another process has asked for, and record the answer; return it as events.
 
         A request about a job that is about to arrive or to be retried waits in the journal.
@@ -427,8 +431,8 @@ class LiveRun:
                 return []
             state = get_job_state(end.time, end.error)
         try:
-            relatives = self._find_relatives(job) if request.kind == "retry" else Relatives()
-            text = obey(job, request, state, self.engine, relatives)
+            related = self._find_related_jobs(job) if request.kind == "retry" else RelatedJobs()
+            text = apply_request(job, request, state, self.engine, related)
         except InputError as refusal:
             self.recorder.answer(Answer(request.number, True, str(refusal)))
             return []
@@ -452,7 +456,7 @@ class LiveRun:
                 self.recorder.answer(Answer(number, False, "cancelled"))
                 self._cancels[number] = None
 
-    def _find_relatives(self, job: LiveJob) -> Relatives:
+    def _find_related_jobs(self, job: LiveJob) -> RelatedJobs:
         """Return the jobs that matter if a job is to run again."""
         others = [self.jobs[name] for name in job.spec.after if name in self.jobs]
         obstacle = None
@@ -465,14 +469,14 @@ class LiveRun:
         successors = self.core.predecessors.list_cancelled_by(job.name)
         if not self.core.can_retry(job.name):
             successors = [other.name for other in self._list_earlier_successors(job)]
-        return Relatives(unfinished, obstacle, successors)
+        return RelatedJobs(unfinished, obstacle, successors)
 
-    def _obey_for_group(self, request: Request) -> list[Event]:
+    def _apply_group_request(self, request: Request) -> list[Event]:
         """Do what another process has asked for about a group, and record the answer."""
         assert request.group is not None
         name = request.group
         before = self.groups.get(name, PLAIN_GROUP)
-        after, text = obey_for_group(before, request)
+        after, text = apply_group_request(before, request)
         try:
             self.check_group_change(name, after)
         except InputError as refusal:

@@ -35,7 +35,7 @@ def check_pausable(job: LiveJob, engine: Engine) -> None:
     )
 
 
-def obey_for_group(group: Group, request: Request) -> tuple[Group, str]:
+def apply_group_request(group: Group, request: Request) -> tuple[Group, str]:
     """Return a group as another process wants it, and what was done."""
     match request.kind:
         case "pause":
@@ -50,7 +50,7 @@ def obey_for_group(group: Group, request: Request) -> tuple[Group, str]:
             return replace(group, weight=request.weight), f"now has weight {request.weight:g}"
 
 
-class Relatives(NamedTuple):
+class RelatedJobs(NamedTuple):
     """The jobs that matter if a job is to run again."""
 
     unfinished: Sequence[str] = ()  # which it waits for
@@ -58,15 +58,15 @@ class Relatives(NamedTuple):
     successors: Sequence[str] = ()  # which were cancelled because of it, and will wait again
 
 
-def obey(
-    job: LiveJob, request: Request, state: JobState, engine: Engine, relatives: Relatives
+def apply_request(
+    job: LiveJob, request: Request, state: JobState, engine: Engine, related: RelatedJobs
 ) -> str:
     """Change a job in a state as another process has asked; return what was done.
 
     Ending it, or reopening it, is left to the caller. Raises an InputError to refuse the request.
     """
     if request.kind == "retry":
-        return _describe_retry(job, state, relatives)
+        return _describe_retry(job, state, related)
     if state in ENDED:
         raise InputError(describe_end(state))
     match request.kind:
@@ -92,22 +92,20 @@ def obey(
             return f"now has weight {request.weight:g}"
 
 
-def _describe_retry(job: LiveJob, state: JobState, relatives: Relatives) -> str:
-    if state == "cancelled" and relatives.obstacle is not None:
-        raise InputError(relatives.obstacle)
+def _describe_retry(job: LiveJob, state: JobState, related: RelatedJobs) -> str:
+    if state == "cancelled" and related.obstacle is not None:
+        raise InputError(related.obstacle)
     if job.can_retry(state):
         text = "runs its failed items again"
         if state == "cancelled":
-            text = (
-                f"waits for {_list(relatives.unfinished)}" if relatives.unfinished else "runs again"
-            )
-        others = relatives.successors
+            text = f"waits for {_list(related.unfinished)}" if related.unfinished else "runs again"
+        others = related.successors
         verb = "waits" if len(others) == 1 else "wait"
         return f"{text}; {_list(others)} {verb} for it again" if others else text
     if state not in ENDED and (
         job.spec.retried or job.spec.was_reopened
     ):  # with a job that it waited for, for example
-        unfinished = relatives.unfinished
+        unfinished = related.unfinished
         return f"waits for {_list(unfinished)} again" if unfinished else "runs again already"
     if state not in ENDED or state == "done":
         raise InputError("has no failed items")

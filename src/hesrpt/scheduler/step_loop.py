@@ -184,7 +184,7 @@ class StepLoop:
             return []
         now = self._engine.now()
         look_at = self._next_poll if self._look_at is None else self._look_at
-        if now < look_at and not (has_arrivals and self.inbox.is_any_about_a_job):
+        if now < look_at and not (has_arrivals and self.inbox.has_job_requests):
             return []
         with self.condition:
             self._look_at, self._looked_at = None, now

@@ -78,7 +78,7 @@ def read_or_create_token(path: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
     if len(token) < 16 or not token.isprintable() or " " in token:
-        raise StateError(f"{path}: is no token; remove the file, and a new one is created")
+        raise StateError(f"{path}: contains no token; remove the file, and a new one is created")
     return token
 
 

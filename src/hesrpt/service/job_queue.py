@@ -120,7 +120,7 @@ class JobQueue:
         return [each.spec for each in self.journal.requests.read() if each.spec is not None]
 
     def list_groups(self) -> dict[str, Group]:
-        """Return the groups of all jobs, and those of which something was said, by their names."""
+        """Return the groups of all jobs, and those with settings, by their names."""
         earlier = {record.spec.group for record in self.earlier.values() if record.spec.group}
         return dict.fromkeys(sorted(earlier), PLAIN_GROUP) | self.pool.groups
 

@@ -41,7 +41,7 @@ def read_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is no JSON: {error}") from None
+        raise InputError(f"the body is not valid JSON: {error}") from None
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 
 #: The largest body of a request, in bytes.
 MAX_BODY = 8 << 20
-# So many writes a second are taken in the long run, and so many at once.
+# This many writes a second are taken in the long run, and this many at once.
 _WRITES_PER_SECOND, _WRITES_AT_ONCE = 100.0, 1000.0
 # Likewise wrong tokens, of one client.
 _WRONG_PER_SECOND, _WRONG_AT_ONCE = 1.0, 20.0
@@ -23,8 +23,8 @@ _TOO_LARGE = f"the request is too large; at most {MAX_BODY >> 20} MB are taken"
 
 
 @dataclass
-class Allowance:
-    """Something of which a little is granted every second, up to a limit."""
+class TokenBucket:
+    """A token bucket."""
 
     per_second: float
     most: float
@@ -55,8 +55,8 @@ class RateLimits:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._writes = Allowance(_WRITES_PER_SECOND, _WRITES_AT_ONCE, now)
-        self._wrong: dict[str, Allowance] = {}  # by client
+        self._writes = TokenBucket(_WRITES_PER_SECOND, _WRITES_AT_ONCE, now)
+        self._wrong: dict[str, TokenBucket] = {}  # by client
 
     def may_write(self) -> bool:
         """Count a request that changes something; return whether there were not too many."""
@@ -66,7 +66,7 @@ class RateLimits:
         """Count a wrong token of a client; return whether there were not too many."""
         if client not in self._wrong and len(self._wrong) >= _MAX_CLIENTS:
             del self._wrong[next(iter(self._wrong))]
-        allowance = Allowance(_WRONG_PER_SECOND, _WRONG_AT_ONCE, self._now)
+        allowance = TokenBucket(_WRONG_PER_SECOND, _WRONG_AT_ONCE, self._now)
         return self._wrong.setdefault(client, allowance).take()
 
     def check_length(self, headers: Headers) -> Response | None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import uvicorn
 
-from hesrpt.decisions.rehearsal import rehearse
+from hesrpt.decisions.warm_up import warm_up
 from hesrpt.errors import InputError
 from hesrpt.files import write_text
 from hesrpt.pool.batch_run import RunOptions
@@ -22,7 +22,7 @@ from hesrpt.service.auth import AccessRules, read_or_create_token
 from hesrpt.service.comparison_cache import ComparisonCache
 from hesrpt.service.connections import ConnectionLimits, LimitedServer
 from hesrpt.service.event_stream import EventStream, StreamLimit
-from hesrpt.service.garbage import keep_searches_short, load_without_searches
+from hesrpt.service.garbage_collection import keep_collections_short, load_without_collections
 from hesrpt.service.http_connection import TOKEN_FILE, URL_FILE
 from hesrpt.service.job_queue import JobQueue
 from hesrpt.units import format_count
@@ -34,7 +34,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # A thread that needs Python's lock gets it after this many seconds, so that no item waits long.
 _SWITCH_SECONDS = 0.0005
 # How long after the start to load what the policy needs for many jobs, in seconds.
-_REHEARSAL_SECONDS = 2.0
+_WARM_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +151,16 @@ class WebService:
         self._notify = notify
         sys.setswitchinterval(_SWITCH_SECONDS)
         watcher = threading.Thread(target=self._watch_scheduler, daemon=True)
-        rehearsal = threading.Timer(_REHEARSAL_SECONDS, self._load_policy)
+        warm_up_timer = threading.Timer(_WARM_UP_SECONDS, self._load_policy)
         try:
             watcher.start()
-            rehearsal.start()
-            with keep_searches_short(self.queue.is_idle):
+            warm_up_timer.start()
+            with keep_collections_short(self.queue.is_idle):
                 write_text(self.options.state / URL_FILE, f"{self.get_url()}\n")
                 on_start()
                 self._server.run()
         finally:
-            rehearsal.cancel()
+            warm_up_timer.cancel()
             self._stop_serving()
             self._comparisons.close()
             self.queue.close()
@@ -169,8 +169,8 @@ class WebService:
 
     def _load_policy(self) -> None:
         """Load what the policy needs for many jobs."""
-        with load_without_searches():
-            rehearse(self.options.run.policy, self.queue.pool.servers)
+        with load_without_collections():
+            warm_up(self.options.run.policy, self.queue.pool.servers)
 
     def _watch_scheduler(self) -> None:
         """Stop if the scheduler fails, so that whoever started the service can start it again."""

@@ -116,7 +116,7 @@ def observe_arrivals(
 def weigh(
     size: float, arrived: int, sums: CalibrationState, settings: CalibrationSettings
 ) -> float:
-    """Return what a job of this size counts, of so many that have arrived."""
+    """Return what a job of this size counts, of this many that have arrived."""
     usual = sums.log_sizes / arrived
     return min(exp(settings.size_power * (log(size) - usual)), settings.max_size_weight)
 

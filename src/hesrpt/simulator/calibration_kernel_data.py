@@ -56,14 +56,14 @@ class CalibrationData(NamedTuple):
         return int(self.state["level"][0])
 
     def with_room(self, room: int) -> CalibrationData:
-        """Return the same calibration for a table with room for so many rows at each level."""
+        """Return the same calibration for a table with room for this many rows at each level."""
         if room == len(self.log_rank):
             return self
         return self._replace(log_rank=_list_logarithms(room))
 
 
 def create_calibration(jobs: int, room: int) -> CalibrationData:
-    """Return the calibration at the start of a run, with the sums of so many jobs."""
+    """Return the calibration at the start of a run, with the sums of this many jobs."""
     return CalibrationData(
         samples=np.zeros((jobs, 4)),
         log_rank=_list_logarithms(room),

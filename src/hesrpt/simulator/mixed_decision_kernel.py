@@ -68,7 +68,7 @@ def decide(jobs: Jobs, decisions: Decisions, count: int) -> None:
             serve_in_order(mixed.order, count, mixed, servers)
         elif kind == CLOSED_FORM:
             exponent = rule.exponent
-            if focus != 1.0:  # see hesrpt.policies.adaptive.pretend_exponent
+            if focus != 1.0:  # see hesrpt.policies.adaptive.effective_exponent
                 exponent = focus * exponent / (1.0 - exponent + focus * exponent)
             share_by_rank(mixed.order, count, mixed, servers, exponent, work.sums)
     if rule.is_whole:

@@ -22,9 +22,9 @@ from hesrpt.compiled import compiled, inlined
 from hesrpt.simulator.calibration_kernel_data import CalibrationData
 from hesrpt.simulator.ranked_kernel_data import Queue
 
-# Loops over so many numbers, or a multiple, leave none to be handled one by one.
+# Loops over this many numbers, or a multiple, leave none to be handled one by one.
 AT_A_TIME = 16
-# A job must not lose its digits in differences of sums that are more than so many times larger.
+# A job must not lose its digits in differences of sums that are more than this many times larger.
 _MAX_CANCELLED = 1e5
 
 

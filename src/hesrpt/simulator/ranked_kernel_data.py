@@ -43,7 +43,7 @@ class RateTable(NamedTuple):
     speed: FloatArray  # 1 / pace
     fewest: IntArray
     most: IntArray
-    idle: IntArray  # so many of the largest jobs get nothing
+    idle: IntArray  # this many of the largest jobs get nothing
     # If the policy is calibrated, how much more rank i has than rank i + 1 of base, base · ln i and
     # base · ln² i.
     drop: FloatArray

@@ -23,9 +23,9 @@ from hesrpt.speedups import Speedup
 
 # The first rates are for at least this many jobs in the system.
 _FEW_JOBS = 255
-# Weights are computed for so many jobs at a time.
+# Weights are computed for this many jobs at a time.
 _JOBS_AT_A_TIME = 8192
-# If p is close to 1, each rates hold for few numbers of jobs: so many are kept.
+# If p is close to 1, each rates hold for few numbers of jobs: this many are kept.
 _MAX_CACHED = 1000
 
 
@@ -63,7 +63,7 @@ class RankedLoop:
         )
         self.levels = calibration.LEVELS + 1 if policy.is_calibrated else 1
         first = int(np.searchsorted(arrivals, arrivals[0], side="right"))
-        # So many jobs may arrive before more room is made, and loops handle so many at a time.
+        # This many jobs may arrive before more room is made, and loops handle this many at a time.
         at_once = 1 if self.order is None else _count_most_at_once(arrivals)
         self._places_behind = at_once + AT_A_TIME + 1
         room = max(min(_FEW_JOBS, jobs), first)
@@ -156,7 +156,7 @@ class RankedLoop:
         )
 
     def _create_queue(self, room: int) -> Queue:
-        """Return a queue with room for so many jobs."""
+        """Return a queue with room for this many jobs."""
         places = room + self._places_behind
         sums = places if self.policy.is_calibrated else 1
         # Zeros, because the loop also changes entries behind the last job.
@@ -164,7 +164,7 @@ class RankedLoop:
         return Queue(np.zeros(places, dtype=np.int64), np.zeros(places), spread, lean, height)
 
     def _add_room(self, room: int) -> None:
-        """Make room for so many jobs in the system."""
+        """Make room for this many jobs in the system."""
         before, present = self.queue, int(self.state["present"][0])
         self.table, self.queue = self._create_table(room), self._create_queue(room)
         for array, old in zip(self.queue, before, strict=True):

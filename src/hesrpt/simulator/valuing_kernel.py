@@ -20,7 +20,7 @@ from hesrpt.optimal.recursion_kernel_data import (
     WEIGHT,
     Batch,
     Precision,
-    Together,
+    ResponseSums,
 )
 from hesrpt.optimal.response_kernel import place_job
 from hesrpt.simulator.mixed_kernel_data import MixedJobs, RuleSettings, Values
@@ -64,7 +64,7 @@ def share_by_value(
         known += 1
     precision = Precision(rule.close, rule.exact, 0.0)
     none = np.empty(0, np.int64)
-    no_sums = Together(np.empty(0), none, none, np.empty((0, PREFIX_COLUMNS)))
+    no_sums = ResponseSums(np.empty(0), none, none, np.empty((0, PREFIX_COLUMNS)))
     for place in range(known, count):
         job = listed[count - 1 - place]
         values.listed[place] = job

@@ -49,9 +49,9 @@ from hesrpt.storage.logs import LogPaths
 PROCESS = f"{os.getpid()}-{uuid.uuid4().hex}"
 # How often a task looks whether Dask has cancelled it, in seconds.
 _LOOK_SECONDS = 0.5
-# An agent that has had nothing to run for so many seconds ends its processes.
+# An agent that has had nothing to run for this many seconds ends its processes.
 _IDLE_SECONDS = 60.0
-# An agent remembers the numbers of so many batches that have ended.
+# An agent remembers the numbers of this many batches that have ended.
 _REMEMBERED_BATCHES = 1000
 
 _agents: dict[str, Agent] = {}

@@ -63,10 +63,10 @@ from hesrpt.validation import check_whole_number
 
 # A batch that takes longer than this, in seconds, is asked for the items that have ended.
 _PATIENCE_SECONDS = 0.5
-# Items of a dead worker are reported after so many seconds. Until then, its guardian has killed
+# Items of a dead worker are reported after this many seconds. Until then, its guardian has killed
 # them, so that they cannot meet the next attempt.
 _BURIAL_SECONDS = 0.5
-# The durations of items are remembered for so many jobs.
+# The durations of items are remembered for this many jobs.
 _REMEMBERED_JOBS = 1000
 
 
@@ -87,10 +87,10 @@ class DaskEngine(Engine):
         The resources of one server, such as ``{"GPU": 1}``, if workers declare some. By default, a
         server is one thread of a worker.
     minimum, maximum
-        If one is given, the cluster object grows and shrinks with the jobs between so many workers.
-        A cluster that is adaptive already does so within its bounds.
+        If one is given, the cluster object grows and shrinks with the jobs between these numbers of
+        workers. A cluster that is adaptive already does so within its bounds.
     idle_seconds
-        Then, workers that are not needed are closed after so many seconds.
+        Then, workers that are not needed are closed after this many seconds.
     """
 
     batch_seconds = 0.1

@@ -20,8 +20,8 @@ from typing import TypeAlias
 Pickled: TypeAlias = bytes | memoryview
 #: Values that are larger than this are shared in files, in bytes.
 LARGE_BYTES = 2**20
-# A mapped file stays open. So many may be, and this fraction of all files that may be open, before
-# others are copied.
+# A mapped file stays open. If more files are mapped than this, or than this fraction of all that
+# may be open, others are copied.
 _MAX_MAPPED, _MAPPED_FRACTION = 200, 1 / 4
 
 _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()

@@ -24,7 +24,7 @@ OURS_VARIABLE = "HESRPT_THREADS"
 
 
 def choose_threads(servers: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process with so many servers; those that a user has set stay.
+    """Return the variables of a process with this many servers; those that a user has set stay.
 
     >>> choose_threads(2, {"MKL_NUM_THREADS": "8"})["MKL_NUM_THREADS"]
     '8'

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-# A pilot whose worker has been away for so many seconds is ended, unless it never was there.
+# A pilot whose worker has been away for this many seconds is ended, unless it never was there.
 _AWAY_SECONDS = 30.0
 # Items are expected to take as long as the longest item so far, and this much more.
 _ITEM_MARGIN = 1.1
 # At most this fraction of a walltime is kept free for items: new pilots must be usable.
 _MAX_KEPT_FREE = 0.95
-# When so many pilots in a row end before they have connected, the next ones will do so, too.
+# When this many pilots in a row end before they have connected, the next ones will do so, too.
 MAX_FAILED_STARTS = 3
 
 
@@ -51,7 +51,7 @@ class PilotSettings:
     max_pilots: int
     cores: int  # of each pilot; each is a server
     walltime: float  # seconds
-    idle_seconds: float  # an idle pilot that is not needed ends after so many seconds
+    idle_seconds: float  # an idle pilot that is not needed ends after this many seconds
 
     @property
     def grace(self) -> float:
@@ -107,7 +107,7 @@ class PilotTable:
         return gone
 
     def outlasts(self, name: str, seconds: float, now: float) -> bool:
-        """Return whether an item that may take so many seconds would end in time in a pilot."""
+        """Return whether an item that may take this many seconds would end in time in a pilot."""
         pilot = self.pilots.get(name)
         return pilot is None or pilot.ends - now >= self._keep_free(seconds)
 

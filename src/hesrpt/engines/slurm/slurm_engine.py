@@ -33,7 +33,7 @@ class SlurmEngine(DaskEngine):
         The most pilots at a time, counting those that wait in Slurm's queue. Default: as many as
         ``servers`` needs.
     cores
-        The cores of each pilot. A command can use at most so many servers.
+        The cores of each pilot. A command can use at most this many servers.
     walltime
         How long a pilot may run, such as "2h" or "1-12:00:00". A pilot starts no items that would
         probably not end in time, and is replaced.

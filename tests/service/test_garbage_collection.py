@@ -5,7 +5,11 @@ from __future__ import annotations
 import gc
 import weakref
 
-from hesrpt.service.garbage import keep_searches_short, load_without_searches, search_all
+from hesrpt.service.garbage_collection import (
+    collect_all,
+    keep_collections_short,
+    load_without_collections,
+)
 
 
 class Knot:
@@ -16,7 +20,7 @@ class Knot:
 
 
 def test_survivors_are_left_out_until_all_objects_are_searched() -> None:
-    with keep_searches_short(lambda: True):
+    with keep_collections_short(lambda: True):
         old, new = Knot(), Knot()
         seen, unseen = weakref.ref(old), weakref.ref(new)
         del new
@@ -26,14 +30,14 @@ def test_survivors_are_left_out_until_all_objects_are_searched() -> None:
         del old
         gc.collect()
         assert seen() is not None  # it has survived a search, and became garbage later
-        search_all()
+        collect_all()
         assert seen() is None
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
 
 
 def test_nothing_is_searched_while_something_is_loaded() -> None:
-    with load_without_searches():
+    with load_without_collections():
         assert not gc.isenabled()
     assert gc.isenabled()
     assert gc.get_freeze_count() > 0

@@ -1,8 +1,8 @@
-"""Keeps Python's searches for garbage short: each stops all threads, and so delays items.
+"""Keeps Python's garbage collections short: each stops all threads, and so delays items.
 
-A full search looks at every object. A service has hundreds of thousands of them, most of which stay
-for ever: modules, and jobs that have ended. So what has survived a full search is left out of the
-next ones. Now and then, when no item runs, all objects are looked at.
+A full collection looks at every object. A service has hundreds of thousands of them, most of which
+stay for ever: modules, and jobs that have ended. So what has survived a full collection is left out
+of the next ones. Now and then, when no item runs, all objects are looked at.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 # How often to look at all objects if no item runs, and at the latest, in seconds.
 _EVERY_SECONDS, _LATEST_SECONDS = 3600.0, 86_400.0
-# Of all generations of objects, the one that is searched last.
+# The oldest generation of objects, which only a full collection looks at.
 _OLDEST = 2
 
 
 @contextmanager
-def keep_searches_short(is_idle: Callable[[], bool]) -> Iterator[None]:
-    """Leave what survives out of searches for garbage during a block."""
+def keep_collections_short(is_idle: Callable[[], bool]) -> Iterator[None]:
+    """Leave what survives out of garbage collections during a block."""
     has_ended = threading.Event()
-    thread = threading.Thread(target=_search_all, args=(is_idle, has_ended), daemon=True)
+    thread = threading.Thread(target=_collect_all, args=(is_idle, has_ended), daemon=True)
     gc.freeze()
     gc.callbacks.append(_leave_out_survivors)
     thread.start()
@@ -36,8 +36,8 @@ def keep_searches_short(is_idle: Callable[[], bool]) -> Iterator[None]:
 
 
 @contextmanager
-def load_without_searches() -> Iterator[None]:
-    """Search for no garbage while a block loads what stays for ever."""
+def load_without_collections() -> Iterator[None]:
+    """Collect no garbage while a block loads what stays for ever."""
     gc.disable()
     try:
         yield
@@ -51,17 +51,17 @@ def _leave_out_survivors(phase: str, facts: Mapping[str, Any]) -> None:
         gc.freeze()
 
 
-def _search_all(is_idle: Callable[[], bool], has_ended: threading.Event) -> None:
+def _collect_all(is_idle: Callable[[], bool], has_ended: threading.Event) -> None:
     """Look at all objects, when that delays no item."""
     waited = 0.0
     while not has_ended.wait(_EVERY_SECONDS):
         waited += _EVERY_SECONDS
         if is_idle() or waited >= _LATEST_SECONDS:
             waited = 0.0
-            search_all()
+            collect_all()
 
 
-def search_all() -> None:
-    """Search for garbage among all objects."""
+def collect_all() -> None:
+    """Collect garbage among all objects."""
     gc.unfreeze()
     gc.collect()

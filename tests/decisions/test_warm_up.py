@@ -1,4 +1,4 @@
-"""After a rehearsal, the scheduler's decisions import nothing more."""
+"""After a warm-up, the scheduler's decisions import nothing more."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _PROGRAM = """
 import sys
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import JobArrived
-from hesrpt.decisions.rehearsal import rehearse
+from hesrpt.decisions.warm_up import warm_up
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.speedups import PowerLaw
 
-rehearse("adaptive", {servers})
+warm_up("adaptive", {servers})
 known = set(sys.modules)
 assert "numba" in known
 for jobs in (1, 5, 30, 300):

@@ -1,4 +1,4 @@
-"""A rehearsal of the scheduler's decisions, on jobs that do not exist.
+"""A warm-up of the scheduler's decisions, on jobs that do not exist.
 
 With many jobs, policies import and run compiled code. The first time, that takes a second, or many
 if the code must be compiled. A scheduler that runs for long should not meet this with jobs waiting.
@@ -11,18 +11,18 @@ from hesrpt.decisions.events import Command, ItemFinished, JobArrived, Start
 from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.policies import PolicyLike
 
-# So many jobs arrive. Policies compute shares of few jobs in other ways than those of many.
+# How many jobs arrive. Policies compute shares of few jobs in other ways than those of many.
 _JOBS = 100
 
 
-def rehearse(policy: PolicyLike, servers: int) -> None:
+def warm_up(policy: PolicyLike, servers: int) -> None:
     """Let a policy decide about few and about many jobs, so that all it needs is loaded."""
     for together in (_JOBS, 1):  # policies learn when jobs keep arriving
         _run_jobs(Core(max(servers, 2), policy), together)
 
 
 def _run_jobs(core: Core, together: int) -> None:
-    """Let jobs arrive, so many at a time; each item ends before the next ones arrive."""
+    """Let jobs arrive, ``together`` at a time; each item ends before the next ones arrive."""
     commands: list[Command] = []
     for first in range(0, _JOBS, together):
         time = float(first)
