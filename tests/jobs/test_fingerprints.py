@@ -80,7 +80,7 @@ for function in list_functions():
 
 
 def test_fingerprints_are_the_same_in_other_processes() -> None:
-    source = _IN_ANOTHER_PROCESS.format(path=[str(Path(__file__).parents[2])])
+    source = _IN_ANOTHER_PROCESS.format(path=[str(Path(__file__).parents[1])])
     printed = {
         subprocess.run(
             [sys.executable, *options, "-c", source],

@@ -1,22 +1,33 @@
-"""A run while it happens: turns outcomes and messages into events for the core.
+"""A run while it happens: what becomes of items, messages and requests, and what the core decides.
 
-The core decides what to do, :mod:`~hesrpt.scheduler.decision_runner` does it, and the driver says
-when: nothing here waits for another thread.
+Outcomes, messages and requests become events for the core, and its commands are carried out. The
+driver says when: nothing here waits for another thread.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from hesrpt.decisions.core import Core
 from hesrpt.decisions.events import (
+    Admit,
+    CallHook,
     CapacityChanged,
     Command,
+    Continue,
+    Drop,
     Event,
+    Finish,
     GroupChanged,
+    ItemFailed,
+    ItemFinished,
+    ItemLost,
     ItemsExhausted,
+    ItemsFinished,
     ItemsRead,
     ItemsRetried,
     JobArrived,
@@ -25,19 +36,25 @@ from hesrpt.decisions.events import (
     JobEnded,
     JobPaused,
     Reopen,
+    Resize,
+    Start,
+    Stop,
+    Suspend,
     WeightChanged,
 )
 from hesrpt.decisions.kinds import KindMemory
 from hesrpt.decisions.predecessors import was_cancelled_by_other
-from hesrpt.engines.engine import Engine, FinishedItems, Outcome
+from hesrpt.engines.engine import Engine, FinishedItems, Outcome, Task, reserve
+from hesrpt.engines.error_details import NO_DETAILS, ErrorDetails
+from hesrpt.engines.gpu_variables import choose_gpu_variables
 from hesrpt.errors import InputError, StateError
+from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups, write_groups
+from hesrpt.jobs.item_resources import GPU
 from hesrpt.jobs.job_order import explain_useless_retry, sort_by_order
 from hesrpt.jobs.job_state import get_job_state
-from hesrpt.jobs.text import escape_undecodable
+from hesrpt.jobs.text import add_source_lines, escape_undecodable
 from hesrpt.scheduler.decision_log import LogSource, log_decisions, note_decisions
-from hesrpt.scheduler.decision_runner import DecisionRunner
-from hesrpt.scheduler.failed_attempts import FailedAttempts
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.messages import (
     GroupSteered,
@@ -50,9 +67,9 @@ from hesrpt.scheduler.messages import (
     SourceExhausted,
     SourceProgress,
 )
-from hesrpt.scheduler.outcome_events import OutcomeHandler
-from hesrpt.scheduler.publication import Publication
+from hesrpt.scheduler.publication import JobEnd, Publication
 from hesrpt.scheduler.recorder import Recorder
+from hesrpt.scheduler.run_history import MAX_TIMED_ITEMS, ItemTiming
 from hesrpt.scheduler.run_hooks import RunHooks
 from hesrpt.scheduler.run_memory import RunMemory
 from hesrpt.scheduler.steering import (
@@ -67,8 +84,11 @@ from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import (
     CANCELLED_ON_REQUEST,
     Answer,
+    FailedAttempt,
+    FinishedItem,
     Request,
 )
+from hesrpt.storage.logs import LogPaths, get_log_paths, mark_attempt
 from hesrpt.storage.run_progress import RunProgress
 
 # How many jobs whose results were freed are remembered, and how many are forgotten at a time.
@@ -116,20 +136,11 @@ class LiveRun:
         self.warner = WaitingWarner()
         self._memory = RunMemory(memory, core.allocator.calibrator, self.recorder)
         self._next_progress = 0.0
-        self._attempts = FailedAttempts(self.recorder)
-        self._outcomes = OutcomeHandler(self.jobs, self.recorder, self._attempts, self._memory)
         self._hooks = RunHooks(self.recorder, self.jobs)
-        self._runner = DecisionRunner(
-            core,
-            engine,
-            self.jobs,
-            self.recorder,
-            self._attempts,
-            self._memory,
-            self._publication,
-            self._open_source,
-            self._hooks.prepare,
-        )
+        self._hooks_to_call: dict[LiveJob, list[CallHook]] = {}  # of jobs that are about to end
+        self._finishing: dict[LiveJob, Finish] = {}  # whose stopped items are not gone yet
+        # The attempts that failed in this step, until the core has decided which items to give up.
+        self._failed_attempts: dict[tuple[LiveJob, int], ItemFailure] = {}
         self.recorder.record_servers(self.now, core.servers)
         self.groups = read_groups(None if journal is None else journal.get_value("groups"))
         core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
@@ -172,12 +183,12 @@ class LiveRun:
         before = note_decisions(self.core)
         self._hooks.record()
         now = self.now
-        events: list[Event] = [self._outcomes.handle(outcome, now) for outcome in outcomes]
+        events: list[Event] = [self._handle_outcome(outcome, now) for outcome in outcomes]
         for message in messages:
             events += self._handle_message(message)
         events += self._check_capacity()
         commands = self._carry_out(self.core.apply(*events))
-        self._runner.finish_jobs(self.now)
+        self._finish_jobs(self.now)
         for received in requests:  # by now, the core knows which jobs have arrived and ended
             asked, request = received
             changes = (
@@ -192,7 +203,7 @@ class LiveRun:
             commands += self._carry_out(self.core.decide(self.now))
         if before is not None:
             log_decisions(before, events, commands, LogSource(self.core, self.jobs, self.now))
-        self._attempts.record(self.now)
+        self._record_failed_attempts(self.now)
         self.warner.warn(self.core, self.engine.now())
         if self.engine.can_grow:
             self.engine.request_servers(self.core.count_usable_servers())
@@ -205,13 +216,6 @@ class LiveRun:
         self.recorder.record_held(self.now, held)
         self._memory.update(self.now)
         self._publication.add_outcomes(outcomes)
-
-    def _carry_out(self, commands: list[Command]) -> list[Command]:
-        """Carry out commands, and return them."""
-        for command in commands:
-            self._runner.carry_out(command, self.now)
-            self.retries += isinstance(command, Reopen)
-        return commands
 
     def record_progress(self, recall_ends: Callable[[], Mapping[str, float]]) -> None:
         """Record what is planned and predicted once a second, if there is a journal.
@@ -252,6 +256,7 @@ class LiveRun:
         Returns the jobs that have changed.
         """
         self._hooks.call()
+        self._cancels = {number: job for number, job in self._cancels.items() if job is not None}
         return self._publication.publish(self.jobs)
 
     def close_hooks(self) -> None:
@@ -301,9 +306,9 @@ class LiveRun:
     def record_last(self, outcomes: Sequence[Outcome | FinishedItems]) -> None:
         """Record what was done when the engine was closed; nothing starts any more."""
         self._carry_out(
-            self.core.apply(*(self._outcomes.handle(each, self.now) for each in outcomes))
+            self.core.apply(*(self._handle_outcome(each, self.now) for each in outcomes))
         )
-        self._runner.finish_jobs(self.now)
+        self._finish_jobs(self.now)
         self._publication.add_outcomes(outcomes)
 
     def cancel_all(self) -> None:
@@ -313,7 +318,189 @@ class LiveRun:
             if not job.has_ended:
                 job.ended, job.error, job.servers = self.now, "cancelled", 0
 
-    # --- events -----------------------------------------------------------------------------------
+    # --- outcomes of items ----------------------------------------------------------------------
+
+    def _handle_outcome(self, outcome: Outcome | FinishedItems, now: float) -> Event:
+        """Record an outcome; return it as an event."""
+        if isinstance(outcome, FinishedItems):
+            return self._finish_items(outcome, now)
+        job, item = self.jobs[outcome.job], outcome.item
+        self.recorder.record_start(now - outcome.seconds)
+        if outcome.is_lost:
+            if outcome.was_started:
+                job.count_attempt(item)
+            return ItemLost(now, job.name, item, outcome.was_started)
+        if outcome.error is not None:
+            job.failed_seconds += outcome.seconds
+            job.failed_attempts += 1
+            job.count_attempt(item)
+            failure = self._add_failed_attempt(job, item, outcome.error, outcome.details)
+            return ItemFailed(now, job.name, item, failure.describe())
+        finished = FinishedItems(job.name, (item,), (outcome.seconds,), (outcome.result,))
+        if outcome.reference is not None:
+            job.references[item] = outcome.reference
+        self._finish_items(finished, now)
+        return ItemFinished(now, job.name, item, outcome.seconds)
+
+    def _finish_items(self, finished: FinishedItems, now: float) -> Event:
+        """Record items that are done; return that as an event."""
+        job, (_, items, seconds, results) = self.jobs[finished.job], finished
+        self.recorder.record_start(now - seconds[0])
+        if self.recorder.journal is not None:
+            job.unwritten += len(items)
+            self._add_items(job, finished, now)
+        else:
+            if len(job.timings) <= MAX_TIMED_ITEMS and not job.spec.is_executor:
+                job.timings += map(ItemTiming, items, seconds, repeat(now))
+            if not job.source.delivers_results and items[0] not in job.references:
+                job.results.update(zip(items, results, strict=True))
+        job.done += len(items)
+        job.done_now += len(items)
+        job.source.finish_items(items, results)
+        self._memory.add_changed(job)
+        return ItemsFinished(now, job.name, items, seconds)
+
+    def _add_items(self, job: LiveJob, finished: FinishedItems, now: float) -> None:
+        """Record items in the journal."""
+        _, items, seconds, results = finished
+        contents = repeat(b"") if job.source.delivers_results else results
+        keys = job.source.get_keys(items)
+        columns = (repeat(job.number), keys, items, seconds, repeat(now), contents)
+        self.recorder.add_finished_items([*map(FinishedItem._make, zip(*columns, strict=False))])
+
+    def _add_failed_attempt(
+        self, job: LiveJob, item: int, error: str, details: ErrorDetails = NO_DETAILS
+    ) -> ItemFailure:
+        """Add an attempt, which was counted before."""
+        failure = self._failed_attempts[job, item] = ItemFailure(
+            item=item,
+            value=escape_undecodable(details.value or job.source.describe_value(item)),
+            attempts=job.attempts[item],
+            error=escape_undecodable(error),
+            traceback=escape_undecodable(add_source_lines(details.traceback)),
+            pickled_exception=details.pickled_exception,
+        )
+        return failure
+
+    def _give_up(self, job: LiveJob, command: Drop) -> None:
+        """Note that an item has failed: this was its last attempt."""
+        item = command.item
+        if not job.spec.is_executor:
+            failure = self._failed_attempts.get((job, item))
+            if failure is None:  # it was lost; the error begins with the number of the item
+                failure = self._add_failed_attempt(job, item, command.error.partition(": ")[2])
+            job.failures[item] = failure
+        job.source.drop_item(item, command.error)
+
+    def _record_failed_attempts(self, time: float) -> None:
+        """Record the attempts, and which of them were the last."""
+        for (job, item), failure in self._failed_attempts.items():
+            is_last = job.failures.get(item) is failure
+            attempt = FailedAttempt(job.number, time, job.spec.round, is_last, failure)
+            self.recorder.add_failed_attempt(attempt)
+        self._failed_attempts.clear()
+
+    # --- decisions of the core ------------------------------------------------------------------
+
+    def _carry_out(self, commands: list[Command]) -> list[Command]:
+        """Carry out commands, and return them."""
+        for command in commands:
+            self._carry_out_one(self.jobs[command.job], command, self.now)
+            self.retries += isinstance(command, Reopen)
+        return commands
+
+    def _carry_out_one(self, job: LiveJob, command: Command, now: float) -> None:
+        """Carry out a command about a job."""
+        match command:
+            case Start():
+                logs = self._get_log_paths(job, command.items)
+                tasks = job.source.create_tasks(command.items, command.servers, logs)
+                if self.core.stock.totals:
+                    tasks = self._reserve(job, tasks, command.gpus)
+                job.durations = self.core.jobs[job.name].durations
+                self.engine.start(job.name, tasks, command.servers)
+            case Stop():
+                self.engine.stop_items(job.name, command.items)
+            case Resize():
+                self.engine.resize(job.name, command.item, command.servers)
+            case Suspend():
+                self.engine.suspend(job.name, command.item)
+            case Continue():
+                self.engine.resume(job.name, command.item, command.servers)
+            case Admit():
+                self._open_source(job)
+            case Drop():
+                self._give_up(job, command)
+            case Reopen():
+                self._reopen(job, now)
+            case CallHook():
+                self._hooks_to_call.setdefault(job, []).append(command)
+                if job not in self._finishing:
+                    self._call_hooks(job, now)
+            case Finish():
+                self._finishing[job] = command
+                self._finish_jobs(now)
+
+    def _finish_jobs(self, now: float) -> None:
+        """End the jobs whose end was decided, and of which nothing runs any more.
+
+        Until then, stopped items may turn out to be done.
+        """
+        gone = [job for job in self._finishing if not self.engine.is_stopping(job.name)]
+        for job in gone:
+            self._finish(job, self._finishing.pop(job).error, now)
+            self._call_hooks(job, now)
+
+    def _call_hooks(self, job: LiveJob, now: float) -> None:
+        """Do what is to be done because a job has ended, unless it had ended like this before."""
+        for command in self._hooks_to_call.pop(job, ()):
+            if job.choose_end(now, command.error) == now:
+                self._hooks.prepare(job, command, now)
+
+    def _reserve(
+        self, job: LiveJob, tasks: Mapping[int, Task], gpus: Sequence[int]
+    ) -> Mapping[int, Task]:
+        """Let tasks use the GPUs that they were given, and no others."""
+        has_gpus = GPU in self.core.stock.totals
+        variables = choose_gpu_variables(gpus, os.environ) if has_gpus else {}
+        return reserve(tasks, variables, holds_resources=bool(job.spec.resources))
+
+    def _finish(self, job: LiveJob, error: str | None, now: float) -> None:
+        """End a job. It is released, unless it may go on."""
+        end = JobEnd(job, job.choose_end(now, error), error)
+        self._publication.add_end(end)
+        if not job.is_to_be_retried:
+            job.set_paused(False)  # if it goes on later, nobody wants it to wait
+        self._memory.remember([job])
+        if not self.core.can_retry(job.name):
+            self._memory.end_run(job)
+            job.source.close()
+        self.recorder.update_job(replace(job, ended=end.time, error=end.error).to_record())
+
+    def _reopen(self, job: LiveJob, now: float) -> None:
+        """Continue a job that has failed items, or has ended."""
+        self._record_failed_attempts(now)  # before the next round begins
+        job.source.retry_items()
+        job.completions.remove_failed(job.failures)
+        job.failures.clear()
+        job.reopen()
+        self._finishing.pop(job, None)
+        self._hooks_to_call.pop(job, None)
+        self._publication.remove_end(job)
+        job.spec = replace(job.spec, retried=job.spec.retried + 1)
+        self.recorder.update_job(job.to_record())
+
+    def _get_log_paths(self, job: LiveJob, items: Sequence[int]) -> LogPaths | None:
+        """Return the paths of the logs of items, in which earlier attempts are marked as such."""
+        if self.recorder.journal is None:
+            return None
+        logs = get_log_paths(self.recorder.journal.directory, job.number, job.spec.resumed)
+        for item in items if job.attempts or not job.spec.is_bag else ():
+            if (attempts := job.attempts.get(item)) is not None or not job.spec.is_bag:
+                mark_attempt(logs.get(item), item, None if attempts is None else attempts + 1)
+        return logs
+
+    # --- messages of other threads --------------------------------------------------------------
 
     def _handle_message(self, message: Message) -> list[Event]:
         """Return a message as events."""
@@ -391,7 +578,7 @@ class LiveRun:
     def _retry(self, job: LiveJob) -> list[Event]:
         """Return the events that let failed items run again, or a job that was cancelled go on."""
         self.retries += 1
-        is_ending = job.source.is_closed or self._runner.is_finishing(job)
+        is_ending = job.source.is_closed or job in self._finishing
         if self.core.can_retry(job.name) or is_ending:
             return [ItemsRetried(self.now, job.name), self._pause_or_continue(job)]
         revived = [job, *self._list_earlier_successors(job)]  # they ended in an earlier run
@@ -416,6 +603,8 @@ class LiveRun:
                 names.add(each.name)
                 found.append(each)
         return found
+
+    # --- requests of other processes ------------------------------------------------------------
 
     def _apply_request(self, job: LiveJob, request: Request) -> list[Event]:
         """Do what another process has asked for, and record the answer; return it as events.
@@ -452,7 +641,7 @@ class LiveRun:
         Until then they stay in the journal, so that a crash cannot lose a confirmed one.
         """
         for number, job in self._cancels.items():
-            if job is not None and not self._runner.is_finishing(job):
+            if job is not None and job not in self._finishing:
                 self.recorder.answer(Answer(number, False, "cancelled"))
                 self._cancels[number] = None
 
