@@ -40,10 +40,7 @@ _REFUSED = {
         rf"\\{_PLACEHOLDER}",
         "comes after a backslash, which would change its meaning; remove the backslash",
     ),
-    "dollar": (
-        rf"\$(?:{_PLACEHOLDER}|\w+{_NUMBER})",
-        "must not come right after $ or $name; remove $, or write ${{name}}",
-    ),
+    "dollar": (rf"\${_PLACEHOLDER}", "must not come right after $; remove $"),
     "backticks": (r"`(?:(?:[^`\\]|\\.)*`|.*)", "is inside backticks; write $(…) instead"),
     "braces": (
         rf"\$\{{\{{(?:(?:{_SIMPLE})*\}}\}}|.*)",
@@ -118,21 +115,22 @@ def refer_to_variables(line: str) -> str:
     """
     output = []
     opened = [""]  # and not yet closed: ", (, $( and # (a comment)
-    position, starts_word = 0, True
+    position, starts_word, body = 0, True, ""
     while found := _TOKENS.get(opened[-1], _CODE).match(line, position):
         kind, token, position = found.lastgroup, found[0], found.end()
         if kind == "placeholder":
             token = _refer(token[1:-1], is_quoted=opened[-1] == '"')
         elif kind in _REASONS:
             _refuse(token, _REASONS[kind], but=frozenset() if kind == "dollar" else NUMBERS)
-        elif kind == "document":
-            _refuse(line[position:].partition("\n")[2], _DOCUMENT_REASON)
+        elif kind == "document" and (end := line.find("\n", position)) >= 0:
+            line, body = line[:end], line[end:]
+            _refuse(body, _DOCUMENT_REASON)
         elif token == "case" and starts_word and "$(" in opened:
             _refuse(line[position:], _CASE_REASON)  # its patterns have ) without (
         output.append(token)
         if kind != "continuation":
             starts_word = _open_or_close(opened, kind, token, starts_word=starts_word)
-    return "".join(output)
+    return "".join(output) + body
 
 
 def _open_or_close(opened: list[str], kind: str | None, token: str, *, starts_word: bool) -> bool:
@@ -152,7 +150,9 @@ def _open_or_close(opened: list[str], kind: str | None, token: str, *, starts_wo
 
 
 def _refer(name: str, *, is_quoted: bool) -> str:
-    reference = f"{{{name}}}" if name in NUMBERS else f"${{{{{get_variable(name)}}}}}"
+    if name in NUMBERS:  # closed and opened quotes keep "$x{index}" from becoming "$x0"
+        return f'""{{{name}}}' if is_quoted else f'"{{{name}}}"'
+    reference = f"${{{{{get_variable(name)}}}}}"
     return reference if is_quoted else f'"{reference}"'
 
 
