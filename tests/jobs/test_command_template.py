@@ -22,7 +22,7 @@ LINES = {
     "show {item}": ("", ""),
     "show '' {item}": ("\0", ""),
     'show "{item}"': ("", ""),
-    "show a{item}b": ("a", "b"),
+    "show pre{item}post": ("pre", "post"),
     "show 'a  b'{item}\"c\"": ("a  b", "c"),
     'show "a {item} b"': ("a ", " b"),
     "show -- {item}": ("--\0", ""),
@@ -50,8 +50,26 @@ LINES = {
     'X=$(printf %sx {item}); show "${{X%x}}"': ("", ""),
     'show "$(printf "%sx" "{item}")"': ("", "x"),
     "show ${{PATH:+a}}{item}": ("a", ""),
+    'show "${{PATH:+a}}"# {item}': ("a#\0", ""),
+    "show $(echo a # it's)\n)#{item} # it's": ("a#", ""),
+    "show a\\ #{item}": ("a #", ""),
+    "show a\\\n#{item}": ("a#", ""),
+    "show {item} \\\n# it's {item}": ("", ""),
+    "true;# it's {item}\nshow {item}": ("", ""),
+    "x=$(true; (true)); (true)# '\nshow {item}": ("", ""),
+    "show $(( (1 + 2) * {index} )) {item}": ("0\0", ""),
+    "echo $$ $(echo $$) >out; show {item}": ("", ""),
+    "show '\\'{item}": ("\\", ""),
+    "show \\\\{item}": ("\\", ""),
+    "show \\{{{item}\\}}": ("{", "}"),
+    'show "\\{{{item}\\}}"': ("\\{", "\\}"),
+    "show \"'{item}'\"": ("'", "'"),
+    'show "it\'s $(printf %s. "\\"{item}") #"': ("it's \"", ". #"),
+    'x=b; show "$x{index}" $x{index}{item}': ("b0\0b0", ""),
+    "show {index}>out; cat out; show {item}": ("0\0", ""),
+    'cat <<END; show {item}\n"{index} {{x}}\nEND': ('"0 {x}\n', ""),
     "cat <<END >out; show {item}\nit's {index}\nEND\ntrue": ("", ""),
-    "cat >out <<-'END'\n\t\"\n\tEND\nshow {item}": ("", ""),
+    "cat >out <<'END'; show {item}\n# {{it's}} {index}\nEND": ("", ""),
     "sh -c 'show \"$1\"' sh {item}": ("", ""),
     "sh -s -- {item} <<'END'\nshow \"$1\"\nEND": ("", ""),
     'env -i PATH="$PATH" bash -c \'show "$@"\' bash {item}': ("", ""),
@@ -144,66 +162,84 @@ def test_program_receives_exactly_the_item(
     check_item(command, item, shell, folder)
 
 
+#: A word, and what the shell makes of it; a zero byte stands for the item.
+WORDS = st.recursive(
+    st.sampled_from(
+        [
+            ("{item}", "\0"),
+            ('"{item}"', "\0"),
+            ('"a\'{item}\\" #$"', "a'\0\" #$"),
+            ("'\"$( #'", '"$( #'),
+            ("\\'\\\"", "'\""),
+            ("$((1+(2)))", "3"),
+            ("${{PWD:+b}}", "b"),
+            ("`echo '\"'`", '"'),
+            ("{index}#", "0#"),
+        ]
+    ),
+    lambda words: (
+        st.tuples(words, words).map(lambda pair: (pair[0][0] + pair[1][0], pair[0][1] + pair[1][1]))
+        | words.map(lambda word: (f'"$(printf %s. {word[0]})"', f"{word[1]}."))
+        | words.map(lambda word: (f'"($(printf %s. x{word[0]} # \'"\n))"', f"(x{word[1]}.)"))
+    ),
+    max_leaves=6,
+)
+
+
+@given(WORDS, ITEMS, st.sampled_from(SHELLS))
+@settings(max_examples=150)
+def test_nested_quotes_are_followed(
+    folder: Path, word: tuple[str, str], item: str, shell: str
+) -> None:
+    line, value = word
+    expected = os.fsencode(value.replace("\0", item) + "\0")
+    assert run_command(f"show {line}", item, shell, folder) == expected
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("echo '{item}'", "{item} is inside single quotes; use double quotes, or none"),
+        ("echo '{item}'", "{item} is inside single quotes; write it outside of them"),
+        ("echo 'a\n{item}", "{item} is inside single quotes"),
+        ("awk '{{print $1, \"{stem}\"}}' x", "{stem} is inside single quotes"),
         ("echo \\{item}", "{item} comes after a backslash"),
         ('echo "\\{item}"', "{item} comes after a backslash"),
-        ("echo ${item}", "{item} must not come after $"),
-        ('echo "${stem}"', "{stem} must not come after $"),
-        ("echo ${index}", "{index} must not come after $"),
-        ("echo $'{item}'", "{item} cannot be passed as data in this line"),
-        ("echo $'\\'' {item}", "{item} cannot be passed as data in this line"),
+        ("echo ${item}", "{item} must not come right after $"),
+        ('echo "${stem}"', "{stem} must not come right after $"),
+        ("echo ${index}", "{index} must not come right after $"),
+        ("echo $'{item}'", "{item} is inside $'…'"),
+        ("echo $'\\'' {item}", "{item} is inside $'…', or after one with \\' inside"),
         ("echo `cat {item}`", "{item} is inside backticks; write $(…) instead"),
         ('echo "`cat {item}`"', "{item} is inside backticks; write $(…) instead"),
         ("echo ${{x:-{item}}}", "{item} is inside ${…}"),
-        ("echo ${{x:-'}}'{item}}}", "{item} cannot be passed as data"),
+        ("echo ${{x:-'}}'}} {item}", "{item} is inside ${…}, or after one with quotes"),
+        ('echo "${{x:-$(true)}} {item}"', "{item} is inside ${…}, or after one with quotes"),
         ("echo $(( {item} ))", "{item} is inside ((…))"),
+        ('echo "$(( {item} ))"', "{item} is inside ((…))"),
         ("(( {item} ))", "{item} is inside ((…))"),
-        ("[[ a && {item} -gt 3 ]]", "{item} is inside [[ … ]]"),
-        ('[[ "x{item}" -gt 3 ]]', "{item} is inside [[ … ]]"),
-        ("a[{item}]=1", "{item} is the index of an array"),
-        ('a["{item}"]=1', "{item} is the index of an array"),
-        ("unset {item}", "{item} would become part of a program that unset runs"),
-        ("cat <<END\n{item}\nEND", "{item} is inside a here-document"),
-        ("cat <<'END'\n{item}\nEND", "{item} is inside a here-document"),
-        ("cat <<-\\END\nx\n\tend\n{item}", "{item} is inside a here-document"),
-        ("sh <<A; cat <<B\nA\n{item}\nB", "{item} is inside a here-document"),
+        ("((true) | cat {item})", "{item} is inside ((…)), where the shell would evaluate it, or"),
+        ("echo $[ {item} ]", "{item} is inside ((…))"),
+        (
+            "echo $\\\n(( {item} ))",
+            "{item} comes after $$( or the like, or after a line that ends with $",
+        ),
+        ('echo "$$(" {item}', "{item} comes after $$( or the like"),
+        ("cat <<END\n{item}\nEND", "{item} is inside or after a here-document; pass it with stdin"),
+        ("cat <<'END'\n{item}\nEND", "{item} is inside or after a here-document"),
+        ("cat <<-\\END\nx\n\tEND\necho {item}", "{item} is inside or after a here-document"),
+        ("sh <<A; cat <<B\nA\n{item}\nB", "{item} is inside or after a here-document"),
+        ("x=$(cat <<END\n{item}\nEND\n)", "{item} is inside or after a here-document"),
         ("cat <<{item}\n", "{item} cannot be the delimiter of a here-document"),
-        ("echo 'a\n{item}", "{item} is inside single quotes"),
-        ('echo "a\n{item}', "{item} cannot be passed as data"),
-        ('echo "$(case x in a) echo "{item}";; esac)"', "{item} cannot be passed as data"),
-        ('sh -c "gzip {item}"', "pass it as an argument, as in sh -c 'gzip -- \"$1\"' sh {item}"),
-        ('X=1 bash -euo pipefail -c "gzip {item}"', "{item} would become part of a program"),
-        ('sh -c -e -- "gzip {item}"', "{item} would become part of a program that sh runs"),
-        ('/bin/dash -c "gzip {stem}"', "{stem} would become part of a program that dash runs"),
-        ('if true; then eval "x={item}"; fi', "a program that eval runs; remove eval"),
-        ("x={item}; eval $x", "{item} could become part of a program that eval runs"),
-        ("nice $SHELL -c {item}", "{item} would become part of a program that $SHELL runs"),
-        ('"${{PYTHON}}" -c "print({item})"', "{item} would become part of a program"),
-        ('sudo -n ssh -p 22 host "gzip {item}"', "printf '%s\\0' {item} | ssh HOST"),
-        ("ssh host gzip {item}", "{item} would become part of a program that ssh runs"),
-        ('python3 -Ic "print({item})"', "{item} would become part of a program that python3 runs"),
-        ("perl -ne s/{item}// x", "{item} would become part of a program that perl runs"),
-        ('awk -F : "/{item}/" x', "ENVIRON"),
-        ("sed s/x/{stem}/ x", "{stem} would become part of a program that sed runs"),
-        ('x=$(sh -c "{item}")', "{item} would become part of a program that sh runs"),
-        ('su bob -c "gzip {item}"', "{item} would become part of a program that su runs"),
-        ('echo "gzip {item}" | sh -e', "{item} would become part of the program that sh reads"),
-        (("sh", "-c", "gzip {item}"), '["sh", "-c", "gzip -- \\"$1\\"", "sh", "{item}"]'),
-        (("env", "A=1", "bash", "-lc", "gzip {item}"), "a program that bash runs"),
-        (("ssh", "host", "gzip", "{item}"), "a program that ssh runs"),
-        (("docker", "exec", "x", "sh", "-c", "gzip {job}"), "{job} would become part of"),
-        (("python", "-cprint('{item}')"), "a program that python runs"),
-        (("env", "-S", "gzip {item}"), "a program that env runs"),
+        ('echo "$(case x in a) echo "{item}";; esac)"', "{item} comes after case inside $(…)"),
         (("echo", "\0"), "a command cannot contain a zero byte"),
     ],
 )
-def test_unsafe_commands_are_refused(command: str | tuple[str, ...], message: str) -> None:
+def test_placeholders_are_refused_where_no_variable_can_stand(
+    command: str | tuple[str, ...], message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         CommandTemplate(job="job", command=command, items=("a",))
-    assert message in str(caught.value)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -211,76 +247,24 @@ def test_unsafe_commands_are_refused(command: str | tuple[str, ...], message: st
     [
         "sh -c 'echo {index}'",
         "echo $'{index}'",
+        "echo ${{x:-{index}}}",
         "cat <<END\n{index}\nEND",
-        "python main.py eval {item}",
-        "rsync -e ssh {item} host:",
-        "$PYTHON tool.py -c {item}",
-        "eval $SETUP {index}",
-        "tar -c {item} | ssh host 'cat > {index}'",
-        "awk -f program {item}",
-        "awk '{{print $1}}' {item}",
-        "sed -e s/a/b/ {item}",
-        "cat {item} | sh",
-        "python -c 'import sys' {item}",
-        ("python", "script.py", "-c", "{item}"),
-        ("convert", "{item}", "-annotate", "caption of {item}"),
+        "cat <<< {item}\necho {item}",
+        "echo {item} $'\\'' `true` ${{x:-'}}'}}",
+        "for ((i = 0; i < 3; i++)); do echo {item}; done",
+        "echo $'a\\n' {item}",
+        'sh -c "gzip {item}"',
+        ("sh", "-c", "gzip {item}"),
     ],
 )
-def test_safe_commands_are_accepted(command: str | tuple[str, ...]) -> None:
-    CommandTemplate(job="job", command=command, items=("a",)).check_options()
+def test_other_commands_are_accepted(command: str | tuple[str, ...]) -> None:
+    CommandTemplate(job="job", command=command, items=("a",))
 
 
 def test_numbers_need_no_variables() -> None:
     template = CommandTemplate(job="job", command="run '{index}' {servers} {{x}}", items=("a",))
     filled = template.fill_in(0, servers=3)
     assert (filled.command, filled.variables) == ("run '0' \"3\" {x}", {})
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "gzip {item}",
-        'gzip "{item}"',
-        "true && gzip -k {name}",
-        "gzip {stem}.txt",
-        "x=$(basename {item})",
-        "nice -- gzip {item}",
-        ("gzip", "{item}"),
-        ("env", "gzip", "-k", "{name}"),
-    ],
-)
-def test_items_that_look_like_options_are_refused(command: str | tuple[str, ...]) -> None:
-    template = CommandTemplate(job="job", command=command, items=("a", "-rf"))
-    with pytest.raises(InputError, match=r"of the item '-rf' for an option, .* write -- before"):
-        template.check_options()
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "gzip -- {item}",
-        "gzip ./{item}",
-        "gzip --name={item}",
-        "X={item} gzip x",
-        "gzip < {item} > {stem}",
-        "gzip {index}",
-        "sh -c 'gzip -- \"$1\"' sh {item}",
-        ("gzip", "--", "{item}"),
-        ("gzip", "out/{item}"),
-        ("sh", "-c", 'gzip -- "$1"', "sh", "{item}"),
-    ],
-)
-def test_items_that_cannot_be_options_are_accepted(command: str | tuple[str, ...]) -> None:
-    CommandTemplate(job="job", command=command, items=("a", "-rf")).check_options()
-
-
-def test_file_names_and_job_names_that_look_like_options_are_refused() -> None:
-    template = CommandTemplate(job="job", command="gzip {name}", items=("folder/-rf",))
-    with pytest.raises(InputError, match=r"take \{name\} of the item 'folder/-rf' for an option"):
-        template.check_options()
-    CommandTemplate(job="job", command="gzip {item}", items=("folder/-rf",)).check_options()
-    with pytest.raises(InputError, match=r"take \{job\} of the name '-x' for an option"):
-        CommandTemplate(job="-x", command="gzip {job}").check_options()
 
 
 def test_items_reach_commands_of_a_pool_unchanged(tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ GOOD = '[[job]]\nname = "a"\ncommand = "true {item}"\nitems = [1]\n'
         (GOOD.replace("[1]", "3"), "jobs.toml:4: items must be a pattern"),
         (GOOD.replace("{item}", "{item!r}"), "jobs.toml:3: unknown placeholder {item!r}"),
         (GOOD.replace("true {item}", "echo '{item}'"), "jobs.toml:3: {item} is inside single"),
-        (GOOD.replace("[1]", "['-rf']"), "jobs.toml:3: the command would take {item} of the item"),
         (GOOD.replace("[1]", "[true]"), "jobs.toml:4: a list of items must hold one or more"),
         (GOOD.replace("[1]", "[1e400]"), "jobs.toml:4: an item must be a finite number, got inf"),
         (GOOD.replace("[1]", r'["a\u0000"]'), "jobs.toml:4: an item cannot contain a zero byte"),
@@ -165,7 +164,7 @@ def test_files_that_look_like_options_are_passed_as_paths(tmp_path: Path) -> Non
     assert job.command.items == ("./-rf", "a")
 
 
-def test_negative_numbers_are_no_options(tmp_path: Path) -> None:
+def test_items_may_be_negative_numbers(tmp_path: Path) -> None:
     for items, expected in (("[-1, 2.5]", ("-1", "2.5")), ("{range = [-2, 0]}", ("-2", "-1"))):
         (job,) = parse_jobs_file(GOOD.replace("[1]", items), "jobs.toml", tmp_path).jobs
         assert job.command is not None

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.command_checks import (
+from hesrpt.jobs.command_template import (
+    CommandTemplate,
     check_command,
     check_environment,
-    check_input,
     check_shell,
 )
-from hesrpt.jobs.command_template import CommandTemplate
 from hesrpt.jobs.job_items import ItemReader
 from hesrpt.jobs.placeholders import check_placeholders, find_placeholders
 from hesrpt.jobs.toml_tables import TomlTable
@@ -48,7 +47,7 @@ def read_command(
     _check(table, "env", check_environment, env)
     stdin = table.get("stdin", "a string", to_text, None)
     if stdin is not None:
-        _check(table, "stdin", check_input, command, stdin)
+        _check(table, "stdin", check_placeholders, stdin)
     stdin_file = table.get("stdin_file", "the name of a file", to_string, None)
     if stdin_file is not None:
         if stdin is not None:
@@ -71,8 +70,6 @@ def read_command(
         shell=_read_shell(table, command),
         timeout=get_seconds(table, "timeout", None),
     )
-    if not _are_numbers(table.values.get("items")):
-        _check(table, "command", template.check_options)
     if items is None and template.placeholders & _ABOUT_ITEMS:
         raise table.create_error("command", "the command refers to items, but the job has none")
     if items is not None and "servers" in template.placeholders:
@@ -110,10 +107,3 @@ def _check(
         return check(*arguments)
     except InputError as error:
         raise table.create_error(key, f"{prefix}{error}") from None
-
-
-def _are_numbers(items: Any) -> bool:
-    """Return whether items are numbers: -1 is no option, but what the author wrote."""
-    if isinstance(items, dict):
-        return "range" in items
-    return isinstance(items, list) and not any(isinstance(item, str) for item in items)

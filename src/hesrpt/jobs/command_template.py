@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.command_checks import (
-    check_command,
-    check_environment,
-    check_input,
-    check_shell,
-    find_exposed_placeholders,
-    read_line,
-)
 from hesrpt.jobs.placeholders import check_placeholders, find_placeholders
-from hesrpt.jobs.shell_symbols import NUMBERS, get_variable
+from hesrpt.jobs.shell_line import NUMBERS, get_variable, refer_to_variables
+from hesrpt.jobs.text import describe_value
+
+_OWN_PREFIX = "HESRPT_"
+# Lines refer to variables as in POSIX shells.
+_SHELLS = re.compile(r"(|a|ba|da|k|mk|z)sh")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class CommandTemplate:
         check_command(self.command)
         check_placeholders(self.cwd)
         check_environment(self.env)
-        check_input(self.command, self.stdin or "")
+        check_placeholders(self.stdin or "")
         check_placeholders(self.stdin_file or "")
         check_shell(self.shell)
 
@@ -70,10 +68,9 @@ class CommandTemplate:
         command = self.command
         if isinstance(command, str):
             # The shell finds the values in its environment, so they cannot change the line.
-            placeholders = {f"{{{name}}}" for name in find_placeholders([command])}
-            for name in placeholders.difference(NUMBERS):
-                variables[get_variable(name)] = values[name[1:-1]]
-            command = read_line(command).template.format(**values)
+            for name in find_placeholders([command]) - NUMBERS:
+                variables[get_variable(name)] = values[name]
+            command = refer_to_variables(command).format(**{name: values[name] for name in NUMBERS})
         else:
             command = tuple(part.format(**values) for part in command)
         directory = None if self.directory is None else Path(self.directory)
@@ -99,23 +96,43 @@ class CommandTemplate:
             "job": self.job,
         }
 
-    def check_options(self) -> None:
-        """Raise an error if the command would take an item for an option."""
-        exposed = find_exposed_placeholders(self.command)
-        if not exposed:
-            return
-        if "job" in exposed and self.job.startswith("-"):
-            self._refuse_option("job", f"the name {self.job!r}")
-        for item, value in enumerate(self.items or ()):
-            # Few items can be at fault, and splitting paths is slow.
-            if value.startswith("-") or "/-" in value:
-                values = self._get_values(item, 1)
-                for name in exposed:
-                    if values[name].startswith("-"):
-                        self._refuse_option(name, f"the item {value!r}")
 
-    def _refuse_option(self, name: str, subject: str) -> None:
+def check_command(command: str | tuple[str, ...]) -> None:
+    """Raise an error if a command cannot run, or a placeholder is unknown or in a wrong place."""
+    for part in [command] if isinstance(command, str) else command:
+        if "\0" in part:
+            raise InputError(f"a command cannot contain a zero byte, got {part!r}")
+        check_placeholders(part)
+    if isinstance(command, str):
+        try:
+            refer_to_variables(command)
+        except InputError as error:
+            raise InputError(f"{error} (in {describe_value(command)})") from None
+
+
+def check_environment(env: Mapping[str, str]) -> None:
+    """Raise an error if a variable has an impossible name or value, or an unknown placeholder."""
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InputError(
+                f"a variable must have a name without '=', and no zero bytes, got "
+                f"{describe_value(name)} = {describe_value(value)}"
+            )
+        if name.startswith(_OWN_PREFIX):
+            raise InputError(f"{name} is reserved: names with {_OWN_PREFIX} are hesrpt's own")
+        check_placeholders(value)
+
+
+def check_shell(shell: Sequence[str]) -> None:
+    """Raise an error if a program is not a shell that can run a line."""
+    name = shell[0].rpartition("/")[2] if shell else ""
+    if not _SHELLS.fullmatch(name):
         raise InputError(
-            f"the command would take {{{name}}} of {subject} for an option, because it begins with "
-            f"-; write -- before {{{name}}}, or ./{{{name}}} if it is a file"
+            'must be a shell (sh, ash, bash, dash, ksh, mksh or zsh) such as "/bin/bash", or a '
+            f'list with its options such as ["bash", "-eu"], got {describe_value(list(shell))}'
         )
+    for option in shell[1:]:
+        if re.fullmatch("-[A-Za-z]*[cs][A-Za-z]*", option) or "\0" in option:
+            raise InputError(
+                f"cannot have the option {option!r}, because hesrpt adds -c and the command itself"
+            )

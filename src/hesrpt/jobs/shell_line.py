@@ -1,257 +1,162 @@
-"""Reads a line for the shell as a shell does, to find out where its placeholders are.
+"""Lines for the shell: values travel in the environment, and the line refers to them.
 
-The values of placeholders are data in the environment, and the line refers to them. So the shell
-takes none of their characters for its own when it reads the line. A program or a builtin that
-evaluates its arguments still evaluates them, such as ``printf -v`` in bash. What the reference
-looks like depends on the quotes around it. Where no reference can stand for the value, the line is
-refused.
+So the shell never reads a value as part of the line. How a line refers to a variable depends on
+quotes, so this module follows quotes, comments and ``$(…)``. It refuses placeholders where nothing
+can refer to a variable, and where shells differ or the end of a construct is uncertain. What
+programs do with their arguments is not its concern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from functools import lru_cache
 
 from hesrpt.errors import InputError
-from hesrpt.jobs.shell_symbols import (
-    NUMBERS,
-    SymbolReader,
-    UnclearError,
-    double_braces,
+from hesrpt.jobs.placeholders import PLACEHOLDERS, find_placeholders
+
+#: Placeholders whose values are digits: they need no variables, and may stand inside any quotes.
+NUMBERS = frozenset({"index", "servers"})
+
+_NUMBER = r"\{(?:index|servers)\}"
+_PLACEHOLDER = r"\{(?:" + "|".join(PLACEHOLDERS) + r")\}"
+_BRACE = r"\{\{|\}\}"  # lines are format strings, so all other braces are doubled
+# What ${…} and ((…)) may contain so that it is certain where they end.
+_SIMPLE = rf"[^(){{}}'\"\\`]|{_NUMBER}"
+_SUM = rf"(?:{_SIMPLE}|{_BRACE}|\((?:{_SIMPLE}|{_BRACE})*\))*\)\)(?!\#)"
+
+_SUM_REASON = (
+    "is inside ((…)), where the shell would evaluate it, or after one that is hard to follow; "
+    "write it before"
 )
-from hesrpt.jobs.shell_words import Word, WordCollector
+_DOCUMENT_REASON = (
+    "is inside or after a here-document; pass it with stdin or as an argument, or write it before"
+)
+_CASE_REASON = "comes after case inside $(…); assign it to a variable first"
 
-_OPERATORS = ";&|()<>"
+# Constructs in which values are refused, and why. One whose end is uncertain reaches to the end of
+# the line.
+_REFUSED = {
+    "escaped": (
+        rf"\\{_PLACEHOLDER}",
+        "comes after a backslash, which would change its meaning; remove the backslash",
+    ),
+    "dollar": (rf"\${_PLACEHOLDER}", "must not come right after $; remove $"),
+    "backticks": (r"`(?:(?:[^`\\]|\\.)*`|.*)", "is inside backticks; write $(…) instead"),
+    "braces": (
+        rf"\$\{{\{{(?:(?:{_SIMPLE})*\}}\}}|.*)",
+        "is inside ${…}, or after one with quotes or expansions inside; assign it to a variable "
+        "first",
+    ),
+    "sum": (rf"\$\(\((?:{_SUM}|.*)", _SUM_REASON),
+    "old_sum": (rf"\$\[(?:(?:(?!\])(?:{_SIMPLE}))*\]|.*)", _SUM_REASON),
+    "unclear": (
+        r"(?:\$\$[({'[]|[$(<]\\\n).*",
+        "comes after $$( or the like, or after a line that ends with $\\, (\\ or <\\; "
+        "assign it to a variable first",
+    ),
+}
+_REFUSED_IN_CODE = {
+    "single_quotes": (
+        r"'(?:[^']*'|.*)",
+        "is inside single quotes; write it outside of them, or inside double quotes",
+    ),
+    "ansi_quotes": (
+        r"\$'(?:(?:[^'\\]|\\[^'])*'|.*)",
+        "is inside $'…', or after one with \\' inside, which shells read differently; write it "
+        'outside, and "\'" for a single quote',
+    ),
+    "sum_command": (rf"\(\((?:{_SUM}|.*)", _SUM_REASON),
+    "delimiter": (rf"<<-?[ \t]*{_PLACEHOLDER}", "cannot be the delimiter of a here-document"),
+}
+_REASONS = {kind: reason for kind, (_, reason) in (_REFUSED | _REFUSED_IN_CODE).items()}
 
 
-@dataclass(frozen=True)
-class ShellLine:
-    """A line for the shell that was read."""
-
-    template: str  # a format string with {index} and {servers}; other values are variables
-    commands: list[list[Word]]  # the words of each simple command
+def _compile(refused: dict[str, tuple[str, str]], **others: str) -> re.Pattern[str]:
+    patterns = {kind: pattern for kind, (pattern, _) in refused.items()} | others
+    groups = [f"(?P<{kind}>{pattern})" for kind, pattern in patterns.items()]
+    return re.compile("|".join([*groups, _BRACE, "."]), re.DOTALL)
 
 
-def read_shell_line(symbols: Sequence[str]) -> ShellLine:
-    """Read a line, given as characters and placeholders such as ``{item}``."""
-    try:
-        reader = _Reader(symbols)
-        reader.read_commands("")
-        return ShellLine("".join(reader.output), reader.commands)
-    except UnclearError as error:
-        values = [symbol for symbol in symbols if len(symbol) > 1 and symbol not in NUMBERS]
-        if values:
-            raise InputError(
-                f"{values[0]} cannot be passed as data in this line, because it contains {error}; "
-                f"put the commands into a script, and pass {values[0]} to it as an argument"
-            ) from None
-        # Numbers need no quotes.
-        return ShellLine("".join(map(double_braces, symbols)), [])
+# The tokens of code, and those inside double quotes and comments.
+_ESCAPES = {"continuation": r"\\\n", "escape": rf"\\(?:{_BRACE}|.)"}
+_CODE = _compile(
+    _REFUSED | _REFUSED_IN_CODE,
+    **_ESCAPES,
+    placeholder=_PLACEHOLDER,
+    string="<<<",
+    document="<<",
+    opening=r"\$?\(",
+    separator=r"[ \t\n;&|<>)]",
+    word=r"\w+",
+)
+_TOKENS = {
+    '"': _compile(_REFUSED, **_ESCAPES, placeholder=_PLACEHOLDER, opening=r"\$\("),
+    "#": _compile({}, placeholder=_PLACEHOLDER),
+}
 
 
-class _Reader(SymbolReader):
-    """Reads the commands of a line, with their words, quotes, expansions and redirections."""
+def get_variable(placeholder: str) -> str:
+    """Return the environment variable that holds the value of a placeholder.
 
-    def __init__(self, symbols: Sequence[str]) -> None:
-        super().__init__(symbols)
-        self.commands: list[list[Word]] = []
+    >>> get_variable("item")
+    'HESRPT_ITEM'
+    """
+    return f"HESRPT_{placeholder.upper()}"
 
-    def check_place(self, command: WordCollector) -> None:
-        """Refuse a placeholder where the shell would evaluate its value."""
-        if self.peek() in NUMBERS:
-            return
-        if command.is_in_brackets:
-            self.refuse("is inside [[ … ]], which may evaluate it; write [ … ] instead")
-        if command.is_in_index:
-            self.refuse("is the index of an array, which the shell would evaluate")
 
-    # --- commands -----------------------------------------------------------------------------
+@lru_cache(maxsize=256)
+def refer_to_variables(line: str) -> str:
+    """Return a line that refers to variables; only placeholders of numbers are left.
 
-    def read_commands(self, closer: str) -> None:
-        """Read commands up to the end of the line, or to the ``)`` of a command substitution."""
-        command, documents, depth = WordCollector(self.commands), list[tuple[str, bool]](), 0
-        while symbol := self.peek():
-            if symbol == closer and depth == 0:
-                break
-            ended = ""
-            if self.is_at_placeholder:
-                self.check_place(command)
-                command.add(self.take_placeholder(quote='"'))
-            elif symbol in " \t":
-                self.take()
-                ended = command.end_word()
-            elif symbol == "\n":
-                self.take()
-                ended = command.end_command()
-                while documents:
-                    self.read_document(*documents.pop(0))
-            elif symbol == "#" and command.word is None:
-                while self.peek() not in ("", "\n"):
-                    self.take_placeholder() if self.is_at_placeholder else self.take()
-            elif symbol == "(" and self.peek(1) == "(":
-                self.read_arithmetic()
-                ended = command.end_command()
-            elif symbol in "<>":
-                command.start_redirection()
-                self.read_redirection(command, documents)
-            elif symbol in _OPERATORS:
-                depth += {"(": 1, ")": -1}.get(self.take(), 0)
-                ended = command.end_command()
-            else:
-                self.read_part_of_word(command)
-            if ended == "case" and closer:
-                raise UnclearError("case inside $(…)")
-        command.end_command()
-        if documents:
-            raise UnclearError("a here-document without a body")
+    >>> refer_to_variables("gzip -c {item} > {stem}-{index}.gz")
+    'gzip -c "${{HESRPT_ITEM}}" > "${{HESRPT_STEM}}"-"{index}".gz'
+    >>> refer_to_variables('echo "size of {item}: $(stat -c %s {item})"')
+    'echo "size of ${{HESRPT_ITEM}}: $(stat -c %s "${{HESRPT_ITEM}}")"'
+    """
+    output = []
+    opened = [""]  # and not yet closed: ", (, $( and # (a comment)
+    position, starts_word, body = 0, True, ""
+    while found := _TOKENS.get(opened[-1], _CODE).match(line, position):
+        kind, token, position = found.lastgroup, found[0], found.end()
+        if kind == "placeholder":
+            token = _refer(token[1:-1], is_quoted=opened[-1] == '"')
+        elif kind in _REASONS:
+            _refuse(token, _REASONS[kind], but=frozenset() if kind == "dollar" else NUMBERS)
+        elif kind == "document" and (end := line.find("\n", position)) >= 0:
+            line, body = line[:end], line[end:]
+            _refuse(body, _DOCUMENT_REASON)
+        elif token == "case" and starts_word and "$(" in opened:
+            _refuse(line[position:], _CASE_REASON)  # its patterns have ) without (
+        output.append(token)
+        if kind != "continuation":
+            starts_word = _open_or_close(opened, kind, token, starts_word=starts_word)
+    return "".join(output) + body
 
-    def read_part_of_word(self, command: WordCollector) -> None:
-        symbol = self.peek()
-        if symbol == "\\":
-            self.read_escaped(command)
-        elif symbol == "'":
-            command.start_word()
-            self.read_until("'", command, "is inside single quotes; use double quotes, or none")
-        elif symbol == '"':
-            command.start_word()
-            self.read_double_quotes(command)
-        elif symbol == "`":
-            self.read_backticks(command)
-        elif symbol == "$":
-            self.read_expansion(command, is_quoted=False)
-        else:
-            command.add(self.take())
 
-    def read_escaped(self, command: WordCollector) -> None:
-        self.take()
-        if self.is_at_placeholder:
-            self.refuse("comes after a backslash, which would change its meaning; remove it")
-        if self.peek() not in ("", "\n"):
-            command.add(self.take())
-        elif self.peek():
-            self.take()
+def _open_or_close(opened: list[str], kind: str | None, token: str, *, starts_word: bool) -> bool:
+    """Note what a token opens or closes; return whether a word can start after it."""
+    place = opened[-1]
+    if place == "#":
+        if token == "\n":
+            opened.pop()
+    elif token == place == '"':
+        opened.pop()
+    elif token == '"' or kind == "opening" or (token == "#" and starts_word and place != '"'):
+        opened.append(token)
+    elif token == ")" and place in ("(", "$("):
+        opened.pop()
+        return place == "("
+    return kind in ("opening", "separator", "document", "string") or token == "\n"
 
-    def read_double_quotes(self, command: WordCollector) -> None:
-        self.take()
-        while self.is_inside_quotes('"'):
-            symbol = self.peek()
-            if self.is_at_placeholder:
-                self.check_place(command)
-                command.add(self.take_placeholder())
-            elif symbol == "\\":
-                self.read_escaped(command)
-            elif symbol == "`":
-                self.read_backticks(command)
-            elif symbol == "$":
-                self.read_expansion(command, is_quoted=True)
-            else:
-                command.add(self.take())
-        self.take()
 
-    def read_until(self, closer: str, command: WordCollector, problem: str) -> None:
-        """Read text in which nothing has a meaning but its end."""
-        self.take()
-        while self.is_inside_quotes(closer):
-            command.add(
-                self.take_number_or_refuse(problem) if self.is_at_placeholder else self.take()
-            )
-        self.take()
+def _refer(name: str, *, is_quoted: bool) -> str:
+    if name in NUMBERS:  # closed and opened quotes keep "$x{index}" from becoming "$x0"
+        return f'""{{{name}}}' if is_quoted else f'"{{{name}}}"'
+    reference = f"${{{{{get_variable(name)}}}}}"
+    return reference if is_quoted else f'"{reference}"'
 
-    def read_backticks(self, command: WordCollector) -> None:
-        self.take()
-        while self.is_inside_quotes("`"):
-            if self.is_at_placeholder:
-                self.take_number_or_refuse("is inside backticks; write $(…) instead")
-            elif self.take() == "\\" and not self.is_at_placeholder:
-                self.take()
-        self.take()
-        command.add("$")
 
-    # --- expansions ---------------------------------------------------------------------------
-
-    def read_expansion(self, command: WordCollector, *, is_quoted: bool) -> None:
-        self.take()
-        if self.is_at_placeholder:
-            self.refuse("must not come after $, because it is no variable of the shell; remove $")
-        if self.peek() == "(" and self.peek(1) == "(":
-            self.read_arithmetic()
-        elif self.peek() == "(":
-            self.take()
-            self.read_commands(")")
-            if not self.peek():
-                raise UnclearError("a parenthesis that is not closed")
-            self.take()
-        elif self.peek() == "{":
-            self.read_braces()
-        elif self.peek() == "'" and not is_quoted:
-            raise UnclearError("$'…', which not every shell knows")
-        command.add("$")
-
-    def read_braces(self) -> None:
-        while self.peek() != "}":
-            if self.is_at_placeholder:
-                self.take_number_or_refuse("is inside ${…}; assign it to a variable first")
-            elif self.peek() in ("", *"'\"\\`") or (self.peek() == "$" and self.peek(1) in "({"):
-                raise UnclearError("${…} with quotes or expansions inside")
-            else:
-                self.take()
-        self.take()
-
-    def read_arithmetic(self) -> None:
-        depth = 0
-        while True:
-            symbol = self.peek()
-            if self.is_at_placeholder:
-                self.take_number_or_refuse("is inside ((…)), where the shell would evaluate it")
-            elif symbol in ("", *"'\"\\`") or (symbol == "$" and self.peek(1) in "({"):
-                raise UnclearError("((…)) with quotes or expansions inside")
-            else:
-                depth += {"(": 1, ")": -1}.get(self.take(), 0)
-            if depth == 0:
-                return
-
-    # --- redirections -------------------------------------------------------------------------
-
-    def read_redirection(self, command: WordCollector, documents: list[tuple[str, bool]]) -> None:
-        operator = self.take()
-        while self.peek() in ("<", ">", "&", "|"):
-            operator += self.take()
-        if operator == "<<":
-            documents.append(self.read_delimiter())
-        else:
-            command.expect_target()
-
-    def read_delimiter(self) -> tuple[str, bool]:
-        """Read the delimiter of a here-document; return it, and whether tabs are stripped."""
-        is_indented = self.peek() == "-"
-        if is_indented:
-            self.take()
-        while self.peek() in (" ", "\t"):
-            self.take()
-        delimiter = ""
-        while self.peek() not in ("", *" \t\n", *_OPERATORS):
-            if self.is_at_placeholder:
-                self.refuse("cannot be the delimiter of a here-document")
-            if self.peek() in "$`":
-                raise UnclearError("a here-document with such a delimiter")
-            symbol = self.take()
-            delimiter += symbol if symbol not in "'\"\\" else ""
-        return delimiter, is_indented
-
-    def read_document(self, delimiter: str, is_indented: bool) -> None:
-        """Read the body of a here-document, which the program that reads it may run as code."""
-        while self.peek():
-            line = ""
-            while self.peek() not in ("", "\n"):
-                if self.is_at_placeholder:
-                    problem = (
-                        "is inside a here-document; pass it as an argument, as in "
-                        "sh -s -- {item} <<'END', and write \"$1\" there"
-                    )
-                    line += self.take_number_or_refuse(problem)
-                else:
-                    line += self.take()
-            if self.peek():
-                self.take()
-            if (line.lstrip("\t") if is_indented else line) == delimiter:
-                return
+def _refuse(text: str, reason: str, *, but: frozenset[str] = NUMBERS) -> None:
+    """Raise an error if a text contains other placeholders than some."""
+    if names := find_placeholders([text]) - but:
+        raise InputError(f"{{{min(names)}}} {reason}")
