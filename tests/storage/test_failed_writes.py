@@ -75,7 +75,7 @@ def compute_results(state: Path, *, result_bytes: int = RESULT_BYTES) -> tuple[l
 
 
 def get_environment() -> dict[str, str]:
-    paths = [str(Path(__file__).parents[2]), str(Path(hesrpt.__file__).parents[1])]
+    paths = [str(Path(__file__).parents[1]), str(Path(hesrpt.__file__).parents[1])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
