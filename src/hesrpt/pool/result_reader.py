@@ -14,7 +14,6 @@ from hesrpt.errors import InputError
 from hesrpt.scheduler.completions import DONE_BEFORE
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.storage.item_keys import create_key_range
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import StoredResult
 
@@ -66,8 +65,7 @@ class ResultReader:
             self._journal = Journal.read(self._driver.journal.directory)
         self._read, self._large = {}, {}
         for run, numbers, positions in _group(map(self._locate, items)):
-            keys = create_key_range(run, numbers)
-            for stored in self._journal.read_results(self._job.number, keys, positions):
+            for stored in self._journal.read_results(self._job.number, run, numbers, positions):
                 if stored.pickled is None:
                     self._large[stored.position] = stored
                 else:

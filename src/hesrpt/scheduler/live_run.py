@@ -131,7 +131,9 @@ class LiveRun:
             self._hooks.prepare,
         )
         self.recorder.record_servers(self.now, core.servers)
-        self.groups = read_groups(None if journal is None else journal.get_value("groups"))
+        self.groups: dict[str, Group] = {}
+        if journal is not None:
+            self.groups = journal.get_value("groups", {}, parse=read_groups)
         core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
 
     @property
