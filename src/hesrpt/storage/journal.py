@@ -42,8 +42,8 @@ from hesrpt.storage.state_directory import (
     lock_directory,
 )
 
-# How many items of a job to remove at once.
-_ITEMS_AT_ONCE = 500
+# How many items of a job to remove in one transaction.
+_REMOVAL_BATCH = 500
 
 
 class Journal:
@@ -185,7 +185,7 @@ class Journal:
         """
         with self._database.transaction() as connection:
             self._jobs.remove(connection, number)
-            unused_files = self._items.remove_some(connection, number, _ITEMS_AT_ONCE)
+            unused_files = self._items.remove_some(connection, number, _REMOVAL_BATCH)
             write_value(connection, "were_jobs_removed", 1)
             is_gone = not self._items.has_items(connection, number)
         self._items.files.remove(unused_files)

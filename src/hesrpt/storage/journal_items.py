@@ -85,12 +85,12 @@ class ItemTable:
                 sizes[int(number)] = sizes.get(int(number), 0) + size
         return sizes
 
-    def remove_some(self, connection: sqlite3.Connection, job: int, most: int) -> list[str]:
-        """Remove some items of a job; return the names of the result files to remove."""
+    def remove_some(self, connection: sqlite3.Connection, job: int, limit: int) -> list[str]:
+        """Remove up to ``limit`` items of a job; return the names of the files to remove."""
         keys = [
             key
             for (key,) in connection.execute(
-                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, most)
+                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, limit)
             )
         ]
         unused: list[str] = []

@@ -12,14 +12,14 @@ from hesrpt.jobs.job_spec import JobSpec
 from hesrpt.storage.journal_database import Database, write_value
 from hesrpt.storage.journal_entries import Answer, Request
 
-# Whether a scheduler will look for requests again, as a value in the journal.
+# The name of the value in the journal that says whether a scheduler takes requests.
 _IS_OPEN = "takes_requests"
 _COLUMNS = "kind, job, submission, spec, weight, job_group"
 # How many answers are kept at most until the next start.
 _MAX_ANSWERS = 10_000
-#: How long a key is remembered that keeps a request from being added twice, in seconds.
+#: How long idempotency keys are remembered, in seconds.
 KEY_SECONDS = 7 * 86_400.0
-# How often to remove older ones, in seconds: all have to be looked at.
+# How often to remove older ones, in seconds: this scans the whole table.
 _PRUNE_SECONDS = 3600.0
 # Created when first used: most runs have no such keys.
 _CREATE_KEYS = """
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS request_keys (
 
 
 class KeyedRequests(NamedTuple):
-    """What a client asks for, with a key by which it can ask again; the key may be empty."""
+    """What a client asks for, with its idempotency key, which may be empty."""
 
     requests: Sequence[Request]
     key: str
