@@ -208,9 +208,9 @@ def test_each_result_is_read_from_the_journal_once(
     read: list[int] = []
     read_results = Journal.read_results
 
-    def count(journal: Journal, number: int, keys: Any, positions: range) -> Any:
-        read.extend(positions)
-        return read_results(journal, number, keys, positions)
+    def count(journal: Journal, number: int, run: int, *ranges: range) -> Any:
+        read.extend(ranges[1])
+        return read_results(journal, number, run, *ranges)
 
     monkeypatch.setattr(Journal, "read_results", count)
     with Pool(engine=InlineEngine(4), state=tmp_path / "s") as pool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.inline_engine import InlineEngine
 from support.stepping import KillSwitch, SteppedEngine, finish
 
 from hesrpt import InputError, Pool
@@ -140,15 +137,3 @@ def test_progress_is_written_at_most_once_a_second(
         pool.close()
     assert 4 <= len(written) <= 6
     assert min(after - before for before, after in pairwise(written)) >= 1.0
-
-
-def test_damaged_progress_does_not_matter(tmp_path: Path) -> None:
-    with Pool(state=tmp_path / "s", engine=InlineEngine()) as pool:
-        pool.map(abs, range(8), name="job")
-    with closing(sqlite3.connect(tmp_path / "s" / "state.db")) as database, database:
-        names = [name for (name,) in database.execute("SELECT name FROM meta")]
-        assert {"progress", "time", "policy"} <= set(names)
-        database.execute("UPDATE meta SET checksum = X'00'")
-    status = read_status(tmp_path / "s")
-    assert [job.state for job in status.jobs] == ["done"]
-    assert status.progress == RunProgress()

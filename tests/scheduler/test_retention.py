@@ -102,7 +102,7 @@ def test_old_jobs_are_removed_with_their_results_and_output(tmp_path: Path) -> N
 def test_crash_between_two_steps_leaves_a_valid_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hesrpt.storage.journal._ITEMS_AT_ONCE", 2)
+    monkeypatch.setattr("hesrpt.storage.journal._REMOVAL_BATCH", 2)
     state = tmp_path / "state"
     with Pool(2, state=state) as pool:
         pool.map(make, [1, 2, LARGE, 3, 4], name="old").wait()

@@ -1,4 +1,7 @@
-"""Damaged state directories: right results, a clear error, or items that are done again."""
+"""Damaged state directories: right results, a clear error, or items that are done again.
+
+Results have checksums. Everything else is left to SQLite, which notices some damage, but not all.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,7 @@ from support.inline_engine import InlineEngine
 
 from hesrpt import StateError
 from hesrpt.pool.pool import Pool
-from hesrpt.reports.inspection import (
-    read_learned_runs,
-    read_policy,
-    read_report,
-    read_status,
-)
+from hesrpt.scheduler.job_registry import ChangedJobsError
 from hesrpt.storage import journal_items
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import NO_POSITION, Changes, MovedItem
@@ -94,6 +92,8 @@ def flip_random_bits(original: Path, tmp_path: Path, seeds: range) -> Counter[st
                 results = run(state, resume=True, engine=engine)
             except StateError as error:
                 message = str(error)
+            except ChangedJobsError:  # the damage is in the fingerprint of a function
+                message = str(state)
             else:
                 assert results == EXPECTED, (seed, damaged)
                 seen["redone" if engine.calls else "intact"] += 1
@@ -108,7 +108,7 @@ def test_flipped_bit_never_gives_wrong_results(killed_state: Path, tmp_path: Pat
     """States of runs that were closed are similar, see below."""
     seen = flip_random_bits(killed_state, tmp_path, range(50))
     assert min(seen["redone"], seen["intact"], seen["error"]) >= 5, seen
-    assert seen["second error"] <= 3, seen  # nearly all damage is mended by the first resume
+    assert seen["second error"] <= 10, seen  # a resume mends results, but not the database
 
 
 @pytest.mark.slow
@@ -160,14 +160,22 @@ def test_item_without_its_result_file_is_done_again(
     assert re.search(r"missing file of item \d of job 'large'; the item will be", caplog.text)
 
 
-def test_damaged_entry_of_an_item_is_done_again(
-    closed_state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    change(closed_state, "UPDATE items SET seconds = 9 WHERE job = 1 AND position = 7")
+def test_damaged_position_of_an_item_is_mended(closed_state: Path) -> None:
+    change(closed_state, "UPDATE items SET position = 6 WHERE job = 1 AND position = 7")
     engine = InlineEngine()
     assert run(closed_state, resume=True, engine=engine) == EXPECTED
-    assert engine.calls == 1
-    assert "damaged entry of item 7 of job 'short'; the item will be done again" in caplog.text
+    assert engine.calls == 0
+
+
+def test_result_of_another_job_is_refused(closed_state: Path) -> None:
+    """Both jobs have the same items, so the keys of their results are the same."""
+    change(closed_state, "DELETE FROM items WHERE job = 2 AND position = 3")
+    change(closed_state, "UPDATE items SET job = 2 WHERE job = 1 AND position = 3")
+    engine = InlineEngine()
+    with pytest.raises(StateError, match="item 3 of job 'long' has a damaged result; resume the"):
+        run(closed_state, resume=True, engine=engine)
+    assert run(closed_state, resume=True, engine=engine) == EXPECTED
+    assert engine.calls == 2  # the first one is that of job 1, which has lost its result
 
 
 @pytest.mark.parametrize(
@@ -175,6 +183,12 @@ def test_damaged_entry_of_an_item_is_done_again(
     [
         ("UPDATE items SET result = x'00' WHERE job = 1 AND position = 7", "has a damaged result"),
         ("DELETE FROM items WHERE job = 1 AND position = 7", "has no result"),
+        ("UPDATE items SET position = 7 WHERE job = 1 AND position = 8", "has a damaged entry"),
+        (
+            "UPDATE items SET key = CAST(substr(key, 1, 27) || x'00' AS BLOB) "
+            "WHERE job = 1 AND position = 7",
+            "has a damaged result",
+        ),
     ],
 )
 def test_result_that_was_damaged_after_the_resume(
@@ -191,41 +205,37 @@ def test_result_that_was_damaged_after_the_resume(
     assert engine.calls == 1
 
 
-def test_damaged_entry_of_a_job_is_removed_and_the_job_can_be_added_again(
-    closed_state: Path,
-) -> None:
-    change(closed_state, "UPDATE jobs SET ended = 9 WHERE number = 2")
-    engine = InlineEngine()
-    with pytest.raises(StateError, match=r"removed: the entry of job 'long' \(number 2\); the oth"):
-        run(closed_state, resume=True, engine=engine)
-    assert run(closed_state, resume=True, engine=engine) == EXPECTED
-    assert engine.calls == len(JOBS["long"])
-    assert [job.number for job in read_status(closed_state).jobs] == [1, 3, 4]
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE jobs SET spec = '{}' WHERE number = 2", "job number 2"),
+        (
+            "UPDATE learned SET durations = '{}' WHERE kind = 'long'",
+            "what was learned about jobs of kind 'long'",
+        ),
+        ("UPDATE meta SET value = 'x' WHERE name = 'calibration'", "the value of 'calibration'"),
+        ("UPDATE meta SET value = 'x' WHERE name = 'time'", "the value of 'time'"),
+    ],
+)
+def test_row_that_cannot_be_read_is_named(closed_state: Path, statement: str, problem: str) -> None:
+    change(closed_state, statement)
+    with pytest.raises(StateError, match=rf"state\.db: {problem} is damaged"):
+        run(closed_state, resume=True)
 
 
-def test_damaged_memory_is_removed_without_losing_a_job(
-    closed_state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert {run.kind for run in read_learned_runs(closed_state)} == set(JOBS)
-    change(closed_state, "UPDATE learned SET durations = '{}' WHERE kind = 'long'")
-    with pytest.raises(StateError, match="what was learned about jobs of kind 'long' is damaged"):
-        read_learned_runs(closed_state)
-    assert run(closed_state, resume=True) == EXPECTED
-    assert "removing a damaged entry" in caplog.text
-    assert {run.kind for run in read_learned_runs(closed_state)} == set(JOBS) - {"long"}
-
-
-def test_damaged_values_of_a_run_are_written_again(
-    closed_state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("servers", "policy"):
-        change(closed_state, f"UPDATE meta SET value = 'x' WHERE name = '{name}'")
-    assert read_policy(closed_state) == "adaptive"
-    with Pool(state=closed_state, resume=True) as pool:
-        servers = pool.servers
-    assert "removing a damaged entry: 'servers'" in caplog.text
-    report = read_report(closed_state)
-    assert (report.servers, report.policy) == (servers, "adaptive")
+def test_damage_that_sqlite_finds_is_refused(closed_state: Path) -> None:
+    """An index that does not agree with its table is found by a full check only."""
+    path = closed_state / "state.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP INDEX holdings_by_job")
+        connection.execute("CREATE INDEX holdings_by_job ON holdings (servers)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, '(servers)', '(job)') "
+            "WHERE name = 'holdings_by_job'"
+        )
+    with pytest.raises(StateError, match=r"state\.db: is damaged beyond repair; start a new run"):
+        run(closed_state, resume=True)
 
 
 def test_orphaned_result_files_are_removed(closed_state: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hesrpt import Amdahl, InputError, PowerLaw, StateError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.jobs.job_spec import JobSpec
+from hesrpt.storage.item_keys import create_key
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import (
     NO_POSITION,
@@ -26,7 +27,6 @@ from hesrpt.storage.journal_entries import (
     Request,
 )
 from hesrpt.storage.journal_requests import KEY_SECONDS, KeyedRequests
-from hesrpt.storage.state_directory import get_database_path
 
 
 @pytest.fixture
@@ -38,6 +38,9 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 CRASH = ItemFailure(item=1, value="'x.png'", error="the process ended")
 
+#: The keys of three equal items.
+KEYS = [create_key(b"fingerprint", 0, position) for position in range(3)]
+
 
 def create_record(name: str, number: int) -> JobRecord:
     return JobRecord(spec=JobSpec(name=name, weight=2.0), number=number, arrived=1.5)
@@ -47,8 +50,8 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     changes = Changes(
         jobs=[create_record("b", 1), create_record("a", 2)],
         finished_items=[
-            FinishedItem(1, b"B", 1, 0.5, 3.0, b"one"),
-            FinishedItem(1, b"A", 0, 0.25, 2.0, b"zero"),
+            FinishedItem(1, KEYS[1], 1, 0.5, 3.0, b"one"),
+            FinishedItem(1, KEYS[0], 0, 0.25, 2.0, b"zero"),
         ],
         failed_attempts=[FailedAttempt(1, 2.5, 0, False, CRASH)],
         holdings=[Holding(1.5, 1, 4)],
@@ -59,24 +62,24 @@ def test_jobs_and_items_are_read_back(journal: Journal) -> None:
     assert (first.name, first.state, first.spec.weight) == ("b", "waiting", 2.0)
     assert (first.done, first.failures, first.item_seconds) == (2, 1, 0.75)
     assert (second.name, second.done, second.failures) == ("a", 0, 0)
-    results = journal.read_results(1, (b"A", b"C"), range(2))
+    results = journal.read_results(1, 0, range(2), range(2))
     assert [result.pickled for result in results] == [b"zero", b"one"]
-    assert dict(journal.read_done_items(1)) == {b"A": 0, b"B": 1}
+    assert dict(journal.read_done_items(1)) == {KEYS[0]: 0, KEYS[1]: 1}
     assert journal.read_holdings() == [Holding(1.5, 1, 4)]
     assert journal.get_value("policy") == "equi"
     assert journal.get_value("unknown", default=3) == 3
 
 
 def test_results_of_items_that_have_gone_are_kept_but_not_shown(journal: Journal) -> None:
-    items = [FinishedItem(1, bytes([65 + n]), n, 1.0, 2.0, b"%d" % n) for n in range(3)]
+    items = [FinishedItem(1, KEYS[n], n, 1.0, 2.0, b"%d" % n) for n in range(3)]
     journal.write(Changes(jobs=[create_record("a", 1)], finished_items=items))
-    moves = [MovedItem(1, b"A", 1), MovedItem(1, b"B", NO_POSITION), MovedItem(1, b"C", 0)]
-    journal.write(Changes(moved_items=moves))
-    assert dict(journal.read_done_items(1)) == {b"A": 1, b"B": NO_POSITION, b"C": 0}
+    moved = dict(zip(KEYS, [1, NO_POSITION, 0], strict=True))
+    journal.write(Changes(moved_items=[MovedItem(1, *each) for each in moved.items()]))
+    assert dict(journal.read_done_items(1)) == moved
     assert journal.read_records()[0].done == 2
     (last,), (first,) = (
-        journal.read_results(1, (key, key + b"\0"), range(position, position + 1))
-        for key, position in [(b"C", 0), (b"A", 1)]
+        journal.read_results(1, 0, range(earlier, earlier + 1), [position])
+        for earlier, position in [(2, 0), (0, 1)]
     )
     assert (last.pickled, first.pickled) == (b"2", b"0")
 
@@ -111,22 +114,6 @@ def test_only_items_that_failed_in_the_latest_round_have_failed(journal: Journal
     assert journal.read_failures(retried) == [crash]
     resumed = replace(record, spec=replace(record.spec, retried=1, resumed=1))
     assert journal.read_failures(resumed) == []
-
-
-def test_damaged_failure_is_named_and_a_resume_removes_it(
-    journal: Journal, caplog: pytest.LogCaptureFixture
-) -> None:
-    record = replace(create_record("a", 1), ended=3.0, error="item 1: crash")
-    attempt = FailedAttempt(1, 2.0, 0, True, CRASH)
-    journal.write(Changes(jobs=[record], failed_attempts=[attempt]))
-    with closing(sqlite3.connect(get_database_path(journal.directory))) as database, database:
-        database.execute("UPDATE failures SET traceback = 'another'")
-    with pytest.raises(StateError, match="the failure of item 1 of job 'a' is damaged"):
-        journal.read_failures(record)
-    journal.close()
-    with closing(Journal.resume(journal.directory)) as resumed:
-        assert resumed.read_failures(record) == []
-    assert "removing a damaged entry: 1 in the table failures" in caplog.text
 
 
 def test_two_jobs_cannot_have_the_same_name(journal: Journal) -> None:

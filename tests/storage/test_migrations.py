@@ -49,15 +49,15 @@ def read_format(state: Path) -> int:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def check_resumed(state: Path) -> None:
-    """Check that a scheduler takes over all that was done, and does nothing again."""
+def check_resumed(state: Path, redone: int = 0) -> None:
+    """Check that a scheduler takes over what was done, and does only damaged items again."""
     engine = InlineEngine()
     with Pool(state=state, resume=True, engine=engine) as pool:
         for name, (function, items) in JOBS.items():
             results = pool.map(function, items, name=name).results()
             assert results == [function(item) for item in items]
             assert list(map(type, results)) == [type(function(item)) for item in items]
-    assert engine.calls == 0
+    assert engine.calls == redone
     assert read_format(state) == migrations.FORMAT
 
 
@@ -117,12 +117,53 @@ def test_items_of_a_damaged_chunk_are_done_again(state: Path) -> None:
     with closing(sqlite3.connect(state / "state.db")) as connection, connection:
         connection.execute("UPDATE chunks SET results = X'00' WHERE job = 1 AND start = 1")
         ((damaged,),) = connection.execute("SELECT size FROM chunks WHERE job = 1 AND start = 1")
-    engine = InlineEngine()
-    function, items = JOBS["integers"]
-    with Pool(state=state, resume=True, engine=engine) as pool:
-        results = pool.map(function, items, name="integers").results()
-    assert results == [function(item) for item in items]
-    assert engine.calls == damaged
+    check_resumed(state, redone=damaged)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE items SET result = X'80054B012E' WHERE job = 1 AND position = 0",
+        "UPDATE items SET seconds = 9 WHERE job = 2 AND position = 0",
+        "UPDATE items SET job = 4 WHERE job = 2 AND position = 173",
+    ],
+)
+def test_damaged_item_is_done_again(state: Path, statement: str) -> None:
+    if read_format(state) != 8:
+        pytest.skip("only format 8 has a checksum of each item")
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        assert connection.execute(statement).rowcount == 1
+    check_resumed(state, redone=1)
+
+
+def test_tables_of_a_new_run_are_the_same(state: Path, tmp_path: Path) -> None:
+    with closing(Journal.create(tmp_path / "new", 1, "equi")):
+        pass
+    with closing(Journal.resume(state)):
+        pass
+    assert read_columns(state) == read_columns(tmp_path / "new")
+
+
+def read_columns(state: Path) -> dict[str, list[str]]:
+    """Return the columns of all tables and indexes."""
+    with closing(sqlite3.connect(state / "state.db")) as connection:
+        names = connection.execute("SELECT type, name FROM sqlite_master ORDER BY name").fetchall()
+        return {
+            name: [
+                row[2 if kind == "index" else 1]
+                for row in connection.execute(f"PRAGMA {kind}_info({name})")
+            ]
+            for kind, name in names
+        }
+
+
+def test_numbers_of_removed_jobs_are_not_used_again(state: Path) -> None:
+    with closing(sqlite3.connect(state / "state.db")) as connection, connection:
+        connection.execute("UPDATE sqlite_sequence SET seq = 40 WHERE name = 'jobs'")
+        connection.execute("INSERT INTO sqlite_sequence VALUES ('hooks', 7)")
+    with closing(Journal.resume(state)) as journal:
+        assert journal.read_last_number() == 40
+        assert journal.hooks.read_last_number() == 7
 
 
 def test_later_format_is_refused(state: Path) -> None:

@@ -45,10 +45,6 @@ class Calibrator:
             return None
         return self.calibration.take(np.zeros(0, dtype=np.int64)).as_json()
 
-    def restore(self, values: dict[str, Any]) -> None:
-        """Continue from what :meth:`to_json` returned in an earlier run."""
-        self.resume(Calibration.from_json(values))
-
     def resume(self, calibration: Calibration) -> None:
         """Continue from what was learned elsewhere, without the jobs that were there."""
         nothing = np.zeros(0)

@@ -43,10 +43,9 @@ def write_groups(groups: Mapping[str, Group]) -> str:
     return json.dumps({name: astuple(group) for name, group in known.items()})
 
 
-def read_groups(text: str | None) -> dict[str, Group]:
-    """Return the groups that :func:`write_groups` wrote; none without a text."""
-    values = {} if text is None else json.loads(text)
-    return {name: Group(*group) for name, group in values.items()}
+def read_groups(text: str) -> dict[str, Group]:
+    """Return the groups that :func:`write_groups` wrote."""
+    return {name: Group(*group) for name, group in json.loads(text).items()}
 
 
 def give_weight(group: Group, weight: float) -> Group:

@@ -49,9 +49,9 @@ def open_driver(
             on_error.callback(journal.close)
             if engine == "local":
                 if servers is None:
-                    servers = journal.get_value("servers")  # None if the entry was damaged
+                    servers = journal.get_value("servers")
                 if engine_options.get("resources") is None:
-                    recorded = json.loads(journal.get_value("resources", "{}"))
+                    recorded = journal.get_value("resources", {}, parse=json.loads)
                     engine_options = {**engine_options, "resources": recorded}
         running_engine = create_engine(engine, servers, engine_options)
         on_error.callback(running_engine.close)

@@ -19,7 +19,6 @@ from hesrpt.pool.async_waiting import pause, run_in_thread, wait_async
 from hesrpt.scheduler.completions import DONE_BEFORE, FAILED, UNFINISHED
 from hesrpt.scheduler.driver import Driver
 from hesrpt.scheduler.live_job import LiveJob
-from hesrpt.storage.item_keys import create_key_range
 from hesrpt.storage.journal import Journal
 from hesrpt.storage.journal_entries import StoredResult
 
@@ -157,8 +156,7 @@ class ResultReader:
             self._journal = Journal.read(self._driver.journal.directory)
         self._read, self._large = {}, {}
         for run, numbers, positions in _group(map(self._locate, items)):
-            keys = create_key_range(run, numbers)
-            for stored in self._journal.read_results(self._job.number, keys, positions):
+            for stored in self._journal.read_results(self._job.number, run, numbers, positions):
                 if stored.pickled is None:
                     self._large[stored.position] = stored
                 else:

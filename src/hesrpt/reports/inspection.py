@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hesrpt.decisions.kinds import LearnedRun
 from hesrpt.display.overview import JobOverview, RunOverview
-from hesrpt.errors import InputError, StateError
+from hesrpt.errors import InputError
 from hesrpt.jobs.groups import PLAIN_GROUP, Group, read_groups
 from hesrpt.jobs.hooks import HookCall
 from hesrpt.jobs.item_resources import describe_shortage
@@ -205,10 +205,9 @@ def read_job_names(directory: Path) -> set[str]:
 
 
 def read_policy(directory: Path) -> str:
-    """Return the name of a run's policy; if that is damaged, of the usual one."""
+    """Return the name of a run's policy."""
     with closing(Journal.read(directory)) as journal:
-        # If it is damaged, a resume warns of it, and writes it again.
-        return str(_get_value(journal, "policy", "adaptive"))
+        return str(journal.get_value("policy"))
 
 
 def read_status(directory: Path) -> RunStatus:
@@ -217,14 +216,13 @@ def read_status(directory: Path) -> RunStatus:
         # In this order: a submission may become a job between the two reads.
         requests = journal.requests.read()
         records = _read_records(journal)
-        progress = _get_value(journal, "progress", None)
         return RunStatus(
             is_running=journal.is_running,
-            policy=str(_get_value(journal, "policy", "")),
-            time=float(_get_value(journal, "time", 0.0)),
-            progress=NO_PROGRESS if progress is None else RunProgress.from_json(progress),
+            policy=str(journal.get_value("policy")),
+            time=journal.get_value("time", 0.0, parse=float),
+            progress=journal.get_value("progress", NO_PROGRESS, parse=RunProgress.from_json),
             held=journal.read_held(),
-            settings=read_groups(_get_value(journal, "groups", None)),
+            settings=journal.get_value("groups", {}, parse=read_groups),
             jobs=records,
             requests=name_submitted(requests, records),
             hooks=journal.hooks.read(),
@@ -237,13 +235,6 @@ def _read_records(journal: Journal) -> list[JobRecord]:
         replace(record, failed_items=journal.read_failures(record)) if record.failures else record
         for record in journal.read_records()
     ]
-
-
-def _get_value(journal: Journal, name: str, default: Any) -> Any:
-    """Return a value that a status can do without, should it be damaged."""
-    with suppress(StateError):
-        return journal.get_value(name, default)
-    return default
 
 
 def read_report(directory: Path) -> RunReport:
@@ -263,7 +254,7 @@ def read_report(directory: Path) -> RunReport:
         history = RunHistory(
             policy=str(journal.get_value("policy")),
             servers=servers,
-            first_start=float(journal.get_value("first_start", 0.0)),
+            first_start=journal.get_value("first_start", 0.0, parse=float),
             records=ended,
             holdings=holdings,
             timings={
@@ -271,8 +262,8 @@ def read_report(directory: Path) -> RunReport:
                 for record in ended
                 if record.done <= MAX_TIMED_ITEMS and obstacle is None
             },
-            resources=json.loads(journal.get_value("resources", "{}")),
-            groups=read_groups(journal.get_value("groups")),
+            resources=journal.get_value("resources", {}, parse=json.loads),
+            groups=journal.get_value("groups", {}, parse=read_groups),
             obstacle=obstacle,
         )
         return RunReport(

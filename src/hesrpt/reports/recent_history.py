@@ -24,7 +24,7 @@ def read_recent_history(directory: Path, most: int = MAX_JOBS) -> RunHistory | N
     All other jobs count as given: the servers that they held are not there.
     """
     with closing(Journal.read(directory)) as journal:
-        groups = read_groups(journal.get_value("groups"))
+        groups = journal.get_value("groups", {}, parse=read_groups)
         records = choose_recent(journal.read_records(), groups, most)
         if not records:
             return None

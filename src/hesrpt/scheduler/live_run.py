@@ -142,7 +142,9 @@ class LiveRun:
         # The attempts that failed in this step, until the core has decided which items to give up.
         self._failed_attempts: dict[tuple[LiveJob, int], ItemFailure] = {}
         self.recorder.record_servers(self.now, core.servers)
-        self.groups = read_groups(None if journal is None else journal.get_value("groups"))
+        self.groups: dict[str, Group] = {}
+        if journal is not None:
+            self.groups = journal.get_value("groups", {}, parse=read_groups)
         core.apply(*(GroupChanged(self.now, *named) for named in self.groups.items()))
 
     @property

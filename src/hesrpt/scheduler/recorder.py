@@ -28,8 +28,8 @@ class Recorder:
         self.holdings: list[Holding] = [] if journal is None else journal.read_holdings()
         self.peak_servers = servers  # the highest number of servers so far
         self.first_start: float | None = None  # when the first item started
-        if journal is not None and (known := journal.get_value("first_start")) is not None:
-            self.first_start = float(known)
+        if journal is not None:
+            self.first_start = journal.get_value("first_start", parse=float)
         self._changes = Changes()
         self._is_urgent = False  # whether the changes are to be written at once
         self._held: dict[int, int] = {}  # by the numbers of the jobs that hold servers

@@ -180,7 +180,7 @@ def _find_targets(
     specs += [request.spec for request in submitted if request.spec is not None]
     if group is not None:
         groups = {spec.group: None for spec in specs if spec.group}
-        groups |= dict.fromkeys(read_groups(journal.get_value("groups")))
+        groups |= dict.fromkeys(journal.get_value("groups", {}, parse=read_groups))
         if group not in groups:
             listed = ", ".join(groups) or "none"
             raise InputError(

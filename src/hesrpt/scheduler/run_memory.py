@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from hesrpt.decisions.calibrator import Calibrator
 from hesrpt.decisions.kinds import KindMemory, LearnedRun
 from hesrpt.jobs.job_spec import JobSpec, Prior
+from hesrpt.policies import Calibration
 from hesrpt.scheduler.live_job import LiveJob
 from hesrpt.scheduler.recorder import Recorder
 
@@ -24,8 +25,10 @@ class RunMemory:
     def __init__(self, memory: KindMemory, calibrator: Calibrator, recorder: Recorder) -> None:
         self._memory, self._calibrator, self._recorder = memory, calibrator, recorder
         journal = recorder.journal
-        if journal is not None and (known := journal.get_value("calibration")) is not None:
-            calibrator.restore(json.loads(known))
+        if journal is not None:
+            known = journal.get_value("calibration", parse=_read_calibration)
+            if known is not None:
+                calibrator.resume(known)
         self._calibration = calibrator.calibration  # the one in the journal
         self._runs: dict[int, LearnedRun] = {}  # of active jobs, by their numbers
         self._changed: dict[LiveJob, None] = {}  # have taught something since the last time
@@ -71,3 +74,7 @@ class RunMemory:
         """Let go of a job that teaches nothing more in this run."""
         self._runs.pop(job.number, None)
         self._changed.pop(job, None)
+
+
+def _read_calibration(text: str) -> Calibration:
+    return Calibration.from_json(json.loads(text))

@@ -57,7 +57,7 @@ class Places:
         self._lengths.append(length)
         self._runs.append(run)
         self._numbers.append(number)
-        self._starts.append(position)  # last: who finds it may read the others
+        self._starts.append(position)  # last: other threads look here first
 
     def extend(self, other: Places) -> None:
         """Add the items of others, whose positions are higher."""

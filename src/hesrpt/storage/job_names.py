@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from hesrpt.storage.journal_entries import JobRecord, Request
 
-# How many names to list, and how similar to a wrong name those must be that were perhaps meant.
+# How many names to list at most.
 _MAX_LISTED = 10
-_FEWEST_IN_COMMON = 0.7
+# How similar to a wrong name another one must be to be suggested, between 0 and 1.
+_SIMILARITY_CUTOFF = 0.7
 
 
 def describe_names(names: Iterable[str], wrong: str = "") -> str:
@@ -26,7 +27,7 @@ def describe_names(names: Iterable[str], wrong: str = "") -> str:
     known = list(names)
     if len(known) <= _MAX_LISTED:
         return f"jobs are: {', '.join(known) or 'none'}"
-    if close := difflib.get_close_matches(wrong, known, cutoff=_FEWEST_IN_COMMON):
+    if close := difflib.get_close_matches(wrong, known, cutoff=_SIMILARITY_CUTOFF):
         return f"jobs with such a name are: {', '.join(close)}"
     latest = ", ".join(known[-_MAX_LISTED:])
     return f"the latest jobs are: {latest}; there are {len(known) - _MAX_LISTED:,} others"

@@ -5,18 +5,22 @@ Results in the journal are unpickled, so no other user may write to the state di
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hesrpt.decisions.kinds import LearnedRun
-from hesrpt.errors import InputError, StateError
+from hesrpt.errors import InputError
 from hesrpt.jobs.failures import ItemFailure
 from hesrpt.storage.item_keys import KeyPlace
 from hesrpt.storage.job_names import describe_names
-from hesrpt.storage.journal_database import Database, create_database, take_over
+from hesrpt.storage.journal_database import (
+    Database,
+    create_database,
+    take_over,
+    write_value,
+)
 from hesrpt.storage.journal_entries import (
     Answer,
     Changes,
@@ -26,20 +30,10 @@ from hesrpt.storage.journal_entries import (
     Request,
     StoredResult,
 )
-from hesrpt.storage.journal_failures import FailureTable
-from hesrpt.storage.journal_hooks import HOOK_COLUMNS, HookTable
+from hesrpt.storage.journal_hooks import HookTable
 from hesrpt.storage.journal_items import ALL_POSITIONS, ItemTable
 from hesrpt.storage.journal_jobs import JobTable
 from hesrpt.storage.journal_requests import RequestTable
-from hesrpt.storage.journal_rows import (
-    FAILURE_COLUMNS,
-    HOLDING_COLUMNS,
-    LEARNED_COLUMNS,
-    create_holding_row,
-    create_learned_row,
-    is_intact,
-    seal,
-)
 from hesrpt.storage.state_directory import (
     DirectoryLock,
     check_state_directory,
@@ -48,10 +42,8 @@ from hesrpt.storage.state_directory import (
     lock_directory,
 )
 
-# How many items of a job to remove at once.
-_ITEMS_AT_ONCE = 500
-
-_LOG = logging.getLogger("hesrpt")
+# How many items of a job to remove in one transaction.
+_REMOVAL_BATCH = 500
 
 
 class Journal:
@@ -64,7 +56,6 @@ class Journal:
         self._jobs = JobTable(self._database)
         self._items = ItemTable(self._database, self._jobs, directory)
         self.requests = RequestTable(self._database)
-        self._failures = FailureTable(self._database)
         self.hooks = HookTable(self._database)
 
     @classmethod
@@ -73,7 +64,7 @@ class Journal:
         path = Path(directory)
         lock = create_state_directory(path)
         try:
-            create_database(path, [seal(("servers", servers)), seal(("policy", policy))])
+            create_database(path, {"servers": servers, "policy": policy})
             return cls(path, lock)
         except BaseException:
             lock.release()
@@ -118,19 +109,13 @@ class Journal:
 
     def _prepare_to_resume(self) -> None:
         self._database.check()
-        self._jobs.discard_damaged()
         self._items.remove_orphans()
         self._items.remove_orphaned_files()
-        self._discard_damaged("meta", "name", "name, value, checksum")
-        self._discard_damaged("holdings", "number", HOLDING_COLUMNS)
-        self._discard_damaged("learned", "number", LEARNED_COLUMNS)
         self.requests.reset()
-        self._discard_damaged("failures", "number", FAILURE_COLUMNS)
-        self._discard_damaged("hooks", "number", HOOK_COLUMNS)
         records, holdings = self.read_records(), self.read_holdings()
         times = [record.ended or record.arrived for record in records]
         times += [holding.time for holding in holdings]
-        self.last_time = max(self.get_value("time", 0.0), *times, 0.0)
+        self.last_time = max(self.get_value("time", 0.0, parse=float), *times, 0.0)
         held = {job: servers for _, job, servers in holdings}
         calls = [record for record in records if record.spec.is_executor and record.ended is None]
         self.write(
@@ -159,16 +144,6 @@ class Journal:
         answers = [Answer(request.number, False, "runs again") for request in retries]
         self.write(Changes(jobs=reopened, answers=answers))
 
-    def _discard_damaged(self, table: str, key: str, columns: str) -> None:
-        """Remove damaged entries that a run can do without."""
-        rows = self._database.select(f"SELECT {key}, {columns} FROM {table}")
-        damaged = [name for name, *row in rows if not is_intact(row)]
-        for name in damaged:
-            message = "hesrpt: %s: removing a damaged entry: %r in the table %s"
-            _LOG.warning(message, self._database.path, name, table)
-        with self._database.transaction() as connection:
-            connection.executemany(f"DELETE FROM {table} WHERE {key} = ?", _wrap(damaged))
-
     # --- writing ------------------------------------------------------------------------------
 
     def write(self, changes: Changes) -> None:
@@ -184,18 +159,22 @@ class Journal:
         with self._database.transaction(durable=ends_job) as connection:
             unused_files = self._items.write(connection, changes, rows)
             self._jobs.write(connection, changes.jobs)
-            run_all = connection.executemany
-            run_all("DELETE FROM failures WHERE job = ?", _wrap(changes.jobs_to_redo))
+            self._jobs.remove_attempts(connection, changes.jobs_to_redo)
+            self._jobs.write_attempts(connection, changes.failed_attempts)
             self.requests.answer(connection, changes.answers)
-            self._failures.write(connection, changes.failed_attempts)
             self.hooks.write(connection, changes.hooks)
-            holdings = map(create_holding_row, changes.holdings)
-            run_all(f"INSERT INTO holdings ({HOLDING_COLUMNS}) VALUES (?, ?, ?, ?)", holdings)
-            learned = map(create_learned_row, changes.learned_runs)
-            run_all(f"INSERT OR REPLACE INTO learned ({LEARNED_COLUMNS}) VALUES (?,?,?,?)", learned)
-            run_all("DELETE FROM learned WHERE number = ?", _wrap(changes.forgotten_runs))
-            values = map(seal, changes.values.items())
-            run_all("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", values)
+            run_all = connection.executemany
+            run_all("INSERT INTO holdings (time, job, servers) VALUES (?, ?, ?)", changes.holdings)
+            run_all(
+                "INSERT OR REPLACE INTO learned (number, kind, durations) VALUES (?, ?, ?)",
+                [(run.number, run.kind, run.to_json()) for run in changes.learned_runs],
+            )
+            run_all(
+                "DELETE FROM learned WHERE number = ?",
+                [(number,) for number in changes.forgotten_runs],
+            )
+            for name, value in changes.values.items():
+                write_value(connection, name, value)
         self._items.files.remove(unused_files)
         self._check_lock()  # what is reported as written must be in files that still exist
 
@@ -206,9 +185,8 @@ class Journal:
         """
         with self._database.transaction() as connection:
             self._jobs.remove(connection, number)
-            unused_files = self._items.remove_some(connection, number, _ITEMS_AT_ONCE)
-            row = seal(("were_jobs_removed", 1))
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
+            unused_files = self._items.remove_some(connection, number, _REMOVAL_BATCH)
+            write_value(connection, "were_jobs_removed", 1)
             is_gone = not self._items.has_items(connection, number)
         self._items.files.remove(unused_files)
         return is_gone
@@ -219,11 +197,15 @@ class Journal:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def get_value(self, name: str, default: Any = None) -> Any:
-        """Return a value that belongs to the run as a whole."""
-        for row in self._database.select("SELECT * FROM meta WHERE name = ?", name):
-            self._check(row, f"the value of {name!r}")
-            return row[1]
+    def get_value(
+        self, name: str, default: Any = None, *, parse: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Return a value that belongs to the run as a whole, parsed if it was written as a text."""
+        for (value,) in self._database.select("SELECT value FROM meta WHERE name = ?", name):
+            if parse is None:
+                return value
+            with self._database.parsing(f"the value of {name!r}"):
+                return parse(value)
         return default
 
     def read_records(self) -> list[JobRecord]:
@@ -270,10 +252,10 @@ class Journal:
         return self._items.read_timings(number, positions)
 
     def read_results(
-        self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
+        self, number: int, run: int, earlier: range, positions: Iterable[int]
     ) -> list[StoredResult]:
-        """Return the results of items at some positions, whose keys are between two bounds."""
-        return self._items.read_results(number, keys, positions)
+        """Return the results of items that were done in a run, at ``earlier`` positions then."""
+        return self._items.read_results(number, run, earlier, positions)
 
     def load(self, number: int, stored: StoredResult) -> bytes:
         """Return a result, from its file if it is large."""
@@ -281,41 +263,29 @@ class Journal:
 
     def read_failures(self, record: JobRecord) -> list[ItemFailure]:
         """Return the items of a job that have failed, in the order of the items."""
-        return self._failures.read(record)
+        return self._jobs.read_failures(record)
 
     def read_holdings(self) -> list[Holding]:
         """Return how many servers each job held, as a list of changes in order of time."""
-        holdings = []
-        query = f"SELECT number, {HOLDING_COLUMNS} FROM holdings ORDER BY time, number"
-        for number, *row in self._database.iterate(query):
-            self._check(row, f"entry {number} of the servers held")
-            holdings.append(Holding(*row[:-1]))
-        return holdings
+        query = "SELECT time, job, servers FROM holdings ORDER BY time, number"
+        return [Holding(*row) for row in self._database.iterate(query)]
 
     def read_learned_runs(self) -> list[LearnedRun]:
         """Return how long items of each kind took in earlier runs, the oldest first."""
         runs = []
-        for row in self._database.iterate(f"SELECT {LEARNED_COLUMNS} FROM learned ORDER BY number"):
-            number, kind, durations, _ = row
-            self._check(row, f"what was learned about jobs of kind {kind!r}")
-            runs.append(LearnedRun.from_json(number, kind, durations))
+        query = "SELECT number, kind, durations FROM learned ORDER BY number"
+        for number, kind, durations in self._database.select(query):
+            with self._database.parsing(f"what was learned about jobs of kind {kind!r}"):
+                runs.append(LearnedRun.from_json(number, kind, durations))
         return runs
 
     def read_held(self) -> dict[int, int]:
         """Return how many servers each job held last, by the numbers of the jobs."""
         # SQLite takes the other columns from the row with the highest number.
-        query = f"SELECT MAX(number), {HOLDING_COLUMNS} FROM holdings GROUP BY job"
-        return {job: servers for _, _, job, servers, _ in self._database.iterate(query)}
-
-    def _check(self, row: Sequence[Any], subject: str) -> None:
-        if not is_intact(row):
-            raise StateError(f"{self._database.path}: {subject} is damaged")
+        query = "SELECT MAX(number), job, servers FROM holdings GROUP BY job"
+        return {job: servers for _, job, servers in self._database.iterate(query)}
 
     @property
     def is_running(self) -> bool:
         """Whether a scheduler is running on the directory."""
         return is_locked(self.directory)
-
-
-def _wrap(values: Sequence[object]) -> list[tuple[object]]:
-    return [(value,) for value in values]

@@ -9,55 +9,52 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hesrpt.errors import StateError
-from hesrpt.storage.journal_rows import Row
 from hesrpt.storage.migrations import FORMAT, OLDEST_FORMAT, can_migrate, migrate
 from hesrpt.storage.state_directory import get_database_path, open_private, sync_directory
 
 _SCHEMA = f"""
-CREATE TABLE meta (name TEXT PRIMARY KEY, value, checksum BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, spec TEXT NOT NULL,
     fingerprint BLOB NOT NULL, items INTEGER, size REAL, p REAL, arrived REAL NOT NULL,
-    ended REAL, error TEXT, checksum BLOB NOT NULL
+    ended REAL, error TEXT
 );
 CREATE TABLE items (
     job INTEGER NOT NULL, key BLOB NOT NULL, position INTEGER NOT NULL, seconds REAL NOT NULL,
-    ended REAL NOT NULL, digest BLOB NOT NULL, checksum BLOB NOT NULL, result BLOB,
+    ended REAL NOT NULL, digest BLOB NOT NULL, result BLOB,
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;
 CREATE TABLE failures (
     number INTEGER PRIMARY KEY, job INTEGER NOT NULL, position INTEGER NOT NULL,
     time REAL NOT NULL, round INTEGER NOT NULL, is_last INTEGER NOT NULL,
     attempts INTEGER NOT NULL, value TEXT NOT NULL, error TEXT NOT NULL,
-    traceback TEXT NOT NULL, exception BLOB NOT NULL, checksum BLOB NOT NULL
+    traceback TEXT NOT NULL, exception BLOB NOT NULL
 );
 CREATE TABLE holdings (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, job INTEGER NOT NULL,
-    servers INTEGER NOT NULL, checksum BLOB NOT NULL
+    servers INTEGER NOT NULL
 );
 CREATE INDEX failures_by_job ON failures (job);
 CREATE INDEX holdings_by_job ON holdings (job);
 CREATE TABLE requests (
     number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, job INTEGER, submission INTEGER,
-    spec TEXT, weight REAL, job_group TEXT, checksum BLOB NOT NULL
+    spec TEXT, weight REAL, job_group TEXT
 );
 CREATE TABLE answers (
-    request INTEGER PRIMARY KEY, is_refused INTEGER NOT NULL, text TEXT NOT NULL,
-    checksum BLOB NOT NULL
+    request INTEGER PRIMARY KEY, is_refused INTEGER NOT NULL, text TEXT NOT NULL
 );
 CREATE TABLE hooks (
     number INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL, target TEXT NOT NULL,
-    facts TEXT NOT NULL, attempts INTEGER NOT NULL, error TEXT, checksum BLOB NOT NULL
+    facts TEXT NOT NULL, attempts INTEGER NOT NULL, error TEXT
 );
 CREATE TABLE learned (
-    number INTEGER PRIMARY KEY, kind TEXT NOT NULL, durations TEXT NOT NULL,
-    checksum BLOB NOT NULL
+    number INTEGER PRIMARY KEY NOT NULL, kind TEXT NOT NULL, durations TEXT NOT NULL
 );
 PRAGMA user_version = {FORMAT};
 """
@@ -133,8 +130,8 @@ class Database:
         self._waits_until = time.monotonic() + seconds
 
     def check(self) -> None:
-        """Raise an error if the structure of the database is damaged."""
-        for (problem,) in self.select("PRAGMA quick_check(1)"):
+        """Raise an error if SQLite finds damage, also between the tables and their indexes."""
+        for (problem,) in self.select("PRAGMA integrity_check(1)"):
             if problem != "ok":
                 raise StateError(
                     f"{self.path}: is damaged beyond repair; start a new run in another "
@@ -201,12 +198,22 @@ class Database:
                 )
 
     @contextlib.contextmanager
+    def parsing(self, subject: str) -> Iterator[None]:
+        """Turn whatever a block raises because a row makes no sense into a StateError."""
+        try:
+            yield
+        except Exception as error:
+            raise StateError(f"{self.path}: {subject} is damaged: {error!r}") from error
+
+    @contextlib.contextmanager
     def _raise_state_errors(self) -> Iterator[None]:
         """Turn errors of the database into StateErrors that name its file."""
         try:
             yield
         except sqlite3.Error as error:
             raise StateError(f"{self.path}: {error}{self._explain(error)}") from None
+        except UnicodeDecodeError as error:  # SQLite quotes what is damaged
+            raise StateError(f"{self.path}: {error.object!r}") from None
 
     def _explain(self, error: sqlite3.Error) -> str:
         """Return the reason for an error of which SQLite says only what failed."""
@@ -268,7 +275,12 @@ def _copy(path: Path, copy: Path) -> None:
         source.backup(target)
 
 
-def create_database(directory: Path, values: list[Row]) -> None:
+def write_value(connection: sqlite3.Connection, name: str, value: float | str) -> None:
+    """Write a value that belongs to the run as a whole."""
+    connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def create_database(directory: Path, values: Mapping[str, float | str]) -> None:
     """Create the database under another name first, so that it exists completely or not at all."""
     draft = directory / "state.db.new"
     try:
@@ -277,7 +289,8 @@ def create_database(directory: Path, values: list[Row]) -> None:
         os.close(open_private(draft, os.O_RDWR | os.O_EXCL))
         with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
             connection.executescript(_SCHEMA)
-            connection.executemany("INSERT INTO meta VALUES (?, ?, ?)", values)
+            for name, value in values.items():
+                write_value(connection, name, value)
         draft.replace(get_database_path(directory))
         sync_directory(directory)
     except (sqlite3.Error, OSError) as error:

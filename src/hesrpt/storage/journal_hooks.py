@@ -8,9 +8,8 @@ from collections.abc import Iterable
 
 from hesrpt.jobs.hooks import HookCall
 from hesrpt.storage.journal_database import Database
-from hesrpt.storage.journal_rows import is_intact, seal
 
-HOOK_COLUMNS = "number, job, target, facts, attempts, error, checksum"
+_COLUMNS = "number, job, target, facts, attempts, error"
 
 
 class HookTable:
@@ -26,17 +25,18 @@ class HookTable:
                 connection.execute("DELETE FROM hooks WHERE number = ?", (call.number,))
                 continue
             facts = json.dumps([dict(call.facts), call.directory, call.state_directory])
-            row = seal((call.number, call.job, call.target, facts, call.attempts, call.error))
             connection.execute(
-                f"INSERT OR REPLACE INTO hooks ({HOOK_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+                f"INSERT OR REPLACE INTO hooks ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+                (call.number, call.job, call.target, facts, call.attempts, call.error),
             )
 
     def read(self) -> list[HookCall]:
         """Return the hooks that have not been called, and those that have failed."""
-        rows = self._database.select(f"SELECT {HOOK_COLUMNS} FROM hooks ORDER BY number")
+        rows = self._database.select(f"SELECT {_COLUMNS} FROM hooks ORDER BY number")
         calls = []
-        for number, job, target, known, attempts, error, _ in filter(is_intact, rows):
-            facts, directory, state_directory = json.loads(known)
+        for number, job, target, known, attempts, error in rows:
+            with self._database.parsing(f"hook number {number}"):
+                facts, directory, state_directory = json.loads(known)
             calls.append(
                 HookCall(
                     number=number,

@@ -1,4 +1,4 @@
-"""The finished items in the journal and their results, which are checked when they are read."""
+"""The finished items in the journal, and their results, which are checked when they are read."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hesrpt.errors import StateError
-from hesrpt.storage.item_keys import KeyPlace, parse_key
+from hesrpt.storage.item_keys import KeyPlace, create_key_range, parse_key
 from hesrpt.storage.journal_database import Database
 from hesrpt.storage.journal_entries import Changes, FinishedItem, StoredResult
 from hesrpt.storage.journal_jobs import JobTable
-from hesrpt.storage.journal_rows import (
-    ITEM_COLUMNS,
-    Row,
+from hesrpt.storage.results import (
+    MAX_BYTES_IN_DATABASE,
+    ResultFiles,
     compute_digest,
-    create_item_row,
-    is_item_intact,
-    move_item_row,
+    get_result_name,
+    hash_content,
 )
-from hesrpt.storage.result_files import MAX_BYTES_IN_DATABASE, ResultFiles, get_result_name
 
-_WRITE_ITEM = f"INSERT OR REPLACE INTO items ({ITEM_COLUMNS}, result) VALUES (?,?,?,?,?,?,?,?)"
-_SELECT_ITEM = f"SELECT {ITEM_COLUMNS} FROM items WHERE job = ? AND key = ?"
+_WRITE_ITEM = """
+INSERT OR REPLACE INTO items (job, key, position, seconds, ended, digest, result)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
 
 #: The positions of all items that a job still has.
 ALL_POSITIONS = range(2**63 - 1)
@@ -34,6 +34,9 @@ ALL_POSITIONS = range(2**63 - 1)
 _MAX_READ_BYTES = 4096
 
 _LOG = logging.getLogger("hesrpt")
+
+#: The job, key, position, seconds, end, digest and result of an item.
+ItemRow: TypeAlias = tuple[int, bytes, int, float, float, bytes, bytes | None]
 
 
 class ItemTable:
@@ -44,36 +47,31 @@ class ItemTable:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def create_rows(self, items: Iterable[FinishedItem]) -> list[Row]:
+    def create_rows(self, items: Iterable[FinishedItem]) -> list[ItemRow]:
         """Write large results to files; return the rows of the items."""
-        rows = []
-        for item in items:
-            result = item.result
-            digest = compute_digest(result)
-            row = create_item_row(item, digest)
+        rows: list[ItemRow] = []
+        for job, key, position, seconds, ended, result in items:
             if len(result) > MAX_BYTES_IN_DATABASE:
-                self.files.write(get_result_name(item.job, item.key, digest), result)
-                rows.append((*row, None))
+                digest = hash_content(result)
+                self.files.write(get_result_name(job, key, digest), result)
+                rows.append((job, key, position, seconds, ended, digest, None))
             else:
-                rows.append((*row, result))
+                digest = compute_digest(job, key, result)
+                rows.append((job, key, position, seconds, ended, digest, result))
         return rows
 
     def write(
-        self, connection: sqlite3.Connection, changes: Changes, rows: Sequence[Row]
+        self, connection: sqlite3.Connection, changes: Changes, rows: Sequence[ItemRow]
     ) -> list[str]:
         """Write the changes of items; return the names of the result files to remove."""
         unused = []
         for job in changes.jobs_to_redo:
             unused += _find_files(connection, "job = ?", (job,))
             connection.execute("DELETE FROM items WHERE job = ?", (job,))
-        for job, key, position in changes.moved_items:
-            for row in connection.execute(_SELECT_ITEM, (job, key)).fetchall():
-                if is_item_intact(row):
-                    *_, checksum = move_item_row(row, position)
-                    connection.execute(
-                        "UPDATE items SET position = ?, checksum = ? WHERE job = ? AND key = ?",
-                        (position, checksum, job, key),
-                    )
+        connection.executemany(
+            "UPDATE items SET position = ? WHERE job = ? AND key = ?",
+            [(position, job, key) for job, key, position in changes.moved_items],
+        )
         connection.executemany(_WRITE_ITEM, rows)
         return unused
 
@@ -87,12 +85,12 @@ class ItemTable:
                 sizes[int(number)] = sizes.get(int(number), 0) + size
         return sizes
 
-    def remove_some(self, connection: sqlite3.Connection, job: int, most: int) -> list[str]:
-        """Remove some items of a job; return the names of the result files to remove."""
+    def remove_some(self, connection: sqlite3.Connection, job: int, limit: int) -> list[str]:
+        """Remove up to ``limit`` items of a job; return the names of the files to remove."""
         keys = [
             key
             for (key,) in connection.execute(
-                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, most)
+                "SELECT key FROM items WHERE job = ? LIMIT ?", (job, limit)
             )
         ]
         unused: list[str] = []
@@ -123,24 +121,23 @@ class ItemTable:
     def read_positions(self, number: int) -> Iterator[tuple[bytes, int]]:
         """Yield the keys and positions of the finished items of a job.
 
-        Discard damaged entries, so that their items are done again.
+        Discard those whose result files are missing, so that they are done again.
         """
-        damaged: list[tuple[bytes, str]] = []
-        query = f"SELECT result IS NULL, {ITEM_COLUMNS} FROM items WHERE job = ?"
-        for in_file, *row in self._database.iterate(query, number):
-            job, key, position, _, _, digest, _ = row
-            if not is_item_intact(row):
-                damaged.append((key, f"damaged entry of item {position}"))
-            elif in_file and not self.files.get_path(get_result_name(job, key, digest)).exists():
-                damaged.append((key, f"missing file of item {position}"))
+        without_file: dict[bytes, int] = {}
+        query = "SELECT key, position, digest, result IS NULL FROM items WHERE job = ?"
+        for key, position, digest, in_file in self._database.iterate(query, number):
+            if in_file and not self.files.get_path(get_result_name(number, key, digest)).exists():
+                without_file[key] = position
             else:
                 yield key, position
-        if damaged:
+        if without_file:
             name = self._jobs.read_record(number).name
-            for _, problem in damaged:
-                message = "hesrpt: %s: %s of job %r; the item will be done again"
-                _LOG.warning(message, self._database.path, problem, name)
-            self._discard(number, [entry for entry, _ in damaged])
+            for position in without_file.values():
+                message = (
+                    "hesrpt: %s: missing file of item %s of job %r; the item will be done again"
+                )
+                _LOG.warning(message, self._database.path, position, name)
+            self._discard(number, list(without_file))
 
     def read_places(self, number: int) -> Iterator[tuple[int, KeyPlace]]:
         """Yield the positions of the finished items that a job still has.
@@ -162,24 +159,26 @@ class ItemTable:
         return iter(self._database.select(query, number, positions.start, positions.stop))
 
     def read_results(
-        self, number: int, keys: tuple[bytes, bytes], positions: Iterable[int]
+        self, number: int, run: int, earlier: range, positions: Iterable[int]
     ) -> list[StoredResult]:
-        """Return the results of items at some positions, whose keys are between two bounds.
+        """Return the results of items at some positions, which were done in a run.
 
-        Raise an error if one is damaged or missing, and let the next resume do its item again.
+        They were at consecutive ``earlier`` positions then. Raise an error if a result is damaged
+        or missing, and let the next resume do its item again.
         """
         query = (
-            f"SELECT {ITEM_COLUMNS}, result IS NULL, "
+            "SELECT position, key, digest, result IS NULL, "
             f"CASE WHEN LENGTH(result) <= {_MAX_READ_BYTES} THEN result END "
-            "FROM items WHERE job = ? AND key >= ? AND key < ? ORDER BY key"
+            "FROM items WHERE job = ? AND key >= ? AND key < ?"
         )
-        rows = {row[2]: row for row in self._database.select(query, number, *keys)}
+        keys = create_key_range(run, earlier)
+        rows = {row[0]: row for row in self._database.select(query, number, *keys)}
         results = []
-        for position in positions:
+        for position, place in zip(positions, earlier, strict=True):
             if (row := rows.get(position)) is None:
                 raise self._create_error(number, [], position, "has no result")
-            _, key, _, _, _, digest, _, is_in_file, result = row
-            if not is_item_intact(row[:-2]):
+            _, key, digest, is_in_file, result = row
+            if parse_key(key).position != place:
                 raise self._create_error(number, [key], position, "has a damaged entry")
             stored = StoredResult(position, key, digest, result, bool(is_in_file))
             if result is not None:
@@ -189,7 +188,7 @@ class ItemTable:
 
     def _check_result(self, number: int, stored: StoredResult, result: Any) -> bytes:
         """Return a result that was read; raise an error if it is damaged."""
-        if type(result) is bytes and compute_digest(result) == stored.digest:
+        if type(result) is bytes and stored.digest == compute_digest(number, stored.key, result):
             return result
         raise self._create_error(number, [stored.key], stored.position, "has a damaged result")
 
@@ -204,7 +203,7 @@ class ItemTable:
             raise self._create_error(number, [], stored.position, "has no result")
         file = get_result_name(number, stored.key, stored.digest)
         content = self.files.read(file)
-        if content is not None and compute_digest(content) == stored.digest:
+        if content is not None and hash_content(content) == stored.digest:
             return content
         name = self._jobs.read_record(number).name
         self._discard(number, [stored.key])

@@ -6,34 +6,31 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hesrpt.errors import StateError
 from hesrpt.jobs.job_spec import JobSpec
-from hesrpt.storage.journal_database import Database
+from hesrpt.storage.journal_database import Database, write_value
 from hesrpt.storage.journal_entries import Answer, Request
-from hesrpt.storage.journal_rows import Row, is_intact, seal
 
-# Whether a scheduler will look for requests again, as a value in the journal.
+# The name of the value in the journal that says whether a scheduler takes requests.
 _IS_OPEN = "takes_requests"
-_COLUMNS = "kind, job, submission, spec, weight, job_group, checksum"
+_COLUMNS = "kind, job, submission, spec, weight, job_group"
 # How many answers are kept at most until the next start.
 _MAX_ANSWERS = 10_000
-#: How long a key is remembered that keeps a request from being added twice, in seconds.
+#: How long idempotency keys are remembered, in seconds.
 KEY_SECONDS = 7 * 86_400.0
-# How often to remove older ones, in seconds: all have to be looked at.
+# How often to remove older ones, in seconds: this scans the whole table.
 _PRUNE_SECONDS = 3600.0
 # Created when first used: most runs have no such keys.
 _CREATE_KEYS = """
 CREATE TABLE IF NOT EXISTS request_keys (
-    key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT NULL, time REAL NOT NULL,
-    checksum BLOB NOT NULL
+    key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT NULL, time REAL NOT NULL
 ) WITHOUT ROWID
 """
 
 
 class KeyedRequests(NamedTuple):
-    """What a client asks for, with a key by which it can ask again; the key may be empty."""
+    """What a client asks for, with its idempotency key, which may be empty."""
 
     requests: Sequence[Request]
     key: str
@@ -57,8 +54,9 @@ class RequestTable:
         """Add requests; return their numbers, and whether the latest scheduler took requests."""
         with self._database.transaction(durable=True) as connection:
             numbers = _insert(connection, requests)
-            found = connection.execute("SELECT * FROM meta WHERE name = ?", (_IS_OPEN,)).fetchall()
-        return numbers, found == [seal((_IS_OPEN, 1))]
+            query = "SELECT value FROM meta WHERE name = ?"
+            found = connection.execute(query, (_IS_OPEN,)).fetchall()
+        return numbers, found == [(1,)]
 
     def add_once(self, submissions: Sequence[KeyedRequests], time: float) -> list[list[int] | None]:
         """Add requests of several clients at once; return the numbers of each client's requests.
@@ -84,10 +82,12 @@ class RequestTable:
 
     def read_answers(self, numbers: Collection[int]) -> dict[int, Answer]:
         """Return the answers to requests, by their numbers, as far as there are any."""
-        query = "SELECT request, is_refused, text, checksum FROM answers WHERE request = ?"
-        rows = [row for number in numbers for row in self._database.select(query, number)]
-        answers = [Answer(row[0], bool(row[1]), row[2]) for row in rows if is_intact(row)]
-        return {answer.request: answer for answer in answers}
+        query = "SELECT is_refused, text FROM answers WHERE request = ?"
+        return {
+            number: Answer(number, bool(is_refused), text)
+            for number in numbers
+            for is_refused, text in self._database.select(query, number)
+        }
 
     # --- the scheduler --------------------------------------------------------------------------
 
@@ -116,45 +116,48 @@ class RequestTable:
                 found = connection.execute("SELECT number FROM requests").fetchall()
                 if any(number not in unless_others_than for (number,) in found):
                     return False
-            row = seal((_IS_OPEN, int(is_open)))
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
+            write_value(connection, _IS_OPEN, int(is_open))
         return True
 
     def read(self) -> list[Request]:
-        """Return the requests that the scheduler has not answered.
-
-        Remove requests that are damaged, and raise an error.
-        """
-        query = f"SELECT number, {_COLUMNS} FROM requests ORDER BY number"
-        rows = self._database.select(query)
-        damaged = [number for number, *row in rows if not is_intact(row)]
-        if damaged:
-            with self._database.transaction() as connection:
-                _delete(connection, damaged)
-            numbers = ", ".join(map(str, damaged))
-            raise StateError(
-                f"{self._database.path}: damaged and removed: request {numbers}; make it again"
-            )
-        return [_create_request(row) for row in rows]
+        """Return the requests that the scheduler has not answered."""
+        rows = self._database.select(f"SELECT number, {_COLUMNS} FROM requests ORDER BY number")
+        requests = []
+        for number, kind, job, submission, spec, weight, group in rows:
+            with self._database.parsing(f"request number {number}"):
+                request = Request(
+                    number=number,
+                    kind=kind,
+                    job=job,
+                    submission=submission,
+                    spec=None if spec is None else JobSpec.from_json(spec),
+                    weight=weight,
+                    group=group,
+                )
+            requests.append(request)
+        return requests
 
     def answer(self, connection: sqlite3.Connection, answers: Sequence[Answer]) -> None:
         """Remove requests that the scheduler has answered, and keep what it said."""
         _delete(connection, [answer.request for answer in answers])
-        rows = [seal((number, int(refused), text)) for number, refused, text in answers if text]
-        connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
-        if rows:  # nobody waits for old ones any more
-            oldest = rows[-1][0] - _MAX_ANSWERS
+        awaited = [answer for answer in answers if answer.text]
+        query = "INSERT OR REPLACE INTO answers (request, is_refused, text) VALUES (?, ?, ?)"
+        connection.executemany(query, awaited)
+        if awaited:  # nobody waits for old ones any more
+            oldest = awaited[-1].request - _MAX_ANSWERS
             connection.execute("DELETE FROM answers WHERE request < ?", (oldest,))
 
 
 def _insert(connection: sqlite3.Connection, requests: Sequence[Request]) -> list[int]:
     """Insert requests; return their numbers. Those to add jobs name the first of them."""
-    query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    query = f"INSERT INTO requests ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
     numbers, first = [], None
     for request in requests:
         if request.spec is not None:
             request = replace(request, submission=first)
-        numbers.append(connection.execute(query, _create_row(request)).lastrowid or 0)
+        spec = None if request.spec is None else request.spec.to_json()
+        row = (request.kind, request.job, request.submission, spec, request.weight, request.group)
+        numbers.append(connection.execute(query, row).lastrowid or 0)
         if request.spec is not None and first is None:
             first = numbers[-1]
     return numbers
@@ -167,34 +170,16 @@ def _insert_once(
     requests, key, digest = submission
     if not key:
         return _insert(connection, requests)
-    query = "SELECT * FROM request_keys WHERE key = ?"
-    for row in connection.execute(query, (key,)).fetchall():
-        if is_intact(row):
-            return [int(number) for number in row[2].split()] if row[1] == digest else None
+    query = "SELECT digest, numbers FROM request_keys WHERE key = ?"
+    for known_digest, known in connection.execute(query, (key,)).fetchall():
+        return [int(number) for number in known.split()] if known_digest == digest else None
     numbers = _insert(connection, requests)
-    row = seal((key, digest, " ".join(map(str, numbers)), float(time)))
-    connection.execute("INSERT OR REPLACE INTO request_keys VALUES (?, ?, ?, ?, ?)", row)
+    connection.execute(
+        "INSERT INTO request_keys (key, digest, numbers, time) VALUES (?, ?, ?, ?)",
+        (key, digest, " ".join(map(str, numbers)), time),
+    )
     return numbers
 
 
 def _delete(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
     connection.executemany("DELETE FROM requests WHERE number = ?", [(each,) for each in numbers])
-
-
-def _create_row(request: Request) -> Row:
-    spec = None if request.spec is None else request.spec.to_json()
-    weight = None if request.weight is None else float(request.weight)
-    return seal((request.kind, request.job, request.submission, spec, weight, request.group))
-
-
-def _create_request(row: Sequence[Any]) -> Request:
-    number, kind, job, submission, spec, weight, group, _ = row
-    return Request(
-        number=number,
-        kind=kind,
-        job=job,
-        submission=submission,
-        spec=None if spec is None else JobSpec.from_json(spec),
-        weight=weight,
-        group=group,
-    )

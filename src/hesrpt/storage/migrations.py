@@ -7,6 +7,7 @@ themselves are in :mod:`~hesrpt.storage.journal_database`.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from hesrpt.jobs.fingerprints import FINGERPRINT_BYTES, fingerprint_item
 from hesrpt.pickling import dump, load_harmless
 from hesrpt.storage.item_keys import create_keys
 from hesrpt.storage.journal_entries import FinishedItem
-from hesrpt.storage.journal_rows import compute_digest, create_item_row
+from hesrpt.storage.results import compute_digest, hash_content
 
 #: The format of journals that this version writes, and the oldest that it can read.
 FORMAT, OLDEST_FORMAT = 9, 8
@@ -45,15 +46,85 @@ def can_migrate(other: int) -> bool:
     return OLDEST_FORMAT <= other < FORMAT
 
 
-# --- 8 to 9: each item has a row of its own -------------------------------------------------------
+# --- 8 to 9: each item has a row of its own, and only results have checksums ----------------------
 
 # The checksum of a chunk's results covers its job, its run, its first position, and its size.
 _CHUNK_PLACE = struct.Struct("<qqqq")
 _CHECKSUM = struct.Struct("<I")
+# The checksum of an item covers its job, position, duration and end, and the length of its key.
+_ITEM_NUMBERS = struct.Struct("<qqddQ")
+# Results of at most this many bytes have short checksums.
+_SHORT_BYTES = 4096
 # Packed integers: the smallest, how many differences from it are written in full, and the bytes of
 # each other one. In place of one that is written in full is the largest number of that width.
 _PACKED = struct.Struct("<qQB")
 _TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_WRITE_ITEM = """
+INSERT OR REPLACE INTO items (job, key, position, seconds, ended, digest, result)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def _migrate_from_8(connection: sqlite3.Connection) -> None:
+    _renew_digests(connection)
+    _drop_checksums(connection)
+    _split_chunks(connection)
+
+
+def _renew_digests(connection: sqlite3.Connection) -> None:
+    """Let the digests of results also cover their items, and remove damaged items."""
+    connection.create_function("renew", 8, _renew_digest, deterministic=True)
+    connection.execute(
+        "UPDATE items SET digest = "
+        "renew(job, key, position, seconds, ended, digest, checksum, result)"
+    )
+    connection.execute("DELETE FROM items WHERE digest = X''")
+
+
+def _renew_digest(
+    job: int,
+    key: bytes,
+    position: int,
+    seconds: float,
+    ended: float,
+    digest: bytes,
+    checksum: bytes,
+    result: bytes | None,
+) -> bytes:
+    """Return the new digest of a result; empty if its item is damaged."""
+    try:
+        numbers = _ITEM_NUMBERS.pack(job, position, seconds, ended, len(key))
+        if _CHECKSUM.pack(crc32(numbers + key + digest)) != checksum:
+            return b""
+        if result is None:  # it is in a file, whose name covers its item
+            return digest
+        is_short = len(result) <= _SHORT_BYTES
+        found = _CHECKSUM.pack(crc32(result)) if is_short else hash_content(result)
+        return compute_digest(job, key, result) if found == digest else b""
+    except (TypeError, struct.error):  # a value has another type
+        return b""
+
+
+def _drop_checksums(connection: sqlite3.Connection) -> None:
+    """Copy all tables without the checksums of their rows.
+
+    SQLite can drop columns itself since version 3.35, but some systems have an earlier one.
+    """
+    last_numbers = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND sql LIKE '%checksum%'"
+    for name, sql in connection.execute(query).fetchall():
+        if name == "chunks":
+            continue
+        columns = [column for _, column, *_ in connection.execute(f"PRAGMA table_info({name})")]
+        columns.remove("checksum")
+        connection.execute(f"ALTER TABLE {name} RENAME TO earlier")
+        connection.execute(re.sub(r",\s*checksum BLOB NOT NULL", "", sql))
+        connection.execute(f"INSERT INTO {name} SELECT {', '.join(columns)} FROM earlier")
+        connection.execute("DROP TABLE earlier")
+    for table in ("failures", "holdings"):
+        connection.execute(f"CREATE INDEX {table}_by_job ON {table} (job)")
+    connection.execute("DELETE FROM sqlite_sequence")
+    connection.executemany("INSERT INTO sqlite_sequence VALUES (?, ?)", last_numbers)
 
 
 def _split_chunks(connection: sqlite3.Connection) -> None:
@@ -69,10 +140,10 @@ def _split_chunks(connection: sqlite3.Connection) -> None:
         )
         for chunk in connection.execute(query, (job,)).fetchall():
             rows = (
-                (*create_item_row(item, compute_digest(item.result)), item.result)
+                (*item[:-1], compute_digest(job, item.key, item.result), item.result)
                 for item in _read_chunk(job, *chunk)
             )
-            connection.executemany("INSERT OR REPLACE INTO items VALUES (?,?,?,?,?,?,?,?)", rows)
+            connection.executemany(_WRITE_ITEM, rows)
     connection.execute("DROP TABLE chunks")
 
 
@@ -139,4 +210,4 @@ def _unpack_integers(packed: bytes) -> IntArray:
 
 
 # By the format that each starts from.
-_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {8: _split_chunks}
+_MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {8: _migrate_from_8}

@@ -36,5 +36,5 @@ class RunProgress:
         )
 
 
-#: Nobody knows anything.
+#: The progress of a run that has not reported any.
 NO_PROGRESS = RunProgress()

@@ -119,15 +119,15 @@ def _check_private(directory: Path) -> None:
 
 
 # The file descriptors of the locks that this process holds.
-_held: set[int] = set()
+_lock_descriptors: set[int] = set()
 
 
 def _close_in_fork() -> None:
     """Close the locks in a forked process, which would hold them after its parent has gone."""
-    for descriptor in _held:
+    for descriptor in _lock_descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
-    _held.clear()
+    _lock_descriptors.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -140,7 +140,7 @@ class DirectoryLock:
     def __init__(self, directory: Path, descriptor: int) -> None:
         self.directory = directory
         self.descriptor = descriptor  # holds the lock until it is closed
-        _held.add(descriptor)
+        _lock_descriptors.add(descriptor)
         is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         database = get_database_path(directory)
         self._identities: dict[Path, tuple[int, int] | None] = {
@@ -166,9 +166,9 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Release the lock."""
-        if self.descriptor in _held:
+        if self.descriptor in _lock_descriptors:
             os.close(self.descriptor)
-            _held.discard(self.descriptor)
+            _lock_descriptors.discard(self.descriptor)
 
 
 def _identify(file: Path | int) -> tuple[int, int] | None:

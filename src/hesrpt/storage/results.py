@@ -1,14 +1,18 @@
-"""Large results, each in a file of its own beside the journal's database."""
+"""The results of items: their checksums, and the files of large ones beside the database.
+
+The checksum of a result also covers its item, so that no other item can be given it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
+from zlib import crc32
 
 from hesrpt.errors import StateError
-from hesrpt.storage.journal_rows import hash_content
 from hesrpt.storage.state_directory import (
     create_private_directory,
     open_private,
@@ -18,15 +22,33 @@ from hesrpt.storage.state_directory import (
 #: Results that are larger than this go to files, in bytes.
 MAX_BYTES_IN_DATABASE = 2**20
 
+# Results of at most this many bytes have short checksums: there may be millions.
+_SHORT_BYTES = 4096
 _DRAFT_SUFFIX = ".new"
 
 
+def compute_digest(job: int, key: bytes, result: bytes) -> bytes:
+    """Return the checksum of a result in the database, given its job and the key of its item."""
+    owner = job.to_bytes(8, "big") + key
+    if len(result) <= _SHORT_BYTES:
+        return crc32(result, crc32(owner)).to_bytes(4, "big")
+    return hash_content(owner, result)
+
+
+def hash_content(*parts: bytes) -> bytes:
+    """Return a checksum that no other content has."""
+    content = blake2b(digest_size=16)
+    for part in parts:
+        content.update(part)
+    return content.digest()
+
+
 def get_result_name(job: int, key: bytes, digest: bytes) -> str:
-    """Return the name of the file with an item's result, given the checksum of the result.
+    """Return the name of the file with an item's result, given the hash of the result.
 
     The result of another attempt has another name, so the file of an entry never changes.
     """
-    return f"{job}-{hash_content(key + digest).hex()}"
+    return f"{job}-{hash_content(key, digest).hex()}"
 
 
 class ResultFiles:
