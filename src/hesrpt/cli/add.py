@@ -10,7 +10,7 @@ import typer
 
 from hesrpt.cli.added_jobs import add_and_print
 from hesrpt.cli.completion import complete_after_failure, complete_group, complete_job
-from hesrpt.cli.options import AsJson, flag_option, number_option, text_option, whole_number_option
+from hesrpt.cli.options import AsJson, number_option, option, whole_number_option
 from hesrpt.cli.run_choice import RunChoice
 from hesrpt.errors import InputError
 
@@ -32,15 +32,15 @@ def add(
     ] = None,
     name: Annotated[
         str | None,
-        text_option("Name of the job. By default, that of the program.", metavar="NAME"),
+        option("Name of the job. By default, that of the program.", metavar="NAME"),
     ] = None,
     group: Annotated[
         str | None,
-        text_option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
+        option("Its group.", metavar="NAME", panel=_ORDER_PANEL, complete=complete_group),
     ] = None,
     after: Annotated[
         list[str] | None,
-        text_option(
+        option(
             "Start when this job has ended well. Can be repeated.",
             metavar="JOB",
             panel=_ORDER_PANEL,
@@ -49,7 +49,7 @@ def add(
     ] = None,
     after_failure: Annotated[
         str | None,
-        text_option(
+        option(
             "If such a job fails: cancel this one, the default, or release it.",
             metavar="CHOICE",
             panel=_ORDER_PANEL,
@@ -82,7 +82,7 @@ def add(
     ] = None,
     resources: Annotated[
         str | None,
-        text_option(
+        option(
             "What each item needs besides a server, for example gpu=1,memory=4GB.",
             metavar="KIND=N,…",
             panel=_SERVERS_PANEL,
@@ -90,7 +90,7 @@ def add(
     ] = None,
     size: Annotated[
         str | None,
-        text_option(
+        option(
             "Work on one server, for example 90s or 2h, if it is known.",
             metavar="DURATION",
             panel=_SERVERS_PANEL,
@@ -98,30 +98,30 @@ def add(
     ] = None,
     timeout: Annotated[
         str | None,
-        text_option("Stop an item after this long; it has failed then.", metavar="DURATION"),
+        option("Stop an item after this long; it has failed then.", metavar="DURATION"),
     ] = None,
     retries: Annotated[
         int | None,
         whole_number_option("How often a failed item runs again; once by default."),
     ] = None,
     keep_going: Annotated[
-        bool, flag_option("If an item fails, go on with the others.", "--keep-going")
+        bool, option("If an item fails, go on with the others.", "--keep-going")
     ] = False,
     cwd: Annotated[
         Path | None,
-        text_option("Where to run it. By default, the current directory.", metavar="DIR"),
+        option("Where to run it. By default, the current directory.", metavar="DIR"),
     ] = None,
     env: Annotated[
         list[str] | None,
-        text_option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
+        option("Variable of its environment. Can be repeated.", metavar="NAME=VALUE"),
     ] = None,
     on_end: Annotated[
         list[str] | None,
-        text_option("Command to run or address to post to when it has ended.", metavar="HOOK"),
+        option("Command to run or address to post to when it has ended.", metavar="HOOK"),
     ] = None,
     wait: Annotated[
         bool,
-        flag_option("Wait until it has ended; exit with 1 if it is not done.", "--wait"),
+        option("Wait until it has ended; exit with 1 if it is not done.", "--wait"),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from hesrpt._version import __version__
 from hesrpt.cli.options import AsJson, CsvFile, PlotFile
-from hesrpt.cli.output_files import check_output_files, print_locations, save_figure
 from hesrpt.cli.run_choice import RunChoice
+from hesrpt.cli.terminal import check_output_files, print_locations, save_figure
 from hesrpt.display.console import create_console
 from hesrpt.errors import InputError
 from hesrpt.files import write_csv

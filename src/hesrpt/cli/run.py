@@ -16,9 +16,8 @@ from hesrpt.cli.completion import complete_change
 from hesrpt.cli.engine_options import EngineOptions
 from hesrpt.cli.options import (
     AsJson,
-    flag_option,
     malleable_policy_option,
-    text_option,
+    option,
     whole_number_option,
 )
 from hesrpt.display.console import create_console, literal
@@ -58,14 +57,14 @@ def run(
     ] = None,
     state: Annotated[
         Path | None,
-        text_option(
+        option(
             "Record every result in this directory. If it holds a run already, continue that.",
             metavar="DIR",
         ),
     ] = None,
     keep_going: Annotated[
         bool,
-        flag_option(
+        option(
             "If an item fails, go on with the others of its job. For single jobs, set "
             "keep_going in the jobs file.",
             "--keep-going",
@@ -83,18 +82,18 @@ def run(
     ] = None,
     learned: Annotated[
         Path | None,
-        text_option(
+        option(
             "State directory of an earlier run, to plan with what its jobs have taught.",
             metavar="DIR",
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        text_option("Append what the scheduler decides, and why, to this file.", metavar="FILE"),
+        option("Append what the scheduler decides, and why, to this file.", metavar="FILE"),
     ] = None,
     dry_run: Annotated[
         bool,
-        flag_option(
+        option(
             "Print the commands and when jobs would end, but start and create nothing.", "--dry-run"
         ),
     ] = False,
