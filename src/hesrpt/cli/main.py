@@ -14,21 +14,17 @@ from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
 from hesrpt.cli.add import add
-from hesrpt.cli.cancel import cancel
+from hesrpt.cli.job_changes import cancel, pause, resume, retry, weight
 from hesrpt.cli.logs import logs
 from hesrpt.cli.options import expand_option_groups
 from hesrpt.cli.paper import paper
-from hesrpt.cli.pause import pause
 from hesrpt.cli.planning import compare, plan, simulate
 from hesrpt.cli.report import report
-from hesrpt.cli.resume import resume
-from hesrpt.cli.retry import retry
 from hesrpt.cli.run import run
 from hesrpt.cli.serve import serve
 from hesrpt.cli.status import status
 from hesrpt.cli.submit import submit
 from hesrpt.cli.wait import wait
-from hesrpt.cli.weight import weight
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
