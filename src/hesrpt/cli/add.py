@@ -133,7 +133,7 @@ def add(
     appended. If nothing runs the queue now, the job starts when something does.
     """
     from hesrpt.cli.add_words import parse_words
-    from hesrpt.cli.wait import wait_for_jobs
+    from hesrpt.cli.status import wait_for_jobs
     from hesrpt.jobs.item_resources import parse_resources
     from hesrpt.service.job_requests import name_command
 

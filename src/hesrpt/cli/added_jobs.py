@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hesrpt._version import __version__
-from hesrpt.cli.run_view import AddedJobs
 from hesrpt.display.escaping import escape
 from hesrpt.errors import InputError
+
+if TYPE_CHECKING:
+    from hesrpt.cli.run_access import AddedJobs
 
 # The code with which commands end whose request makes sense, but was refused.
 _REFUSED = 1

@@ -22,9 +22,8 @@ from hesrpt.cli.planning import compare, plan, simulate
 from hesrpt.cli.report import report
 from hesrpt.cli.run import run
 from hesrpt.cli.serve import serve
-from hesrpt.cli.status import status
+from hesrpt.cli.status import status, wait
 from hesrpt.cli.submit import submit
-from hesrpt.cli.wait import wait
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
