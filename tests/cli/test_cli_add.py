@@ -14,7 +14,7 @@ from support.served_queue import AppTransport, ServedQueue
 from support.shell import assert_refused, call
 
 from hesrpt import Client, InputError, Pool
-from hesrpt.cli.add_words import parse_words
+from hesrpt.cli.add import parse_words
 from hesrpt.cli.completion import complete_group, complete_job
 from hesrpt.engines.fake import FakeEngine
 from hesrpt.reports.inspection import read_status

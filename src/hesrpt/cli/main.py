@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hesrpt._version import __version__
-from hesrpt.cli.add import add
+from hesrpt.cli.add import add, submit
 from hesrpt.cli.job_changes import cancel, pause, resume, retry, weight
 from hesrpt.cli.logs import logs
 from hesrpt.cli.options import expand_option_groups
@@ -23,7 +23,6 @@ from hesrpt.cli.report import report
 from hesrpt.cli.run import run
 from hesrpt.cli.serve import serve
 from hesrpt.cli.status import status, wait
-from hesrpt.cli.submit import submit
 from hesrpt.cli.whatif import whatif
 from hesrpt.display.escaping import escape
 from hesrpt.errors import CertificateError, InputError
@@ -137,10 +136,7 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version and exit.",
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
