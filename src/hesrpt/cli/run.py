@@ -195,12 +195,15 @@ def run(
 @contextlib.contextmanager
 def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool], None]]:
     """Show the jobs of a run while they run; yield what to call from time to time."""
-    from hesrpt.display.screens import HiddenScreen, LineScreen, Screen, TerminalScreen
+    from hesrpt.display.progress import LineScreen, Screen, TerminalScreen
 
-    screen: Screen = HiddenScreen()
-    if not hidden:
-        is_terminal = console.is_terminal
-        screen = TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
+    if hidden:
+        yield lambda pool: None
+        return
+    is_terminal = console.is_terminal
+    screen: Screen = (
+        TerminalScreen(console, leaves_table=False) if is_terminal else LineScreen(console)
+    )
     shown: list[Pool] = []
     last: list[RunOverview] = []
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar, overload
 
 from hesrpt.display.notebook_html import render_run
 from hesrpt.display.overview import RunOverview
-from hesrpt.display.progress import Progress
-from hesrpt.display.screens import choose_screen
+from hesrpt.display.progress import Progress, choose_screen
 from hesrpt.errors import InputError
 from hesrpt.jobs.groups import Group
 from hesrpt.pool.completed_jobs import iterate_completed
