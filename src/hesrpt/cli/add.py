@@ -28,7 +28,7 @@ _SEPARATORS = (":::", "::::")
 # A placeholder, or a brace that means itself.
 _BRACES = re.compile(r"\{(item|stem|name|index|servers|job)?\}|[{}]")
 _ABOUT_ITEMS = ("{item}", "{stem}", "{name}", "{index}")
-# What find puts its own files for, and GNU parallel its items.
+# find replaces these by its files, and GNU parallel by its items.
 _EMPTY_BRACES = "{}"
 # The exit code of a request that makes sense, but was refused.
 _REFUSED = 1

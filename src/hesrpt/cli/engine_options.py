@@ -143,7 +143,7 @@ def _parse_slurm(text: str) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    """Return a value in TOML, or the text itself if it is none.
+    """Return a value in TOML, or the text itself if it is not TOML.
 
     >>> [_parse_value(text) for text in ("4", "true", "{CPU = 4}", "tcp://host:8786")]
     [4, True, {'CPU': 4}, 'tcp://host:8786']

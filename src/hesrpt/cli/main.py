@@ -81,13 +81,13 @@ class _Command(TyperCommand):
         return _hide_types_of_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Of a command with a program as its argument, they are options of that program.
+        # What follows the program that add starts belongs to that program.
         given = _mark_negative_numbers(args) if ctx.allow_interspersed_args else args
         return super().parse_args(ctx, given)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        # Typer writes required arguments as {JOBS.CSV}, and encloses those that say themselves how
-        # often they come.
+        # Typer writes required arguments as {JOBS.CSV}, and adds brackets and dots to metavars that
+        # have their own.
         pieces = [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
         return [
             piece.removeprefix("[").removesuffix("]...") if " " in piece else piece
@@ -120,7 +120,7 @@ for _panel, _functions in _COMMANDS.items():
             cls=_Command,
             rich_help_panel=_panel,
             help=_join_lines(_function),
-            # What follows after the command to add are its own options.
+            # What follows the command to add belongs to that command.
             context_settings={"allow_interspersed_args": _function is not add},
         )(expand_option_groups(_function))
 

@@ -111,7 +111,7 @@ def report(
 
 
 def _describe(row: Mapping[str, Any], record: JobRecord) -> dict[str, Any]:
-    """Return what is known of a job that has ended; of one that never ran, no work or slowdown."""
+    """Return the row of a job that has ended; one that never ran has no work and no slowdown."""
     return dict(row) | ({} if record.size else {"size": 0.0, "slowdown": None})
 
 

@@ -194,7 +194,7 @@ def run(
 
 @contextlib.contextmanager
 def _show_progress(console: Console, *, hidden: bool) -> Iterator[Callable[[Pool], None]]:
-    """Show the jobs of a run while they run; yield what to call from time to time."""
+    """Show the jobs of a run while they run; yield a function to call from time to time."""
     from hesrpt.display.progress import LineScreen, Screen, TerminalScreen
 
     if hidden:

@@ -35,7 +35,7 @@ SCRIPT_HINT = "Python jobs continue when their script is run with Pool(…, resu
 
 # How often to look whether jobs have ended, in seconds.
 _POLL_SECONDS = 0.25
-# How often to look for new output, in seconds; and how many times as long as that took, at least.
+# Look for new output this often, in seconds, and pause this many times as long as a look takes.
 _FOLLOW_SECONDS, _FOLLOW_FACTOR = 0.2, 5.0
 _BLOCK_BYTES = 1 << 16
 # The states of the jobs that a request to a service about all jobs applies to.
@@ -59,7 +59,7 @@ class FailedHook:
 
 
 class PendingChange(NamedTuple):
-    """What was requested to be done about a job, and has not been done yet."""
+    """A change of a job that was requested, but not made yet."""
 
     job: str
     what: str
@@ -130,7 +130,7 @@ class DirectoryRun:
     """A run that is found by its state directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.place = directory, str(directory)
+        self.directory = directory
 
     def read_status(self) -> RunStatus:
         """Return the state of all jobs."""
@@ -340,7 +340,6 @@ class ServiceRun:
 
     def __init__(self, url: str, token: str | None) -> None:
         self.client = Client(url, token)
-        self.place = self.client.url
 
     def read(self) -> RunView:
         """Return what is shown of the run."""
@@ -401,7 +400,9 @@ class ServiceRun:
         """Ask for a change of jobs, of a group, or of all jobs that it applies to."""
         if group is not None and group not in (groups := self.list_groups()):
             listed = ", ".join(groups) or "none"
-            raise InputError(f"there is no group {group!r} in {self.place}; groups are: {listed}")
+            raise InputError(
+                f"there is no group {group!r} in {self.client.url}; groups are: {listed}"
+            )
         if group is not None and kind in ("pause", "resume", "weight"):
             is_paused = None if kind == "weight" else kind == "pause"
             text = self.client.change_group(group, paused=is_paused, weight=weight)

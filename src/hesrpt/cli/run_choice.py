@@ -60,7 +60,7 @@ class RunChoice:
     ] = None
 
     def find(self, arguments: Sequence[str] | None) -> tuple[DirectoryRun | ServiceRun, list[str]]:
-        """Return the run, and the arguments that are no state directory."""
+        """Return the run, and the arguments that do not say which it is."""
         from hesrpt.cli.run_access import DirectoryRun, ServiceRun
         from hesrpt.storage.state_directory import holds_run
 
@@ -78,7 +78,7 @@ class RunChoice:
         if os.environ.get("HESRPT_STATE"):
             return DirectoryRun(Path(os.environ["HESRPT_STATE"])), rest
         if rest:
-            return DirectoryRun(Path(rest[0])), rest[1:]  # which says what is wrong with it
+            return DirectoryRun(Path(rest[0])), rest[1:]  # reading it will say what is wrong
         raise InputError(
             "DIR is missing: give a state directory, --state DIR or --url URL, or set "
             "HESRPT_STATE or HESRPT_URL"
